@@ -67,8 +67,8 @@ def plan_topk(  # noqa: PLR0913
     max_seconds: float | None = None,
     times: int = 1,
 ) -> OnePhase:
-    """The mechanisms that answer "what are the top k, and how many of each?" best for a total (ε,
-    δ).
+    """Return the plan whose mechanisms answer "what are the top k, and how many of each?" best for
+    a total (ε, δ).
 
     Every design that fits is compared at the same budget: noise on all counts or on selected ones,
     Laplace, Gaussian, truncated, centred, over the whole histogram or its top, and divisions of ε
@@ -218,6 +218,9 @@ def _repeated(
         return single
 
     def same(family: Counts, width: float | None) -> OnePhase:
+        """Return the plan with this family of noise on counts: at the budget, or of the least ε
+        with this half-width.
+        """
         if width is None or budget is None:
             return again(budget=budget, counts=family)
         return again(accuracy=width, delta=budget.delta, counts=family)

@@ -220,7 +220,7 @@ def revived(record: Mapping[str, Any], question: Question, facts: Facts) -> TopK
 def plan_repeated(
     question: Question, facts: Facts, times: int, delta: float
 ) -> RepeatedPlan[TopKPlan]:
-    """The plan with the least total ε for a number of answers to a question.
+    """Return the plan with the least total ε for a number of answers to a question.
 
     Compared are the plan of one answer and, for each family of noise, the plan at the same ε where
     its 95% half-width on a count is at most half as much again as that plan's, else the plan of the
@@ -237,6 +237,9 @@ def plan_repeated(
     """
 
     def same(family: Counts, width: float | None) -> TopKPlan:
+        """Return the plan with this family of noise on counts: at the question's total, or of the
+        least ε with this half-width.
+        """
         if width is None:
             return plan(replace(question, counts=family), facts)
         accurate = replace(question, epsilon=None, accuracy=width, counts=family)

@@ -350,14 +350,15 @@ def _even(designs: tuple[_Design, ...], budget: Budget, effort: Effort) -> tuple
     """Return the scales of an even split of the same total."""
 
     def evenly(total: float) -> list[float]:
+        """Return the scales at which each query costs the same part of this ρ."""
         return [math.sqrt(total / design.price) for design in designs]
 
     return tuple(_largest(designs, evenly, budget, budget.epsilon**2 / 50, 0.0, effort))
 
 
 def _least(design: _Design, error: float | None) -> float:
-    """The smallest scale at which the error is at most so large, up to 1/1000; 0 where nothing is
-    asked.
+    """Return the smallest scale at which the error is at most ``error``, to a thousandth; 0 where
+    no error is asked for.
 
     The error falls about as 1/scale, so that few scales are tried. One that is asked to be more
     than MOST_SPREAD times the even split's is held to that: the query costs next to nothing there.
@@ -366,6 +367,7 @@ def _least(design: _Design, error: float | None) -> float:
         return 0.0
 
     def too_small(scale: float) -> bool:
+        """Return whether the error at this scale is larger than asked for."""
         return not design.error(scale) <= error and scale > 1 / MOST_SPREAD
 
     guess = max(design.error(1.0) / error, 1 / MOST_SPREAD)
@@ -450,8 +452,8 @@ def _largest(
 
 
 def _next_total(total: float, over: float, low: float, high: float, *, tried: bool) -> float:
-    """The total to try next: the guess by ε, where that is inside the bracket, else its middle or
-    twice as much.
+    """Return the total to try next: the guess by ε, where that is inside the bracket, else its
+    middle or twice as much.
 
     Args:
         total: the last one.

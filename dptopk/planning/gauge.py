@@ -341,10 +341,11 @@ class _LargestEpsilon:
         """Halve the bracket until it is as narrow as wanted: that is finer where little is left,
         but no plans of tiny ε are made, which take seconds, only to find that nothing is.
         """
-        while self.high - self.low > self._wanted():
+        while self.high - self.low > self._wanted_width():
             self.accepts((self.low + self.high) / 2)
 
-    def _wanted(self) -> float:
+    def _wanted_width(self) -> float:
+        """Return the width at which the bracket is narrow enough."""
         if self.low > 0:
             return self._width(self.low)
         return RESOLUTION * self.total

@@ -23,8 +23,8 @@ ENOUGH_OF_BUDGET = 0.995
 
 
 def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
-    """The plan of ``plan`` for the largest (ε, δ) found whose charge fits an unspent filter of a
-    budget in ρ.
+    """Return the plan of ``plan`` for the largest (ε, δ) found whose charge fits an unspent filter
+    of a budget in ρ.
 
     Args:
         budget: in ρ. With its δ at 0 nothing may fail, and the plan's own total is stated at δ =

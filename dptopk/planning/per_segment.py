@@ -119,14 +119,16 @@ def within(
         )
 
     @cache
-    def of(epsilon: float) -> PerSegment[TopKPlan]:
+    def plans_for(epsilon: float) -> PerSegment[TopKPlan]:
+        """Return the plans of all segments with this ε for each."""
         part = question.with_total(Budget(epsilon, total.delta / per_user))
         return alike(plan(part, facts), names, per_user)
 
     def fits(epsilon: float) -> bool:
-        return bound_of(of(epsilon), total.delta).epsilon <= total.epsilon
+        """Return whether the plans together are within the total."""
+        return bound_of(plans_for(epsilon), total.delta).epsilon <= total.epsilon
 
-    return of(bisect(fits, total.epsilon / per_user, total.epsilon, halvings=STEPS)[0])
+    return plans_for(bisect(fits, total.epsilon / per_user, total.epsilon, halvings=STEPS)[0])
 
 
 def bound_of(plans: PerSegment[TopKPlan], delta: float) -> Bound:

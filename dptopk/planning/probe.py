@@ -117,8 +117,8 @@ class Look:
     def plan(
         self, seen: Release, sensitivity: Sensitivity, planned: partial[OnePhase], rest: Budget
     ) -> OnePhase:
-        """The plan that does best on what a look leaves open: that for it, the usual one, or that
-        for a given shape.
+        """Return the plan that does best on what a look leaves open: the plan for it, the usual
+        one, or that for a given shape.
 
         Args:
             seen: the release of ``at_ranks`` by ``mechanism``.
@@ -243,8 +243,8 @@ class LookedPlan(OnePhase):
         average: bool = True,
         paying: Paying | None = None,
     ) -> tuple[TopKPlan, Release]:
-        """The plan by the look, with the guarantee of both, and the answer, with what each of them
-        cost; the look and the plan by it are paid one after the other.
+        """Return the plan by the look, with the guarantee of both, and the answer, with what each
+        of them cost; the look and the plan by it are paid one after the other.
 
         A plan that the account covers for certain is made before the look is paid.
         """
@@ -275,8 +275,8 @@ class LookedPlan(OnePhase):
     def _before(
         self, looking: Step, rests: tuple[Budget, Budget], account: Paying
     ) -> tuple[OnePhase, Budget]:
-        """The plan without what is seen that the account pays for after the look, and its budget;
-        where it pays for none, the cheapest.
+        """Return the plan, made without what the look shows, that the account pays for after the
+        look, and its budget; where it pays for none, the cheapest.
         """
         most, less = rests
         if account.covers(looking.plan, self.usual):
@@ -286,7 +286,9 @@ class LookedPlan(OnePhase):
     def _stored(
         self, data: Histogram, looking: Step, rests: tuple[Budget, Budget], account: Paying
     ) -> tuple[OnePhase, Release] | None:
-        """The plan by a stored look that was answered too, and that look: both were paid for."""
+        """Return the plan by a stored look that was answered too, and that look, which both were
+        paid for; None if there is none.
+        """
         seen = account.known(looking)
         if seen is None:
             return None
@@ -354,8 +356,8 @@ def shapes(
     factors: tuple[int, ...] = RANK_FACTORS,
     falls: int = 4,
 ) -> Mixture:
-    """Shapes that the noisy counts at the ranks leave open: noise of the same law taken off again,
-    with fixed seeds.
+    """Return shapes that the noisy counts at the ranks leave open: noise of the same law is taken
+    off again, with fixed seeds.
 
     Args:
         seen: the noisy counts, shape (ranks,).
@@ -376,6 +378,7 @@ def shapes(
     how = np.random.default_rng(k + 2).integers(falls, size=(SHAPES, len(looked)))
 
     def through(rank: Array) -> Array:
+        """Return the counts of these ranks on each shape, shape (SHAPES, ranks)."""
         at = np.minimum(looked.searchsorted(rank, side="right"), len(looked) - 1) - 1
         first = looked[at]
         last = looked[at + 1]
@@ -394,8 +397,8 @@ def shapes(
 def likely_counts(
     seen: Array, mechanism: Box, linf: int, number: int, *, seed: int = 0, finer: int = 1
 ) -> Array:
-    """Falling counts that noisy ones leave open, shape (number, counts): noise of the same law
-    taken off again, with fixed seeds.
+    """Return falling counts that noisy ones leave open, shape (number, counts): noise of the same
+    law is taken off again, with fixed seeds.
 
     Args:
         seen: the noisy counts, of values that fall, shape (counts,).

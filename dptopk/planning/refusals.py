@@ -33,8 +33,8 @@ OTHER_NOISE: dict[type[Account], tuple[Counts, ...]] = {
 
 
 def advised(refused: BudgetExceeded, accounts: Collection[Account], kind: Kind) -> BudgetExceeded:
-    """The refusal of a question, with what would fit of its kind, and the noise or the registration
-    that costs less.
+    """Return the refusal of a question, with what would fit of its kind, and the noise or the
+    registration that costs less.
 
     Args:
         refused: the refusal by one of the accounts.
@@ -69,7 +69,7 @@ def _what_fits(left: float, kind: Kind) -> str:
 
 
 def _refusing(charge: Charge, account: Account) -> Account:
-    """The account itself, or of segments the first that refuses the charge."""
+    """Return the account itself, or of segments the first that refuses the charge."""
     if not isinstance(account, Parallel):
         return account
     refusing = (part for part in account.parts.values() if not part.can_spend(charge))
@@ -79,8 +79,14 @@ def _refusing(charge: Charge, account: Account) -> Account:
 def _alternatives(
     requested: Charge, accounts: Collection[Account], refusing: Account, kind: Kind
 ) -> Iterator[str]:
-    """What costs less than the question as it was asked, in words; nothing where it asks for more
-    than the total.
+    """Yield, in words, what costs less than the question as it was asked; nothing where it asks for
+    more than the total.
+
+    Args:
+        requested: the charge of the question.
+        accounts: all that have to pay.
+        refusing: the one of them that refuses the charge.
+        kind: of the question.
     """
     epsilon = kind.question.epsilon
     if epsilon is None or epsilon > refusing.epsilon():
@@ -99,8 +105,8 @@ def _alternatives(
 
 
 def _with_noise(counts: Counts, kind: Kind) -> TopKPlan | None:
-    """The plan of this question with other noise on its counts; None: it shows none, or names
-    that noise already, or cannot have it.
+    """Return the plan of this question with other noise on its counts; None where it shows none,
+    names that noise already, or cannot have it.
     """
     question = kind.question
     if question.counts in {"none", counts}:
@@ -112,8 +118,9 @@ def _with_noise(counts: Counts, kind: Kind) -> TopKPlan | None:
 
 
 def _registered(account: Filter, requested: Charge, cheaper: list[TopKPlan]) -> Iterator[str]:
-    """Whether everything that was charged and this question would be within the total, had it been
-    registered in advance; with other noise on the counts of this question if not as it is.
+    """Yield a sentence if everything that was charged and this question would be within the total,
+    had it been registered in advance; with other noise on the counts of this question if not as it
+    is.
     """
     for noise, charge in (("", requested), *((" with Gaussian noise", p.charge) for p in cheaper)):
         together = Charge.join(account.spent(), charge)

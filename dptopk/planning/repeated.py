@@ -113,7 +113,7 @@ def least_total(
     times: int,
     delta: float,
 ) -> RepeatedPlan[P]:
-    """The plan with the least total among that of one answer and those of ``same``.
+    """Return the plan with the least total among that of one answer and those of ``same``.
 
     Args:
         single: the plan of one answer.
@@ -126,6 +126,7 @@ def least_total(
     times = validate.count(times=times)
 
     def offered(noise: str, plan: P, accuracy: float | None = None) -> Offer[P]:
+        """Return a plan with the total of all answers by it."""
         total = compose(plan.charge.times(times), delta=delta, lower=False)
         return Offer(noise, plan, total, accuracy)
 
@@ -143,8 +144,8 @@ def least_total(
 
 
 def _as_accurate(same: Callable[[float | None], P], width: float) -> tuple[P, float | None]:
-    """The plan of a family at the total that was asked for, where its noise is not much wider; else
-    the plan of the least ε with noise of that width, and the width.
+    """Return the plan of a family of noise at the total that was asked for, where its noise is not
+    much wider than ``width``; else the plan of the least ε with noise of that width, and the width.
     """
     stated = same(None)
     wide = stated.preview().half_width

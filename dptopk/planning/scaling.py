@@ -64,7 +64,7 @@ class Candidate:
     bound: Bound | None = None
 
     def at(self, rho: float, split: Split | None = None) -> Candidate:
-        """The design at another scale, or with another division too."""
+        """Return the design at another scale, or with another division too."""
         split = split or self.split
         return replace(
             self,
@@ -76,18 +76,18 @@ class Candidate:
 
     @property
     def charge(self) -> Charge:
-        """The most that all of it can cost."""
+        """Return the most that all phases together can cost."""
         return joined([phase.charge for phase in self.phases])
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
-        """The mechanisms with what they can cost."""
+        """Return the mechanisms with the most that each can cost."""
         return phases_of(self.request, self.mechanisms, self.design.method)
 
     @cached_property
     def outcome(self) -> Outcome | None:
-        """On the shape that was given, else the means on those of ``request.mixture``; None where
-        that is not known.
+        """Return the design's estimated results on the shape that was given, else their means on
+        the shapes of ``request.mixture``; None where they are not known.
         """
         request = self.request
         arguments = (self.mechanisms, request.k, request.sensitivity, request.counted)
@@ -100,21 +100,25 @@ class Candidate:
 
     @property
     def loss(self) -> float:
-        """The predicted loss; inf where it depends on gaps between counts that nobody knows."""
+        """Return the predicted loss; inf where it depends on gaps between counts that nobody
+        knows.
+        """
         if self.outcome is None:
             return math.inf
         return self.outcome.loss
 
     @property
     def doubt(self) -> float:
-        """Two standard errors of the draws."""
+        """Return two standard errors of the loss, those of the draws."""
         if self.outcome is None:
             return 0.0
         return 2 * self.outcome.deviation
 
     @property
     def criterion(self) -> float:
-        """The compared value: ε if an accuracy was requested, otherwise the loss."""
+        """Return the value by which candidates are compared: ε if an accuracy was requested,
+        otherwise the loss.
+        """
         if self.request.epsilon is not None:
             return self.loss
         if self.bound is None:
@@ -123,7 +127,9 @@ class Candidate:
 
     @property
     def noise_std(self) -> float | None:
-        """Standard deviation of the noise on a released count; None where none is released."""
+        """Return the standard deviation of the noise on a released count; None where none is
+        released.
+        """
         request = self.request
         if request.counted:
             return self.mechanisms[-1].count_noise(request.sensitivity, labels=request.k)
@@ -138,10 +144,8 @@ class Candidate:
 
     @property
     def swapped(self) -> float | None:
-        """The chance that the label of rank 2k is placed before that of rank k, on a given shape or
-        on REFERENCE/rank.
-
-        None where it is not known in closed form.
+        """Return the chance that the label of rank 2k is placed before that of rank k, on a given
+        shape or on REFERENCE/rank; None where it is not known in closed form.
         """
         k = self.request.k
         shape = self.request.shape
@@ -150,7 +154,7 @@ class Candidate:
 
 
 def at_budget(request: Request, design: Design, split: Split) -> Candidate:
-    """About at the budget, or at the accuracy."""
+    """Return the candidate of a design and a split, about at the budget, or at the accuracy."""
     if request.epsilon is None:
         rho = _accurate(request, design, split)
     else:
@@ -161,8 +165,8 @@ def at_budget(request: Request, design: Design, split: Split) -> Candidate:
 
 @lru_cache(maxsize=2048)
 def affordable(request: Request, design: Design, split: Split) -> float:
-    """About the largest ρ that the budget affords: that of a Gaussian, or by plain sums where costs
-    are pure.
+    """Return about the largest ρ that the budget affords: that of a Gaussian, or by plain sums
+    where costs are pure.
     """
     assert request.epsilon is not None  # noqa: S101
     rest = design.left(request, split)
@@ -172,7 +176,7 @@ def affordable(request: Request, design: Design, split: Split) -> float:
         ratio = math.inf
         for _ in range(PURE_STEPS):  # one is enough where all parameters grow as the root of ρ
             phases = phases_of(request, design.build(request, split, pure), design.method)
-            ratio = request.epsilon / _plain(design, phases, rest)
+            ratio = request.epsilon / _sum_of_costs(design, phases, rest)
             if ratio == 0 or abs(ratio - 1) < FINE:
                 break
             pure *= ratio**2
@@ -180,9 +184,9 @@ def affordable(request: Request, design: Design, split: Split) -> float:
     return rho
 
 
-def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
-    """The plain sum of the costs; box counts add their one cost to the optimum of the
-    selections.
+def _sum_of_costs(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
+    """Return the plain sum of the ε's of all costs; box counts add their one ε to about the optimum
+    of the selections at ``delta``.
     """
     whole = pure_sum(joined([phase.charge for phase in phases]))
     if design.noise != "box" or not delta:
@@ -200,16 +204,17 @@ def _plain(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
 
 @lru_cache(maxsize=1024)
 def _over_gaussian(epsilon: float, times: int, delta: float) -> float:
-    """The optimum of some selections over that of a Gaussian with the same ρ."""
+    """Return the optimum of some selections over that of a Gaussian with the same ρ."""
     exact = float(br_nonadaptive_epsilon(epsilon, times, delta=delta))
     return exact / _like_gaussian(epsilon, times, delta)
 
 
 def _like_gaussian(epsilon: float, times: int, delta: float) -> float:
-    """About ε of a Gaussian whose ρ is that of some selections of ε each, ε²/8."""
+    """Return about the ε of a Gaussian whose ρ is that of some selections of ε each, ε²/8."""
     mu = epsilon * math.sqrt(times) / 2
 
     def too_small(total: float) -> bool:
+        """Return whether the Gaussian has a δ above ``delta`` at this ε."""
         first = math.erfc((total / mu - mu / 2) / SQRT_2) / 2
         second = math.erfc((total / mu + mu / 2) / SQRT_2) / 2
         return not first - math.exp(min(total, LARGEST_RANGE)) * second <= delta
@@ -220,8 +225,8 @@ def _like_gaussian(epsilon: float, times: int, delta: float) -> float:
 
 
 def _estimate(found: Candidate) -> float:
-    """About the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum where
-    costs are pure.
+    """Return about the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum
+    where costs are pure.
     """
     rest = found.design.left(found.request, found.split)
     if rest:
@@ -229,16 +234,17 @@ def _estimate(found: Candidate) -> float:
     else:
         epsilon = math.inf
     if found.design.pure:
-        return min(epsilon, _plain(found.design, found.phases, rest))
+        return min(epsilon, _sum_of_costs(found.design, found.phases, rest))
     return epsilon
 
 
 def _accurate(request: Request, design: Design, split: Split) -> float:
-    """The smallest ρ at which 95% of the noise on a count is within the accuracy, to a
+    """Return the smallest ρ at which 95% of the noise on a count is within the accuracy, to a
     thousandth.
     """
 
     def too_small(rho: float) -> bool:
+        """Return whether the noise of this ρ is wider."""
         width = design.build(request, split, rho)[-1].count_width(
             request.sensitivity, labels=request.k
         )
@@ -250,8 +256,8 @@ def _accurate(request: Request, design: Design, split: Split) -> float:
 
 
 def scale_coarse(found: Candidate) -> Candidate:
-    """The candidate at its accuracy, with its ε; or about at the budget, by extrapolation from one
-    look near it.
+    """Return the candidate at its accuracy, with its ε; or about at the budget, by extrapolation
+    from one composition near it.
 
     From an ε within CLOSE_TO_BUDGET of the budget the error is a few thousandths at most.
     """
@@ -270,8 +276,8 @@ def scale_coarse(found: Candidate) -> Candidate:
 
 
 def _step(found: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float:
-    """By what to multiply ρ, where it costs ``epsilon``, so that it costs the budget but for a
-    share ``spare``.
+    """Return the factor by which to multiply ρ, which costs ``epsilon``, so that it costs the
+    budget but for a share ``spare``.
 
     As for a Gaussian, which is close to most compositions; ε grows as the root of ρ where costs are
     pure.
@@ -292,8 +298,8 @@ def _step(found: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float
 
 
 def scale_exact(found: Candidate, effort: Effort) -> Candidate:
-    """The candidate with its ε by the tightest bound: at its accuracy, or scaled to within UNSPENT
-    of the budget.
+    """Return the candidate with its ε by the tightest bound: at its accuracy, or scaled to within
+    UNSPENT of the budget.
 
     A few steps are enough. Where they end elsewhere (the rounding of parameters), the
     largest ρ found that is within the budget is taken.

@@ -89,7 +89,9 @@ def plan_continual(
 
 
 def _least(mechanism: ContinualTopK) -> Kind:
-    """The factorisation of the least error at equal μ; the binary tree's is never the least."""
+    """Return the factorisation of the least error at equal μ; the binary tree's is never the
+    least.
+    """
     user = mechanism.participation
     error = mechanism.error
     kinds: list[Kind] = ["optimal", "square_root", "daily"]

@@ -138,7 +138,7 @@ class TwoPhasePlan(TopKPlan):
         return plain
 
     def revived(self, record: Mapping[str, Any]) -> Self:
-        """This plan with the phases of a record, which must find labels as this one does.
+        """Return this plan with the phases of a record, which must find labels as this one does.
 
         A record without looks is drawn without them, also where the first version had other looks:
         the answer then costs less than was charged.
@@ -188,15 +188,17 @@ class TwoPhasePlan(TopKPlan):
         return self._in_users(offset)
 
     def appears_at(self, probability: float = 0.5) -> int:
-        """The count of the capped data at which its label is found with that probability.
-
-        With weights, of users who have no other label.
+        """Return the count of the capped data at which its label is found with that probability;
+        with weights, the count of users who have no other label.
         """
         return self._in_users(
             self.mechanisms[0].appears_at(self.under, probability=probability) or 0
         )
 
     def _in_users(self, count: int) -> int:
+        """Return how many users with no other label give a label this count or sum, together with
+        what is taken off it.
+        """
         return -(-(count + self._hidden) // (self.under.l2 or 1))
 
     @property
@@ -207,7 +209,7 @@ class TwoPhasePlan(TopKPlan):
         return (self.min_users - 1) * self.under.linf
 
     def appearing(self, confidence: float = CONFIDENCE) -> str:
-        """From which count of the capped data on a label is found, in words."""
+        """Return in words from which count of the capped data on a label is found."""
         if self.weights:
             half, most = (self.appears_at(p) for p in (0.5, confidence))
             words = (
@@ -242,7 +244,7 @@ class TwoPhasePlan(TopKPlan):
         self.mechanisms[0].check(self._findable(events))
 
     def _source(self, events: EventCounts) -> Histogram:
-        """The histogram on which labels are found."""
+        """Return the histogram on which labels are found."""
         if self.under.l0 is None:
             return events.with_sensitivity(self.sensitivity)
         capped = events.under_cap
@@ -255,8 +257,8 @@ class TwoPhasePlan(TopKPlan):
         )
 
     def _findable(self, events: EventCounts) -> Histogram:
-        """The histogram that finds labels, less what ``min_users`` - 1 users may add to each count,
-        and at least 0.
+        """Return the histogram on which labels are found, each count less what ``min_users`` - 1
+        users may add to it, and at least 0.
 
         max(count - c, 0) does not turn the order of two counts, and moves by no more than they do:
         so it is a histogram of the same sensitivity. To drop the small counts, and leave the others
@@ -315,8 +317,8 @@ class TwoPhasePlan(TopKPlan):
         )
 
     def _chosen(self, found: Release, everything: Histogram, rng: Generator | None) -> Release:
-        """At most k of the labels found: selected on all events, or those with the largest of the
-        values by which they were found.
+        """Return at most k of the labels found: selected on all events, or those with the largest
+        of the values by which they were found.
         """
         for phase in self.phases:
             if isinstance(phase.mechanism, KnownGumbel):
@@ -331,7 +333,7 @@ class TwoPhasePlan(TopKPlan):
         everything: Histogram,
         rng: Generator | None,
     ) -> Release:
-        """The k of the labels found with the largest noisy counts on all events.
+        """Return the k of the labels found with the largest noisy counts on all events.
 
         That they were found is released, so they are a public domain. Fewer selections than k cost
         no more; none is needed where all that was found is counted.
@@ -347,7 +349,9 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def _missing(self) -> str:
-        """Why labels may be missing for another reason than noise, in a sentence."""
+        """Return a sentence on why labels may be missing for another reason than noise; "" if there
+        is none.
+        """
         if self.under.l0 is None:
             return ""
         weighted = ""
@@ -359,7 +363,7 @@ class TwoPhasePlan(TopKPlan):
         )
 
     def _how_found(self, number: int) -> str:
-        """The note of an answer: on which data labels were found, and on which counted."""
+        """Return the note of an answer: on which data labels were found, and on which counted."""
         labels = "1 label was" if number == 1 else f"{number} labels were"
         done = "counted" if self.counted else "selected"
         about = "counts and error bars are about" if self.counted else "their order is that of"
@@ -377,7 +381,7 @@ class TwoPhasePlan(TopKPlan):
         return "; ".join(parts)
 
     def explain(self, *, confidence: float = CONFIDENCE) -> str:
-        """The plan in words."""
+        """Return the plan in words."""
         moved = f"one user moves each count by at most {self.sensitivity.linf}"
         lines = [f"Top {self.k} of a private domain of events; {moved}."]
         lines += [
@@ -409,7 +413,7 @@ class TwoPhasePlan(TopKPlan):
         return "\n".join(lines)
 
     def _step(self, phase: Phase) -> str:
-        """The task of a phase in words."""
+        """Return the task of a phase in words."""
         if phase.name == "select":
             return f"select {self.k} of what was found, on all data"
         if phase.name == "count":
@@ -433,7 +437,8 @@ def plan_two_phases(
     users: int | None = None,
     profile: bool = False,
 ) -> TwoPhasePlan:
-    """The plan that finds labels under a cap and counts them without one, for a total (ε, δ) or ρ.
+    """Return the plan that finds labels under a cap and counts them without one, for a total (ε, δ)
+    or ρ.
 
     Args:
         k: how many labels, at least 1.
@@ -507,7 +512,9 @@ def plan_two_phases(
 def _first_usual(
     arguments: _TwoPhaseArguments, find: FindBy, share: float | Literal["auto"], budget: Budget
 ) -> TwoPhasePlan:
-    """The plan without a look of the first way of finding labels that this budget allows."""
+    """Return the plan, without a look, of the first way of finding labels that this budget
+    allows.
+    """
     refusal: InvalidParameter | None = None
     for how in _finding_ways(find, weights=arguments.weights):
         try:
@@ -547,7 +554,7 @@ class _TwoPhaseArguments:
         min_users: int,
         users: int | None,
     ) -> _TwoPhaseArguments:
-        """The arguments of plan_two_phases, validated."""
+        """Return the arguments of plan_two_phases, validated."""
         chosen = validate.member(FIND, find=find)
         weights = chosen == "weights" or (chosen == "auto" and per_label_cap == 1)
         if weights and per_label_cap != 1:
@@ -565,7 +572,7 @@ class _TwoPhaseArguments:
 
     @property
     def counted(self) -> bool:
-        """Whether the answer shows counts."""
+        """Return whether the answer shows counts."""
         return self.counts not in (None, "none")
 
     @property
@@ -601,7 +608,9 @@ def _finding_ways(find: FindBy, *, weights: bool) -> Iterator[Finder]:
 def _usual(
     arguments: _TwoPhaseArguments, how: Finder, share: float | Literal["auto"], budget: Budget
 ) -> TwoPhasePlan:
-    """The plan without a look of one way of finding labels, with the least noise on the counts."""
+    """Return the plan, without a look, of one way of finding labels, with the least noise on the
+    counts.
+    """
     everything = Sensitivity(linf=arguments.per_label_cap)
     under = everything
     if how != "uncapped":
@@ -636,10 +645,19 @@ def _usual(
 def _first_that_fits(
     arguments: _TwoPhaseArguments, ways: list[Way], budget: Budget, under: Sensitivity
 ) -> CalibratedWay:
-    """The way with the least noise on the counts, by a closed form; the next where it has none."""
+    """Return the way with the least noise on the counts, by a closed form, scaled to the budget;
+    the next one where the budget is too small for it.
+
+    Args:
+        arguments: those of the plan.
+        ways: which are compared.
+        budget: (ε, δ) of all phases.
+        under: the sensitivity of the histogram on which labels are found.
+    """
     everything = Sensitivity(linf=arguments.per_label_cap)
 
     def noise(way: Way) -> float:
+        """Return about the standard deviation of the noise on a count."""
         return deviation(way, arguments.k, budget, arguments.per_label_cap)
 
     refusal = InvalidParameter("budget: it is too small for this way")
@@ -662,7 +680,7 @@ def _split(way: Way) -> str:
 
 
 def _only(found: Release, chosen: Release) -> Release:
-    """The rows found whose labels were chosen: intervals know that others passed too."""
+    """Return the rows found whose labels were chosen; intervals know that others passed too."""
     if len(chosen) == len(found) or found.counts is None or found.measurement is None:
         return found
     wanted = set(chosen.labels)
@@ -678,5 +696,5 @@ def _only(found: Release, chosen: Release) -> Release:
 
 
 def noise_on(phases: tuple[Phase, ...], sensitivity: Sensitivity, k: int) -> float:
-    """Standard deviation of the last phase's noise on each of k counts."""
+    """Return the standard deviation of the last phase's noise on each of k counts."""
     return float(phases[-1].mechanism.count_noise(sensitivity, labels=k) or 0.0)
