@@ -183,7 +183,8 @@ def theta(scale: float, offset: float = 0.0) -> float:
         angle = 2 * math.pi * offset
         wave = 2 * math.cos(angle) * damped
         integral = scale * math.sqrt(2 * math.pi)
-        return integral * (1 + wave)
+        return integral * (1 + wave)  # the next wave is below 2 e^-78
+    # Further terms underflow at scales below 1.
     n = np.arange(-60.0, 61.0) + offset
     return float(density(n, scale).sum())
 
@@ -205,6 +206,7 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
     if scale >= 3:
         beyond_c = _half_sum(wide, c) * theta(narrow)
         return tail_up(beyond_c / theta(scale) ** 2)
+    # Beyond 160 more points the density is below e^-700, and the larger of the weights serves.
     d = np.arange(c + 1, c + 161, dtype=np.float64)
     weights = np.where(d % 2 == 0, theta(narrow), theta(narrow, 0.5))
     listed = float((density(d, wide) * weights).sum())

@@ -285,7 +285,7 @@ class Renyi(Metric):
             delta: δ of the total.
             order: λ; None: the best one for zCDP costs.
         """
-        log_inverse = -math.log(delta * (1 - 2**-52))
+        log_inverse = -math.log(delta * (1 - 2**-52))  # of a δ rounded down
         if order is None:
             order = best_order(epsilon, log_inverse)
         return cls(order, _capacity(epsilon, log_inverse, order))
@@ -631,6 +631,7 @@ def best_order(epsilon: float, log_inverse_delta: float) -> float:
     """Return about the order with the largest capacity relative to its price of zCDP, λ(1 + λ); any
     order is sound.
     """
+    # ln λ is looked for between these; each round leaves two of 59 cells.
     low = -20.0
     high = 40.0
     for _ in range(6):

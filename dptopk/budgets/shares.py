@@ -112,10 +112,11 @@ class Shares(Account):
         if sum_up(least_deltas) > self.delta:
             note = "delta is below the shares' own masses of bad events"
             return Bound(math.inf, self.delta, None, "sum", source, (), note)
+        # The parts, each rounded, add up to no more than δ.
         spare = max(self.delta * (1 - 1e-12) - sum_up(least_deltas), 0.0) / len(groups)
         guarantees = []
         for group, least_delta in zip(groups, least_deltas, strict=True):
-            delta = min(least_delta + spare, 1 - 2**-53)
+            delta = min(least_delta + spare, 1 - 2**-53)  # ``compose`` takes a δ below 1
             guarantees.append(bounds.compose(group, delta=delta))
         epsilon = sum_up([bound.epsilon for bound in guarantees])
         return Bound(epsilon, self.delta, None, "sum", source, guarantees[0].valid_in)

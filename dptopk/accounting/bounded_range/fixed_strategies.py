@@ -127,11 +127,13 @@ class OptimumCurve(Curve):
             excess = point.upper - log_target
             if excess <= 0:
                 fitting = x
+                # Close enough, or after many attempts: then whatever fits is taken.
                 if excess >= -1e-9 - 4 * point.error or attempt >= 12:
                     break
             else:
                 low = x
             newton = x - excess / point.slope if point.slope < 0 else math.nan
+            # A little beyond, and further each time: rounding must not keep x below the root.
             newton += 4e-15 * 2**attempt * max(x, 1e-3 * self.epsilon_max)
             x = newton if low < newton < fitting else low + (fitting - low) / 2
             if x in (low, fitting):

@@ -247,6 +247,7 @@ class MixtureCurve(Curve):
             return _log(self.lower.delta_lower(x))
 
         root = smallest_where(log_lower, log_target, self.epsilon_max)[0]
+        # At the root itself, or just below, the computed δ need not be above the one given.
         candidates = root * (1 - np.array([1e-12, 1e-10, 1e-8, 1e-6, 1e-3]))
         above = self.lower.delta_lower(candidates) > delta
         return float(candidates[above].max(initial=0.0))

@@ -31,8 +31,8 @@ from dptopk.costs import MultiDP
 
 # Up to this count equal ε's stay single rows; above, their binomial loss is one pair.
 FEW_COPIES = 3
-# From this scale on a discrete Gaussian's sums have a closed form: the error e^{-π² SUMMED_SCALE²}
-# is below any float.
+# From this scale s on a discrete Gaussian's sums have a closed form: the error e^{-π² s²} is below
+# any float.
 CLOSED_FORM_SCALE = 2000.0
 # The work of bringing a node of a Gaussian onto the grid.
 WORK_PER_NODE = 4e-7
@@ -45,6 +45,11 @@ FARTHEST_TILT = 40.0  # standard deviations, MOST_FINER times STRONG_TILT
 # Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is
 # charged as an error.
 NEGLIGIBLE = 50.0
+# Answers this many roots of their number from the mean, and noise this many deviations, are cut off
+# under the tilt. By Hoeffding 2 e^-84 of the answers is beyond, of the noise less than 2 e^-72.
+REACH_OF_ANSWERS = 6.5
+REACH_OF_NOISE = 12
+CUT_MASS = 1e-30
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,7 @@ class Responses(LossComponent):
     def atoms(self) -> int:
         """Return the number of losses of the binomial sums."""
         sums = [times for times in self.counts.values() if times > FEW_COPIES]
-        return sum(min(times, math.ceil(13 * math.sqrt(times))) for times in sums)
+        return sum(min(times, math.ceil(2 * REACH_OF_ANSWERS * math.sqrt(times))) for times in sums)
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         """Return a binomial sum for each ε with many copies; the others as single responses from
@@ -178,17 +183,15 @@ def _log_cosh(x: Floats) -> Floats:
 
 
 def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:
-    """Return the summed loss of many equal ε's, cut to 6.5 sqrt(k) answers around its tilted mean;
-    beyond, Hoeffding leaves a mass of 2 e^-84.
-    """
-    exponent = min(epsilon * (2 * tilt + 1), 700.0)
+    """Return the summed loss of many equal ε's, cut to answers near its tilted mean."""
+    exponent = min(epsilon * (2 * tilt + 1), 700.0)  # e^709 is no float
     mean = count / (1 + math.exp(-exponent))
-    reach = 6.5 * math.sqrt(count) + 1
+    reach = REACH_OF_ANSWERS * math.sqrt(count) + 1
     first = max(math.floor(mean - reach), 0)
     last = min(math.ceil(mean + reach), count)
     log_masses, errors = log_response_pmf(count, epsilon, first, last)
     losses = np.arange(2 * first - count, 2 * last - count + 1, 2, dtype=float) * epsilon
-    return replace(pair_of(losses, log_masses, log_error=errors), error=1e-30)
+    return replace(pair_of(losses, log_masses, log_error=errors), error=CUT_MASS)
 
 
 def _close_groups(counts: dict[float, int], width: float) -> list[Floats]:
@@ -364,7 +367,7 @@ class DiscreteGaussian(LossComponent):
         that is infinite.
         """
         if math.isfinite(self.scale):
-            return math.ceil(24 * self.scale * math.sqrt(self.count))
+            return math.ceil(2 * REACH_OF_NOISE * self.scale * math.sqrt(self.count))
         return 0
 
     def pairs(self, grid: Grid) -> list[Pairs]:
@@ -383,14 +386,14 @@ class DiscreteGaussian(LossComponent):
         width = self.scale * math.sqrt(self.count)
         offset = self.count * (self.shift / self.scale) ** 2 / 2
         centre = round(self.count * self.shift * grid.tilt)
-        reach = math.ceil(12 * width + 12)
+        reach = math.ceil(REACH_OF_NOISE * width + REACH_OF_NOISE)
         y = np.arange(-centre - reach, -centre + reach + 1.0)
         log_masses = -((y / width) ** 2) / 2 - math.log(width) - math.log(2 * math.pi) / 2
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
         losses = offset - spacing * y
         farthest = float(np.abs(losses).max() + offset)
         pair = pair_of(losses, log_masses, log_error=rounding)
-        pair = replace(pair, error=1e-30, loss_error=8 * EPS * farthest)
+        pair = replace(pair, error=CUT_MASS, loss_error=8 * EPS * farthest)
         return binned(pair, step=grid.step, tilt=grid.tilt, side=grid.side)
 
     def _narrow(self, grid: Grid) -> list[Pairs]:
@@ -398,11 +401,11 @@ class DiscreteGaussian(LossComponent):
         spacing = self.shift / self.scale**2
         offset = self.count * (self.shift / self.scale) ** 2 / 2
         centre = round(self.shift * grid.tilt)
-        reach = math.ceil(12 * self.scale + 12)
+        reach = math.ceil(REACH_OF_NOISE * self.scale + REACH_OF_NOISE)
         y = np.arange(-centre - reach, -centre + reach + 1.0)
         log_masses = -(y**2) / (2 * self.scale**2) - _log_total(self.scale)
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
-        copies = replace(pair_of(-y, log_masses, self.count, log_error=rounding), error=1e-30)
+        copies = replace(pair_of(-y, log_masses, self.count, log_error=rounding), error=CUT_MASS)
         return [summed(copies, spacing, offset, grid)]
 
 

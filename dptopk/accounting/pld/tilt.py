@@ -60,6 +60,7 @@ def best_tilt(
         """Return whether the product has a moment of this order."""
         return math.isfinite(objective(log_tilt))
 
+    # ln θ is looked for between these; every θ gives a bound.
     low = -14.0
     high = 9.0
     if not has_moment(high):  # a loss with exponential tails has moments below some θ only

@@ -139,6 +139,7 @@ class TwoEpsilonCurve(Curve):
             return upper
         if query.epsilon is not None:
             return Answer(upper.value, float(self._delta(np.array([query.epsilon]), -1)[0]))
+        # Just below the root the computed δ need not be above the target.
         below = upper.value * (1 - np.array([1e-11, 1e-8, 1e-5, 1e-3]))
         above_target = self._delta(below, -1) > query.delta_below
         return Answer(upper.value, float(below[above_target].max(initial=0.0)))

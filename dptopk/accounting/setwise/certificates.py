@@ -366,6 +366,7 @@ def _share_of_checker(run: Evaluation, failure_free: Charge) -> float:
         kinds += 1
     single_kind = kinds == 1 and run.game.stand_in is None
     least_share = tuning.CHECKER_ROOM if single_kind else tuning.CHECKER_ROOM_OF_MANY
+    # The share grows with ε² from 30 on: a guess; the checker decides whether it is enough.
     return min(least_share * max(1.0, (run.guess / 30) ** 2), 0.05)
 
 

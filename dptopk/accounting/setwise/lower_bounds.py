@@ -29,7 +29,13 @@ from dptopk.accounting.cost_models.dominating_pairs import loss_components
 from dptopk.accounting.curves import Query
 from dptopk.accounting.pld.binomial import log_binomial_pmf
 from dptopk.accounting.pld.lattice import product
-from dptopk.accounting.pld.loss_components import GaussianLoss, Grid, LossComponent
+from dptopk.accounting.pld.loss_components import (
+    CUT_MASS,
+    REACH_OF_ANSWERS,
+    GaussianLoss,
+    Grid,
+    LossComponent,
+)
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.recursion import (
@@ -205,7 +211,7 @@ class FixedRanges(LossComponent):
         losses = n * self.t - (n - hits) * self.epsilon
         pair = pair_of(losses, log_masses, log_error=errors)
         loss_error = 8 * ROUNDOFF * n * max(self.t, self.epsilon)
-        return [replace(pair, loss_error=loss_error, error=1e-30)]
+        return [replace(pair, loss_error=loss_error, error=CUT_MASS)]
 
     def _probabilities(self) -> tuple[float, float]:
         """Return the probabilities, under P, of the loss t and of the loss t - ε."""
@@ -216,14 +222,14 @@ class FixedRanges(LossComponent):
         return often, rarely
 
     def _hits_near_tilted_mean(self, tilt: float) -> Floats:
-        """Return the numbers of mechanisms with loss t that are within 6.5 sqrt(n) of their mean
-        under the tilt.
+        """Return the numbers of mechanisms with loss t that are within REACH_OF_ANSWERS sqrt(n) of
+        their mean under the tilt.
         """
         n = self.count
         often, rarely = self._probabilities()
         log_less = max(-tilt * self.epsilon, -700.0)
         tilted = often / (often + rarely * math.exp(log_less))
-        reach = 6.5 * math.sqrt(n) + 1
+        reach = REACH_OF_ANSWERS * math.sqrt(n) + 1
         first = max(math.floor(n * tilted - reach), 0)
         last = min(math.ceil(n * tilted + reach), n)
         return np.arange(first, last + 1, dtype=float)

@@ -208,11 +208,13 @@ class StepProgram:
         exponents = np.array([row.exponent for row in rows])
         limits = self.moments.log_moment(np.array([row.order for row in rows]))
         logs = np.outer(exponents, losses) - limits[:, None] + np.log(scales)
+        # A coefficient of e^50 forbids a mass as well as a larger one, which no solver takes.
+        coefficients = np.exp(np.clip(logs, -700.0, 50.0))
         worth = self.values[places] * scales
         largest = float(worth.max())
         result = linprog(
             -worth / largest,
-            A_ub=np.exp(np.clip(logs, -700.0, 50.0)),
+            A_ub=coefficients,
             b_ub=np.ones(len(rows)),
             A_eq=np.vstack([scales, scales * np.exp(-losses)]),
             b_eq=[1.0, 1.0],
