@@ -309,12 +309,14 @@ def _smallest(
     logarithmic grids.
 
     Args:
-        objective: maps λ's, a row for each function, to values of the same shape.
+        objective: maps λ's, a row for each function or one row for all of them, to values with a
+            row for each function.
         size: the number of functions.
         grids: the number of points of each grid, coarse to fine.
     """
-    low = np.full(size, -30.0)  # ln λ
-    high = np.full(size, 45.0)
+    # ln λ; the first grid is the same for all functions, so that g(λ) is computed once there.
+    low = np.full(1, -30.0)
+    high = np.full(1, 45.0)
     best = np.full(size, np.inf)
     rows = np.arange(size)
     for points in grids:
@@ -325,6 +327,7 @@ def _smallest(
         at = values.argmin(axis=1)
         best = np.minimum(best, values[rows, at])
         # The next grid spans the neighbours of the smallest value.
+        grid = np.broadcast_to(grid, values.shape)
         low = grid[rows, np.maximum(at - 1, 0)]
         high = grid[rows, np.minimum(at + 1, points - 1)]
     return best
