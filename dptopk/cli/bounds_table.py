@@ -43,14 +43,14 @@ class BoundsQuery:
 
     @property
     def wanted(self) -> str:
-        """The name of the number that is asked for: "epsilon" or "delta"."""
+        """Return the name of the number that is asked for: "epsilon" or "delta"."""
         if self.epsilon is None:
             return "epsilon"
         return "delta"
 
     @property
     def fixed_number(self) -> float:
-        """The number that is given."""
+        """Return the number that is given."""
         if self.delta is None:
             return self.epsilon or 0.0
         return self.delta

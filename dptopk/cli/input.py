@@ -138,7 +138,7 @@ class Source(Columns):
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The conditions of --where, as a mapping from column to the value it must have.
+        """Return the conditions of --where, as a mapping from column to the value it must have.
 
         Raises:
             InvalidParameter: if a condition is not COLUMN=VALUE, or a column is named twice.
@@ -152,7 +152,7 @@ class Source(Columns):
 
     @property
     def kind(self) -> Domain:
-        """The domain of the labels: "public" if they were listed or declared public, else
+        """Return the domain of the labels: "public" if they were listed or declared public, else
         "private".
         """
         if self.known_domain or self.domain is not None:
@@ -161,7 +161,8 @@ class Source(Columns):
 
     @property
     def finds(self) -> bool:
-        """Whether labels can be found under a cap on each user and then counted on all events.
+        """Return whether labels can be found under a cap on each user and then counted on all
+        events.
 
         This is so for private labels of events, unless --count-capped asks for counts under the
         cap, or a store of events has a cap of its own.
@@ -177,7 +178,9 @@ class Source(Columns):
 
     @property
     def _table(self) -> Path | TextFile:
-        """The path of the table of events, with its separator and encoding if they are stated."""
+        """Return the path of the table of events, with its separator and encoding if they are
+        stated.
+        """
         if self.separator is None and self.encoding is None:
             return self.path
         return TextFile(self.path, self.separator, self.encoding)
@@ -211,12 +214,12 @@ class Source(Columns):
 
     @property
     def _stored_events(self) -> bool:
-        """Whether the file is a store of events, as ``dptopk refresh`` makes it."""
+        """Return whether the file is a store of events, as ``dptopk refresh`` makes it."""
         return self.path.suffix == ".store"
 
     @property
     def _counted_elsewhere(self) -> bool:
-        """Whether the file holds the result of a statement of ``dptopk events-sql``."""
+        """Return whether the file holds the result of a statement of ``dptopk events-sql``."""
         return self.item is None and is_counted_file(self.path)
 
     def read(self, plan: Plan) -> Histogram:

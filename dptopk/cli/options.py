@@ -175,15 +175,15 @@ class Output(Written):
 
     @property
     def form(self) -> Format:
-        """The format of the answer: the one stated, else the one that the file's name ends in, else
-        a table.
+        """Return the format of the answer: the one stated, else the one that the file's name ends
+        in, else a table.
         """
         return self.output_format or ENDINGS.get(self.ending, "table")
 
     @property
     def ending(self) -> str:
-        """The ending of the output file's name in lower case, such as ".csv"; empty if no file is
-        named.
+        """Return the ending of the output file's name in lower case, such as ".csv"; empty if no
+        file is named.
         """
         if self.out is None:
             return ""
@@ -272,7 +272,7 @@ class Book(Chain):
 
     @property
     def key(self) -> bytes | None:
-        """The secret that keys this ledger's hash chain; None if no key file is named."""
+        """Return the secret that keys this ledger's hash chain; None if no key file is named."""
         return self.secret(self.url)
 
     def open(self, *, create: bool = False, test: bool = False, read_only: bool = False) -> Ledger:

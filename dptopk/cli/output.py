@@ -129,7 +129,7 @@ class TopKSheet(AnswerSheet):
 
     @property
     def notes(self) -> list[str]:
-        """The sentences that a reader of the rows must know."""
+        """Return the sentences that a reader of the rows must know."""
         return notes(self.plan, self.release, self.rows)
 
     def remarks(self) -> list[str]:

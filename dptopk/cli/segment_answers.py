@@ -46,7 +46,7 @@ class SegmentsSheet(AnswerSheet):
 
     @property
     def sheets(self) -> dict[str, TopKSheet]:
-        """The sheet of each segment's answer, by the segment's name."""
+        """Return the sheet of each segment's answer, by the segment's name."""
         plan = self.plans.each
         answers = self.answers.items()
         return {name: TopKSheet.of(plan, answer, self.confidence) for name, answer in answers}

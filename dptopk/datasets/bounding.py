@@ -94,7 +94,8 @@ class Bounds:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """The caps that adding or removing one user obeys: linf = τ, l0 = Δ, and the total l1.
+        """Return the caps that adding or removing one user obeys: linf = τ, l0 = Δ, and the total
+        l1.
 
         A total below τ also limits linf.
         """

@@ -51,12 +51,12 @@ class _File:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that are read, each once: label, count and those of conditions."""
+        """Return the columns that are read, each once: label, count and those of conditions."""
         return list(dict.fromkeys([self.label, self.count, *self.where]))
 
     @property
     def kind(self) -> str:
-        """The ending that tells the format in lower case, without that of a compression."""
+        """Return the ending that tells the format in lower case, without that of a compression."""
         path = self.path
         if path.suffix.lower() == ".gz":
             path = Path(path.stem)

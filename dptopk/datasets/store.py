@@ -262,7 +262,7 @@ class EventsStore:
 
     @property
     def bounds(self) -> Bounds:
-        """The limits on each user's contribution."""
+        """Return the limits on each user's contribution."""
         chosen = {
             name: self._settings[name]
             for name in ("labels_per_user", "per_label_cap", "key", "portable")
@@ -271,7 +271,7 @@ class EventsStore:
 
     @property
     def versions(self) -> tuple[str, ...]:
-        """The versions of the partitions so far, in the order in which they came."""
+        """Return the versions of the partitions so far, in the order in which they came."""
         rows = self._file.execute("SELECT version FROM partitions ORDER BY place").fetchall()
         return tuple(version for (version,) in rows)
 
@@ -419,18 +419,18 @@ class EventsStore:
 
     @property
     def days_per_user(self) -> int | None:
-        """The number of partitions in which a user counts; None: all."""
+        """Return the number of partitions in which a user counts; None: all."""
         most: int | None = self._settings.get("days_per_user")
         return most
 
     @property
     def columns(self) -> tuple[str, str]:
-        """The columns of users and of labels."""
+        """Return the columns of users and of labels."""
         return self._settings["user"], self._settings["item"]
 
     @property
     def clipped(self) -> bool:
-        """Whether amounts at a label are cut at τ; False if every user just counts once."""
+        """Return whether amounts at a label are cut at τ; False if every user just counts once."""
         return self._settings["weight"] is not None or self.bounds.per_label_cap > 1
 
     def counts_with_and_without_cap(

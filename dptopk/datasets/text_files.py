@@ -85,7 +85,7 @@ class TextFormat:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the file is UTF-8 text that begins with its header."""
+        """Return whether the file is UTF-8 text that begins with its header."""
         return self.encoding in {"utf-8", "utf-8-sig"} and not self.skipped
 
     def described(self) -> str:

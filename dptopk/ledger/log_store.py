@@ -160,7 +160,7 @@ class Store:
 
     @property
     def lock(self) -> threading.RLock:
-        """The lock of this process; a child process gets a new lock and new connections."""
+        """Return the lock of this process; a child process gets a new lock and new connections."""
         if os.getpid() != self._pid:
             _leaked.append(self._database)
             self._begin(self._database.anew())
@@ -396,7 +396,9 @@ def _file_of(url: str) -> Path | None:
 
 
 def _is_same_server(one: str, other: str) -> bool:
-    """Whether two URLs name one database of one server, whoever asks it, by whichever driver."""
+    """Return whether two URLs name one database of one server, whoever asks it, by whichever
+    driver.
+    """
     first = _address(one)
     second = _address(other)
     if first is None or second is None:

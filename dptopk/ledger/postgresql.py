@@ -105,8 +105,8 @@ class PostgreSQL:
 
 
 def lead_to_one_database(one: str, other: str) -> bool:
-    """Whether two URLs lead to one database of one server, by whatever names: a lock that is taken
-    through one is then held for the other. Nothing is written.
+    """Return whether two URLs lead to one database of one server, by whatever names: a lock that is
+    taken through one is then held for the other. Nothing is written.
 
     Returns:
         False also where one of them cannot be asked, which whoever opens it is told.

@@ -53,7 +53,7 @@ class Reader:
 
     @property
     def _now(self) -> LedgerState:
-        """The state after the last entry that was read."""
+        """Return the state after the last entry that was read."""
         return self._journal.state
 
     @contextmanager
@@ -73,7 +73,7 @@ class Reader:
 
     @property
     def test(self) -> bool:
-        """Whether this ledger was created for tests."""
+        """Return whether this ledger was created for tests."""
         return bool(self._now.about.get("test"))
 
     def refusal(self) -> str:

@@ -77,7 +77,7 @@ class _StoredToken:
 
     @property
     def slow(self) -> bool:
-        """Whether its hash is one of scrypt, which takes long to compute."""
+        """Return whether its hash is one of scrypt, which takes long to compute."""
         return not self.hash.startswith(_FAST)
 
     def fits(self, secret: str) -> bool:

@@ -48,7 +48,7 @@ class Further:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """The texts that determine what the question does to a budget, for a cache."""
+        """Return the texts that determine what the question does to a budget, for a cache."""
         kind = "" if self.kind is None else canonical_json(self.kind.plain())
         return str(self.charge), str(self.stated), kind
 

@@ -249,26 +249,28 @@ class DatasetSpec:
 
     @property
     def identity(self) -> str:
-        """The canonical identity of the source: equal for all paths that lead to the same file."""
+        """Return the canonical identity of the source: equal for all paths that lead to the same
+        file.
+        """
         return _identity(self.source)
 
     @property
     def domain(self) -> Domain:
-        """The domain of the labels: "public" if they are listed, else "private"."""
+        """Return the domain of the labels: "public" if they are listed, else "private"."""
         if self.labels is None:
             return "private"
         return "public"
 
     @property
     def domain_size(self) -> int | None:
-        """The number of public labels; None if labels are private."""
+        """Return the number of public labels; None if labels are private."""
         if self.labels is None:
             return None
         return len(self.labels)
 
     @property
     def finds(self) -> bool:
-        """Whether labels may be found under a cap and counted without it."""
+        """Return whether labels may be found under a cap and counted without it."""
         return (
             self.user is not None
             and self.domain == "private"
@@ -289,14 +291,16 @@ class DatasetSpec:
 
     @property
     def free(self) -> bool:
-        """Whether the budget and all its shares are spent freely, and not on registered costs."""
+        """Return whether the budget and all its shares are spent freely, and not on registered
+        costs.
+        """
         if self.terms.shares is None:
             return not self.terms.registered
         return not any(isinstance(share, Charge) for share in self.terms.shares.values())
 
     @property
     def several(self) -> tuple[str, ...]:
-        """The columns of a table of counts of which one user may be in several values.
+        """Return the columns of a table of counts of which one user may be in several values.
 
         The caps are declared for each value, and not for the sums of rows over several values, so
         that no question may be about such sums. For events there are none: the engine enforces the
@@ -329,7 +333,7 @@ class DatasetSpec:
 
     @property
     def declared(self) -> dict[str, tuple[str, ...]] | None:
-        """The disjoint segments that have a budget each, column -> names, as
+        """Return the disjoint segments that have a budget each, column -> names, as
         ``Ledger.create_dataset`` takes them; None without such.
         """
         if self.budget_by is None:
@@ -435,7 +439,7 @@ class Catalog:
 
     @property
     def key(self) -> bytes | None:
-        """The secret of the ledger's hash chain; None if the chain has no key."""
+        """Return the secret of the ledger's hash chain; None if the chain has no key."""
         if self.key_file is None:
             return None
         return read_key(refuse_special(self.key_file))

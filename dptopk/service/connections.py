@@ -204,7 +204,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     @property
     def gone(self) -> bool:
-        """Whether the connection is closing, so that nobody can be answered."""
+        """Return whether the connection is closing, so that nobody can be answered."""
         return self.transport.is_closing()
 
     def end(self) -> None:
@@ -217,7 +217,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     @property
     def _connections(self) -> Connections:
-        """The open connections of this worker."""
+        """Return the open connections of this worker."""
         return open_connections(self.server_state)
 
     def _feed(self, piece: bytes) -> None:

@@ -82,7 +82,7 @@ class Job:
 
     @property
     def over(self) -> bool:
-        """Whether the job has ended."""
+        """Return whether the job has ended."""
         return self.stage in {"done", "cancelled", "failed"}
 
 

@@ -79,7 +79,7 @@ class PostedQuestion(Body):
 
     @property
     def rows(self) -> int:
-        """About how many rows the answer about one histogram has."""
+        """Return about how many rows the answer about one histogram has."""
         raise NotImplementedError
 
     def prepared(self, spec: DatasetSpec) -> Plan:
@@ -185,7 +185,7 @@ class TopK(QuestionBody):
 
     @property
     def rows(self) -> int:
-        """The number of rows of an answer, k."""
+        """Return the number of rows of an answer, k."""
         return self.question.k
 
     def prepared(self, spec: DatasetSpec) -> TopKPlan:
@@ -198,7 +198,7 @@ class TopK(QuestionBody):
 
     @property
     def question(self) -> questions.Question:
-        """The question as the planner takes it."""
+        """Return the question as the planner takes it."""
         return questions.Question.of("http", **self.model_dump())
 
     def unsaid(self) -> dict[str, Any]:
@@ -270,7 +270,7 @@ class Run(PostedQuestion):
 
     @property
     def rows(self) -> int:
-        """The number of labels that are named, else the mechanism's k or d_bar, else 1."""
+        """Return the number of labels that are named, else the mechanism's k or d_bar, else 1."""
         labels = self.labels or self.ranking
         if labels:
             return len(labels)

@@ -61,7 +61,7 @@ class StreamQuestion(PostedQuestion):
 
     @property
     def rows(self) -> int:
-        """The number of rows of one day's answer, k."""
+        """Return the number of rows of one day's answer, k."""
         return self.k
 
     def check(self, spec: DatasetSpec) -> None:
@@ -100,7 +100,7 @@ class NewStream(WantedStream, StreamQuestion):
 
     @property
     def calendar(self) -> Calendar:
-        """The dates of the stream's days."""
+        """Return the dates of the stream's days."""
         return Calendar(first_day=self.first_day, time_zone=self.time_zone)
 
     def planned(self, service: Service, spec: DatasetSpec) -> ContinualTopK:

@@ -406,7 +406,7 @@ class Ending:
 
     @property
     def outcome(self) -> str:
-        """The word for the ending in the audit log and in the metrics."""
+        """Return the word for the ending in the audit log and in the metrics."""
         if self.code == BudgetExceeded.__name__:
             return "refused"
         if self.stage == "done":

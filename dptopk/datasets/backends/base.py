@@ -124,19 +124,19 @@ class HeldCounts(Protocol):
     """Counts by label that the engine holds, computed once."""
 
     def __len__(self) -> int:
-        """The number of labels."""
+        """Return the number of labels."""
         ...
 
     def columns(self) -> dict[str, Array]:
-        """All labels (``item``) and their counts, in any order."""
+        """Return all labels (``item``) and their counts, in any order."""
         ...
 
     def totals(self, names: Sequence[str]) -> dict[str, Array]:
-        """The sums of columns over all labels, each of shape (1,)."""
+        """Return the sums of columns over all labels, each of shape (1,)."""
         ...
 
     def in_order(self, names: Sequence[str]) -> UnreadColumns:
-        """The labels and these counts in the order of a histogram."""
+        """Return the labels and these counts in the order of a histogram."""
         ...
 
 

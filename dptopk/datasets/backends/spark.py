@@ -176,7 +176,9 @@ def _rows(session: SparkSession, connection: SparkConnection, expression: ir.Tab
 def _counts(
     session: SparkSession, connection: SparkConnection, expression: ir.Table
 ) -> SparkCounts | None:
-    """Counts by label in Spark's executors; None before Spark 4.0, which hands on no Arrow data."""
+    """Return counts by label in Spark's executors; None before Spark 4.0, which hands on no Arrow
+    data.
+    """
     frame = session.sql(connection.compile(expression))
     if not hasattr(frame, "toArrow"):
         return None

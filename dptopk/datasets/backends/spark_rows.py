@@ -46,17 +46,17 @@ class SparkCounts:
         return count
 
     def columns(self) -> dict[str, Array]:
-        """All labels with their counts, in any order."""
+        """Return all labels with their counts, in any order."""
         return _read(lambda: gathered(self.frame.toArrow().to_reader()))
 
     def totals(self, names: Sequence[str]) -> dict[str, Array]:
-        """The sums of columns over all labels, each of shape (1,)."""
+        """Return the sums of columns over all labels, each of shape (1,)."""
         functions = import_module("pyspark.sql.functions")
         sums = [functions.sum(name).alias(name) for name in names]
         return _read(lambda: gathered(self.frame.agg(*sums).toArrow().to_reader()))
 
     def in_order(self, names: Sequence[str]) -> SparkRows:
-        """The labels and these counts in the order of a histogram."""
+        """Return the labels and these counts in the order of a histogram."""
         return _read(lambda: SparkRows.of(self.frame.select("item", *names)))
 
 
@@ -78,7 +78,7 @@ class SparkRows:
 
     @classmethod
     def of(cls, counted: SparkFrame) -> SparkRows:
-        """The rows of a frame of labels and counts."""
+        """Return the rows of a frame of labels and counts."""
         functions = import_module("pyspark.sql.functions")
         ordered = counted.orderBy(functions.desc("count"), functions.asc("item"))
         numbered = ordered.withColumn(_ROW, functions.monotonically_increasing_id())
@@ -95,14 +95,14 @@ class SparkRows:
         return int(self.starts[-1])
 
     def columns(self, names: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
-        """The counts of all rows, and labels that are read when they are asked for."""
+        """Return the counts of all rows, and labels that are read when they are asked for."""
         columns = self._all_rows(names)
         numbers = dict(self.frame.dtypes)["item"] == "bigint"
         dtype: np.dtype[Any] = np.dtype(np.int64) if numbers else np.dtypes.StringDType()
         return columns, StoredLabels(len(self), dtype, self.labels, self.places)
 
     def labels(self, rows: Array | None) -> Array:
-        """The labels of rows, in their order; None = of all."""
+        """Return the labels of rows, in their order; None = of all."""
         if rows is None:
             found = self._all_rows(["item"])["item"]
         else:
@@ -110,25 +110,25 @@ class SparkRows:
         return found.astype(np.int64) if found.dtype.kind in "iu" else found
 
     def places(self, labels: Sequence[Any]) -> Array:
-        """The row of each label; -1 where there is none."""
+        """Return the row of each label; -1 where there is none."""
         rows = np.full(len(labels), -1, dtype=np.int64)
         found = self._joined("item", labels, _ROW)
         rows[found["place"]] = self._rows_of(found["value"].astype(np.int64))
         return rows
 
     def _numbers(self, rows: Array) -> Array:
-        """Spark's numbers of rows."""
+        """Return Spark's numbers of rows."""
         parts = np.searchsorted(self.starts, rows, side="right") - 1
         return (self.partitions[parts] << PLACE_BITS) + (rows - self.starts[parts])
 
     def _rows_of(self, numbers: Array) -> Array:
-        """The rows that have these numbers of Spark's."""
+        """Return the rows that have these numbers of Spark's."""
         parts = np.searchsorted(self.partitions, numbers >> PLACE_BITS)
         return self.starts[parts] + (numbers & (2**PLACE_BITS - 1))
 
     def _joined(self, key: str, wanted: Array | Sequence[Any], value: str) -> dict[str, Array]:
-        """The values of a column in the rows whose ``key`` is wanted, and their places among these,
-        ascending.
+        """Return the values of a column in the rows whose ``key`` is wanted, and their places among
+        these, ascending.
         """
         import pyarrow as pa
 
@@ -148,7 +148,7 @@ class SparkRows:
         return _read(read)
 
     def _all_rows(self, names: Sequence[str]) -> dict[str, Array]:
-        """Columns of all rows, in order, of which a part is in Arrow's memory at one time."""
+        """Return columns of all rows, in order; a part of them is in Arrow's memory at one time."""
         import pyarrow as pa
 
         def read() -> dict[str, Array]:
@@ -164,7 +164,7 @@ class SparkRows:
             yield from self._between(start, end, names).to_batches()
 
     def _between(self, start: int, end: int, names: Sequence[str]) -> pa.Table:
-        """Columns of the rows from ``start`` to before ``end``, in order."""
+        """Return columns of the rows from ``start`` to before ``end``, in order."""
         functions = import_module("pyspark.sql.functions")
         number = functions.col(_ROW)
         if start == end:

@@ -254,8 +254,9 @@ def _constant_pattern(operation: ops.Value) -> bool:
 
 
 def _is_regular(pattern: str) -> bool:
-    """Whether a pattern is a regular expression for Python, and none of what engines differ in: one
-    that an engine refuses fails where a row has a value, and not where there is no such row.
+    """Return whether a pattern is a regular expression for Python, and none of what engines differ
+    in: one that an engine refuses fails where a row has a value, and not where there is no such
+    row.
     """
     if _SPECIAL.search(pattern):
         return False
