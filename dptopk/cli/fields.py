@@ -84,6 +84,7 @@ def _reader(words: list[str]) -> Callable[[str], float | str | None]:
     """
 
     def read(text: str) -> float | str | None:
+        """Return the number, the word, or None for "none"."""
         if text in words:
             if text == "none":
                 return None

@@ -166,6 +166,7 @@ def _total(console: Console) -> tuple[float, float]:
         usual = float(format_lower(1 / (10 * people), digits=1))
 
     def read(text: str) -> float:
+        """Return the δ that was typed."""
         return validate.probability(allow_zero=False, delta=float(text))
 
     return epsilon, _ask(console, "δ", f"{usual:g}", read)

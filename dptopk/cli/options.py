@@ -336,6 +336,7 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
 
     @wraps(command)
     def run(**options: Any) -> None:
+        """Call the command with its groups of options made from the single ones."""
         values = {name: _group_of(kind, fields[name], options) for name, kind in groups.items()}
         command(**values, **options)
 

@@ -50,6 +50,7 @@ def reproduce(
     with progress() as bars:
 
         def on_start(experiment: Experiment) -> Callable[[float], None]:
+            """Add a progress bar; return the function that sets which share is done."""
             task = bars.add_task(experiment.name, total=1.0)
             return lambda share: bars.update(task, completed=share)
 

@@ -434,6 +434,7 @@ def label_counts(
     events = source.together(coded)
 
     def counted(part: int, parts: int) -> ir.Table:
+        """Return the sums over one of ``parts`` parts of the users."""
         if parts == 1:
             chosen = events
         else:

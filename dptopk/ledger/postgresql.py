@@ -174,6 +174,7 @@ def _check(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
     with closing(connection.cursor()) as cursor:
 
         def run(statement: str) -> list[tuple[Any, ...]]:
+            """Return the rows of a statement on the new connection."""
             cursor.execute(statement)
             return list(cursor.fetchall())
 

@@ -183,6 +183,7 @@ def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tup
     log_z = log_z + log_power_sum(values, epsilon) - slack(values)
 
     def terms(L: Array) -> tuple[Array, Array]:
+        """Return the logarithms of the terms, and their slopes, shape (n,) both."""
         logs = -epsilon * L - log_z
         slope = np.full_like(L, -epsilon)
         with np.errstate(divide="ignore"):

@@ -253,6 +253,7 @@ def best_centre(labels: int, touched: int, *, largest_denominator: int = 8) -> F
         centres.update(Fraction(a, b) for a in range(1, b // 2 + 1))
 
     def spread(c: Fraction) -> float:
+        """Return the noise at unit cost."""
         return math.sqrt(touched * (1 - c) ** 2 + (labels - touched) * c**2) + float(c)
 
     return min(sorted(centres, key=lambda c: c.denominator), key=spread)

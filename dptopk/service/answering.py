@@ -190,6 +190,7 @@ class AnswerService:
         """
 
         def progress(done: int, total: int) -> None:
+            """Note how many passes over the data are done, if there is a job."""
             if job is not None:
                 self.jobs.progress(job, done, total)
 

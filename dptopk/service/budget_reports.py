@@ -371,6 +371,7 @@ class BudgetReports:
         """Return the present version of a data set's data, by the ledger."""
 
         def read() -> str:
+            """Return the version by the ledger's present state."""
             return str(self.ledger.state(dataset).version)
 
         version: str = self._cached(read, "version", dataset)

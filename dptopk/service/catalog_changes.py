@@ -118,6 +118,7 @@ def terms_by_place(
     """
 
     def budget_terms() -> RecordedTerms:
+        """Return the terms of the data set's budget, one for each segment if there are any."""
         terms = shared_terms_of(**spec.terms.arguments())
         return by_segment(terms, segments_of(spec.declared))
 

@@ -119,6 +119,7 @@ def _table_of(fits: Callable[[Toml], bool]) -> Callable[[Toml], bool]:
     """Return a check that a value is a table whose values all pass the check ``fits``."""
 
     def table_fits(value: Toml) -> bool:
+        """Return whether a value is a table whose values fit."""
         return isinstance(value, dict) and all(fits(entry) for entry in value.values())
 
     return table_fits
@@ -128,6 +129,7 @@ def _number(least: float, most: float) -> Callable[[Toml], bool]:
     """Return a check that a value is a number from ``least`` to ``most``."""
 
     def fits(value: Toml) -> bool:
+        """Return whether a value is such a number."""
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             return False
         return least <= value <= most  # NaN is not

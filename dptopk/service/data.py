@@ -91,6 +91,7 @@ def _read(
     errors_of_progress: list[DptopkError] = []
 
     def report(done: int, total: int) -> None:
+        """Call ``progress``, and remember its error, which is raised unchanged."""
         try:
             progress(done, total)
         except DptopkError as error:

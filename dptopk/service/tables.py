@@ -259,6 +259,7 @@ def _engine(url: str, *, durable: bool) -> sa.Engine:
     }[engine.dialect.name]
 
     def configured(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+        """Apply the settings to a new connection."""
         cursor = connection.cursor()
         for statement in settings:
             cursor.execute(statement)

@@ -149,6 +149,7 @@ class Service:
         """
 
         def read() -> tuple[str, dict[str, Any]]:
+            """Return who was charged, and the answer."""
             spend = self.reports.ledger.spend(spec.name, seq)
             if spend is None or spend.answer is None:
                 raise LookupError
@@ -168,6 +169,7 @@ class Service:
         """
 
         def read() -> dict[str, Any]:
+            """Return the answer as the ledger has it."""
             answer = self.reports.ledger.answer(spend)
             if answer is None and "stream" in spend.mechanism:
                 return begun(spend, spec.name)

@@ -214,6 +214,7 @@ class DuckDB:
         connection = self.connect(spill=spill)
 
         def close() -> None:
+            """Close the connection, and remove what it has written to disk."""
             connection.disconnect()
             if spill is not None:
                 spill.remove()
@@ -318,6 +319,7 @@ def _spreadsheet(
             _LOG.info("a text file is copied by rule after %s", type(error).__name__)
 
     def copied() -> ir.Table:
+        """Return the table of a copy of the files that is written by our own rules."""
         with files.rewritten(columns) as plain:
             return _once(keep, _read_text(connection, plain, LONGEST_COPIED_LINE), columns)
 
@@ -333,6 +335,7 @@ def _framed(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader)
         return ibis.memtable(data)
 
     def keep() -> ir.Table:
+        """Return a table of DuckDB's with the rows of the stream."""
         connection.con.register("dptopk_stream", data)
         connection.con.execute(
             "CREATE TEMP TABLE dptopk_events AS SELECT * FROM dptopk_stream"

@@ -175,6 +175,7 @@ class Files:
         """
 
         def checked(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+            """Return what ``run`` returns, unless the files have changed."""
             answer = run(*arguments, **options)
             if _state(self.paths) != self._seen:
                 raise InvalidParameter(

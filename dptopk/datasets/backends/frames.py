@@ -176,6 +176,7 @@ def _plain_columns(table: pa.Table) -> pa.Table:
     import pyarrow as pa
 
     def plain(kind: pa.DataType) -> pa.DataType:
+        """Return the type that Ibis knows for this one."""
         if pa.types.is_dictionary(kind):
             return plain(kind.value_type)
         if isinstance(kind, pa.BaseExtensionType):

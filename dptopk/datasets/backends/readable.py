@@ -161,6 +161,7 @@ class ReadableFiles:
         """
 
         def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+            """Return what ``action`` returns, of the readable values if it must be."""
             try:
                 return action(*arguments, **options)
             except UnicodeDecodeError:  # DuckDB quotes the bytes of JSON in its message
@@ -253,6 +254,7 @@ def _readable_batches(file: ParquetFile, columns: Sequence[str]) -> pa.RecordBat
     numbered = readable(chosen.empty_table()).schema.append(pa.field(_ROW, pa.int64()))
 
     def batches() -> Iterator[pa.RecordBatch]:
+        """Yield the readable rows with their numbers, a batch at a time."""
         first = 0
         for batch in file.iter_batches(columns=list(columns)):
             rows = readable(pa.Table.from_batches([batch]))

@@ -63,6 +63,7 @@ def _arithmetic(name: str) -> Callable[[ops.NumericBinary], ir.Value | None]:
     """
 
     def safe(operation: ops.NumericBinary) -> ir.Value | None:
+        """Return Spark's form of an operation; None if it is not one on integers or floats."""
         kind = operation.dtype
         if kind.is_floating():
             return operation.to_expr()

@@ -140,6 +140,7 @@ class SparkRows:
         listed = pa.table({"wanted": values, "place": places})
 
         def read() -> dict[str, Array]:
+            """Return the values and places, in the order of the places."""
             asked = functions.broadcast(self.frame.sparkSession.createDataFrame(listed))
             joined = self.frame.join(asked, functions.col(key) == functions.col("wanted"))
             chosen = joined.select("place", functions.col(value).alias("value"))
@@ -159,6 +160,7 @@ class SparkRows:
         return _read(read)
 
     def _batches(self, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield columns of all rows, in order, BATCH rows at a time."""
         for start in range(0, len(self), BATCH):
             end = min(start + BATCH, len(self))
             yield from self._between(start, end, names).to_batches()
@@ -177,4 +179,5 @@ class SparkRows:
 
 
 def _read(action: Callable[[], Result]) -> Result:
+    """Return what an action on Spark returns; its errors show nothing of the data."""
     return without_data("table", "Spark could not read the labels", action)

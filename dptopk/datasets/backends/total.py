@@ -80,6 +80,7 @@ def total(argument: str, expression: ir.Expr, backend: Backend) -> ir.Expr:
     import ibis.expr.operations as ops
 
     def replaced(node: ops.Node, changed: Mapping[str, ops.Node] | None) -> ops.Node:
+        """Return a node, with its changed inputs, in a form that fails for no value."""
         rewritten = node.__recreate__(changed) if changed else node
         if isinstance(node, ops.Relation):
             return _without_nan(rewritten, backend)
