@@ -68,7 +68,7 @@ def _log_pmf(power: int, rate: float, m: Array | float) -> Array:
     return logs + slack(power)
 
 
-def _beyond(power: int, rate: float, m: int) -> float:
+def _mass_from(power: int, rate: float, m: int) -> float:
     """Return an upper bound on the mass from m on, for an m above the peak: a geometric series, for
     the law is log-concave.
     """
@@ -113,12 +113,12 @@ def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
     ends, mass = _blocks(power, rate)
     last = int(ends[-1])
     if c + 1 >= step * last:
-        return _beyond(power, rate, (c + 1) // step + 1)
+        return _mass_from(power, rate, (c + 1) // step + 1)
     start = int(np.searchsorted(step * ends, c + 1, side="right"))
     n = step * ends[start:]
-    masses = mass[start:] * _exceeded(n, special, c)
+    masses = mass[start:] * _chance_to_exceed(n, special, c)
     total = float(masses.sum())
-    return tail_up(total + _beyond(power, rate, last + 1))
+    return tail_up(total + _mass_from(power, rate, last + 1))
 
 
 def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
@@ -127,13 +127,13 @@ def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
     first = side // step + 1
     last = int(ends[-1])
     if first > last:
-        return _beyond(power, rate, first)
+        return _mass_from(power, rate, first)
     start = np.searchsorted(ends, first)
     total = float(mass[start:].sum())
-    return tail_up(total + _beyond(power, rate, last + 1))
+    return tail_up(total + _mass_from(power, rate, last + 1))
 
 
-def _exceeded(n: Array, special: int, c: int) -> Array:
+def _chance_to_exceed(n: Array, special: int, c: int) -> Array:
     """Return an upper bound on P[max(U_1, ..., U_special) - U_0 > c] for each n > c + 1.
 
     Given U_0 = j - c - 1 it is 1 - (j/n)^special, for j = c + 1 to n - 1, and 0 for larger U_0. The

@@ -68,7 +68,7 @@ def format_upper(value: float, digits: int = 6) -> str:
     >>> format_upper(2.2510001), format_upper(10.000000000000002), format_upper(3.2072801, digits=4)
     ('2.25101', '10', '3.208')
     """
-    return _rounded(value * (1 - 1e-12), digits, ROUND_CEILING)
+    return _format_rounded(value * (1 - 1e-12), digits, ROUND_CEILING)
 
 
 def rounded_up(text: object) -> str:
@@ -82,7 +82,7 @@ def rounded_up(text: object) -> str:
 
     def six_digits(number: re.Match[str]) -> str:
         """Round the matched number up to six digits."""
-        return _rounded(number[0], 6, ROUND_CEILING)
+        return _format_rounded(number[0], 6, ROUND_CEILING)
 
     def shortened(cost: re.Match[str]) -> str:
         """Round the long numbers of the matched cost up."""
@@ -97,10 +97,10 @@ def format_lower(value: float, digits: int = 6) -> str:
     >>> format_lower(2.2509999)
     '2.25099'
     """
-    return _rounded(value * (1 + 1e-12), digits, ROUND_FLOOR)
+    return _format_rounded(value * (1 + 1e-12), digits, ROUND_FLOOR)
 
 
-def _rounded(value: float | str, digits: int, rounding: str) -> str:
+def _format_rounded(value: float | str, digits: int, rounding: str) -> str:
     """Format a number with n significant digits, rounded as ``rounding`` says; ``value`` is exact,
     also as text.
     """

@@ -132,7 +132,7 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     passes_beyond, _ = _any_of(m, np.array(mass_beyond))
     above = laplace_tail(other, last) * float(passes_beyond)
     outside = laplace_tail(other, -first) + above
-    return _certified(log_concave_sum(terms, first, last) + outside, union)
+    return _smaller_bound(log_concave_sum(terms, first, last) + outside, union)
 
 
 @np.errstate(over="ignore")  # e^-inf = 0; what is then not a number leaves the union bound
@@ -186,7 +186,7 @@ def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = No
     passes_beyond, _ = _any_of(m, np.array(mass_beyond))
     above = gaussian_tail(other, last) * float(passes_beyond)
     outside = gaussian_tail(other, -first) + above
-    return _certified(sums(scale, other, m, c, first, last) + outside, union)
+    return _smaller_bound(sums(scale, other, m, c, first, last) + outside, union)
 
 
 def _gaussian_lattice_sum(
@@ -273,7 +273,7 @@ def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, l
         return float(sums.sum())
 
 
-def _certified(total: float, union: float) -> float:
+def _smaller_bound(total: float, union: float) -> float:
     """Return the smaller of both bounds; the union bound if the other is NaN or could have
     underflowed.
     """

@@ -165,23 +165,23 @@ def compose(
     with within(max_seconds):
         # What a clock may cut is no function of the arguments; large questions take much memory.
         if guarded() or len(costs.costs) > MANY_DIFFERENT:
-            answer = _stated(question, bound)
+            answer = _answer_to(question, bound)
         else:
-            answer = _remembered(question, effort, bound)
+            answer = _answer_without_clock(question, effort, bound)
     if certificate:
         answer = replace(answer, certificate=_certificate(question, answer.epsilon, effort))
     return answer
 
 
 @lru_cache(maxsize=REMEMBERED)
-def _remembered(question: _CompositionQuery, effort: Effort, bound: str) -> Bound:
+def _answer_without_clock(question: _CompositionQuery, effort: Effort, bound: str) -> Bound:
     """Return the answer to a question that no clock may cut. It is a function of these arguments,
     so it is computed once.
     """
-    return _stated(question.fresh(Work.of(effort)), bound)
+    return _answer_to(question.fresh(Work.of(effort)), bound)
 
 
-def _stated(question: _CompositionQuery, bound: str) -> Bound:
+def _answer_to(question: _CompositionQuery, bound: str) -> Bound:
     """Return the answer together with the charge and the interaction that were asked about."""
     answer = _answer(question, bound)
     if not question.lower:

@@ -284,7 +284,7 @@ def queries_affordable(
             start = max(guess, 1)
         looks = _Looks(ask, bound, budget, rtol)
         affordable = _most(looks, budget, start, most)
-        return Affordable(affordable, _excluded(looks.lower, budget, affordable, most))
+        return Affordable(affordable, _largest_not_excluded(looks.lower, budget, affordable, most))
 
 
 class Affordable(int):
@@ -313,7 +313,7 @@ class Affordable(int):
         return self.at_most == self
 
 
-def _excluded(
+def _largest_not_excluded(
     lower: Callable[[int], float | None], budget: Budget, affordable: int, most: int
 ) -> int | None:
     """Return the largest n that is not proven to cost more than the budget, or a somewhat larger
@@ -394,7 +394,7 @@ class _Looks:
         return self.dearer.get(n) or self.ask(n, self.bound, self.rtol, lower=True).lower
 
 
-def _clipped(ratio: float) -> float:
+def _clip(ratio: float) -> float:
     """Return the ratio, cut to between 1/1000 and 1000, so that no guess is farther away."""
     return min(max(ratio, 1e-3), 1e3)
 
@@ -444,7 +444,7 @@ def _most(
                 power = min(max(power, 0.5), 3.0)
             previous_n = n
             at_previous = at_n
-            guess = math.floor(n * _clipped(aim / at_n) ** (1 / power))
+            guess = math.floor(n * _clip(aim / at_n) ** (1 / power))
         else:
             guess = 16 * n if value == 0 else n // 2
         if step % 4 == 3 and high <= most:  # should the guesses be poor

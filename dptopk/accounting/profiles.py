@@ -119,7 +119,7 @@ class _Nodes:
             nodes = sorted({*nodes, *_spread(points, logs, NODES - FIRST_NODES)})
         upper, lower = self.deltas(nodes)
         values = _chords(points, nodes, upper)
-        lower_values = _continued(points, nodes, upper, lower)
+        lower_values = _lower_between_nodes(points, nodes, upper, lower)
         return Profile(self.charge, points, values, lower_values, "delta", self.interaction)
 
     def epsilons(self, levels: Floats) -> Profile:
@@ -135,8 +135,8 @@ class _Nodes:
         ends = np.maximum.accumulate(np.array([bound.epsilon for bound in falling]))
         deltas = np.array([bound.delta for bound in falling])
         lows = np.array([0.0 if bound.lower is None else bound.lower for bound in falling])
-        epsilons = np.array([_inverted(level, ends, deltas) for level in levels])
-        lower = _stepped(levels, deltas, lows)
+        epsilons = np.array([_epsilon_on_chord(level, ends, deltas) for level in levels])
+        lower = _lower_steps(levels, deltas, lows)
         lower = np.where(lower > 0, np.minimum(lower, epsilons), math.nan)
         return Profile(self.charge, epsilons, np.array(levels), lower, "epsilon", self.interaction)
 
@@ -179,7 +179,9 @@ def _chords(epsilons: Floats, nodes: Sequence[float], upper: Floats) -> Floats:
     return chords
 
 
-def _continued(epsilons: Floats, nodes: Sequence[float], upper: Floats, lower: Floats) -> Floats:
+def _lower_between_nodes(
+    epsilons: Floats, nodes: Sequence[float], upper: Floats, lower: Floats
+) -> Floats:
     """Return lower bounds at each ε, NaN where none is known.
 
     At the nodes they are the given ones. Between two nodes they are on the line through the next
@@ -201,7 +203,7 @@ def _continued(epsilons: Floats, nodes: Sequence[float], upper: Floats, lower: F
     return np.array(bounds)
 
 
-def _stepped(levels: Floats, deltas: Floats, lows: Floats) -> Floats:
+def _lower_steps(levels: Floats, deltas: Floats, lows: Floats) -> Floats:
     """Return lower bounds on ε at each δ of ``levels``, from the bounds ``lows`` at falling
     ``deltas``; 0 if there is none.
 
@@ -212,7 +214,7 @@ def _stepped(levels: Floats, deltas: Floats, lows: Floats) -> Floats:
     return np.where(place >= 0, steps[np.maximum(place, 0)], 0.0)
 
 
-def _inverted(level: float, ends: Floats, deltas: Floats) -> float:
+def _epsilon_on_chord(level: float, ends: Floats, deltas: Floats) -> float:
     """Return the ε at which the chord through (e^ε, δ) of two nodes comes down to a level. ``ends``
     are ε's, rising, with their falling ``deltas``; beyond the last it is inf.
     """

@@ -79,12 +79,12 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
 
     def sampled(at: Floats) -> Floats:
         """Return upper bounds on the δ of the sampled mechanism."""
-        return _sampled(cost, share, at)
+        return _delta_of_sampled(cost, share, at)
 
     return from_profile(sampled, np.maximum(grid, 0.0))
 
 
-def _sampled(cost: Cost, share: float, y: Floats) -> Floats:
+def _delta_of_sampled(cost: Cost, share: float, y: Floats) -> Floats:
     """Return upper bounds on δ' of the sampled mechanism at each y, the larger of the two
     directions; arguments of δ are rounded down.
 

@@ -367,25 +367,25 @@ class Filter(Account):
         total = self.budget
         failures_left = self._sums().failures_left
         if stated is not None and stated.epsilon > total.epsilon:
-            short = f"epsilon {stated.epsilon:.6g} is more than the total of {total.epsilon:.6g}"
-            return BudgetExceeded(charge, self.remaining(), short)
+            reason = f"epsilon {stated.epsilon:.6g} is more than the total of {total.epsilon:.6g}"
+            return BudgetExceeded(charge, self.remaining(), reason)
         if stated is not None and stated.delta > total.delta:
-            short = f"delta {stated.delta:.6g} is more than the total of {total.delta:.6g}"
-            return BudgetExceeded(charge, self.remaining(), short)
+            reason = f"delta {stated.delta:.6g} is more than the total of {total.delta:.6g}"
+            return BudgetExceeded(charge, self.remaining(), reason)
         failures = Entering(charge, self._sums(), None).failures
         if failures > failures_left:
             delta_left = format_lower(float(failures_left))
-            short = (
+            reason = (
                 f"its delta {format_upper(float(failures))} is more than the {delta_left} left of "
                 f"the {self.failure_delta:.6g} set aside for the deltas of questions "
                 "(failure_delta)"
             )
-            return BudgetExceeded(charge, self.remaining(), short)
+            return BudgetExceeded(charge, self.remaining(), reason)
         if self._prices_of_costs(charge) is None and not self.failure_delta:
             return self._no_price(charge)
         if stated is not None:
-            short = f"epsilon {stated.epsilon:.6g} at delta {stated.delta:.6g} does not fit"
-            return BudgetExceeded(charge, self.remaining(), short)
+            reason = f"epsilon {stated.epsilon:.6g} at delta {stated.delta:.6g} does not fit"
+            return BudgetExceeded(charge, self.remaining(), reason)
         used = "epsilon" if total.rho is None else "rho"
         return BudgetExceeded(
             charge,

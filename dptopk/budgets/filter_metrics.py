@@ -218,7 +218,7 @@ class Zcdp(Metric):
         ((cost, _),) = charge
         exact = declared_rho(cost)
         if exact is not None:
-            return _written(exact)
+            return _written_price(exact)
         covering = cost_with_row(cost)
         zcdp = None if covering is None else implied(covering).exact_zcdp
         if zcdp is None or covering is None:
@@ -246,7 +246,7 @@ def declared_rho(cost: Cost) -> Fraction | None:
     return None
 
 
-def _written(exact: Fraction) -> Price:
+def _written_price(exact: Fraction) -> Price:
     """Return a price that reads as an exact number or, where that has too many digits, as the next
     decimal above it.
     """

@@ -56,7 +56,7 @@ class FilterOptions:
         """
         declared = None
         if ranges is not None or costs is not None:
-            declared = _declared(ranges or (), costs or ())
+            declared = _declared_costs(ranges or (), costs or ())
         if method is None:
             method = "renyi" if declared is None else "ranges"
         method = validate.member(METHODS, method=method)
@@ -105,7 +105,7 @@ class FilterOptions:
         return Renyi.at(epsilon, delta, order)
 
 
-def _declared(ranges: Sequence[float], costs: Sequence[Cost]) -> list[Cost]:
+def _declared_costs(ranges: Sequence[float], costs: Sequence[Cost]) -> list[Cost]:
     """Return the distinct costs that may be chosen freely, bounded ranges first, from the largest
     down.
 

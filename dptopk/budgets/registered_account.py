@@ -123,14 +123,16 @@ class Accountant(Account):
             if Fraction(charge.delta) > self._delta_left:
                 delta_text = format_upper(charge.delta)
                 delta_left = format_lower(float(self._delta_left))
-                short = f"its delta {delta_text} is more than the {delta_left} that are left"
-                raise BudgetExceeded(charge, self.remaining(), self._beyond(stated) + short)
+                reason = f"its delta {delta_text} is more than the {delta_left} that are left"
+                raise BudgetExceeded(
+                    charge, self.remaining(), self._more_than_total(stated) + reason
+                )
             if all(times <= self._left[cost] for cost, times in charge):
                 return {"tokens": [[str(cost), str(cost), times] for cost, times in charge]}
             assignment = match(charge.costs, self._left, dominates, size)
             if assignment is None:
-                short = self._beyond(stated) + self._missing(charge)
-                raise BudgetExceeded(charge, self.remaining(), short)
+                reason = self._more_than_total(stated) + self._costs_not_covered(charge)
+                raise BudgetExceeded(charge, self.remaining(), reason)
         rows = [[str(cost), str(token), times] for (cost, token), times in assignment.items()]
         return {"tokens": rows}
 
@@ -152,7 +154,7 @@ class Accountant(Account):
         except DptopkError:
             return False
 
-    def _beyond(self, stated: Budget | None) -> str:
+    def _more_than_total(self, stated: Budget | None) -> str:
         """Return a sentence where a question states more ε than the guarantee for everything; '' if
         it does not.
         """
@@ -163,7 +165,7 @@ class Accountant(Account):
             return ""
         return f"epsilon {stated.epsilon:.6g} is more than the total of {total:.6g}; "
 
-    def _missing(self, charge: Charge) -> str:
+    def _costs_not_covered(self, charge: Charge) -> str:
         """Name the kinds of cost that are not covered, and how many of each are left."""
         lines = []
         for cost, times in charge:

@@ -105,11 +105,11 @@ def match(
             path = _augmenting_path(demand, suitable, free, flow)
             if path is None:
                 return None
-            wanted -= _moved_along(path, wanted, free, flow)
+            wanted -= _move_along(path, wanted, free, flow)
     return {pair: times for pair, times in flow.items() if times}
 
 
-def _moved_along(
+def _move_along(
     path: list[tuple[Demand, Token]],
     wanted: int,
     free: Counter[Token],

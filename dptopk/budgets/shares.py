@@ -155,11 +155,11 @@ class Shares(Account):
         for name, part in self.parts.items():
             part.restore(state[name])
 
-    def _refused(self, *_: object, **__: object) -> NoReturn:
+    def _refuse(self, *_: object, **__: object) -> NoReturn:
         """Refuse to spend from all shares together."""
         raise InvalidParameter("this budget is divided into shares: spend from account(analyst)")
 
-    quote = apply = quote_refund = revert = disagreement = _refused
+    quote = apply = quote_refund = revert = disagreement = _refuse
 
     def __repr__(self) -> str:
         """Return the names of the shares and what remains of them."""

@@ -49,7 +49,7 @@ def compare(data: Table) -> list[Comparison]:
     lines = []
     gaps = {}
     for k in KS:
-        nested, gaps[k] = _nested(data[data["k"] == k])
+        nested, gaps[k] = _nesting(data[data["k"] == k])
         verdict = "holds" if nested else "fails"
         lines.append(Comparison(f"k = {k}: exact inside both", "proved", verdict, nested))
     (few_separate, few_variation), (many_separate, many_variation) = (gaps[k] for k in KS)
@@ -59,7 +59,7 @@ def compare(data: Table) -> list[Comparison]:
     return [*lines, Comparison(quantity, "“rapidly worsen” with k", ", ".join(ours), bool(worse))]
 
 
-def _nested(data: Table) -> tuple[bool, tuple[float, float]]:
+def _nesting(data: Table) -> tuple[bool, tuple[float, float]]:
     """Return whether the three regions are nested, and the largest gaps from the exact region to
     the separate and to the total-variation one, in type II error.
     """

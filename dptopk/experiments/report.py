@@ -58,14 +58,14 @@ def _section(outcome: ExperimentResult) -> str:
         source=escape(experiment.source),
         setting=escape(experiment.setting),
         seconds=seconds,
-        image=_encoded(outcome, ".png"),
-        data=_encoded(outcome, ".csv"),
-        drawing=_encoded(outcome, ".svg"),
+        image=_base64_of(outcome, ".png"),
+        data=_base64_of(outcome, ".csv"),
+        drawing=_base64_of(outcome, ".svg"),
         table=_table(outcome.comparisons),
     )
 
 
-def _encoded(outcome: ExperimentResult, ending: str) -> str:
+def _base64_of(outcome: ExperimentResult, ending: str) -> str:
     """Return the file of a result with this ending in base64."""
     content = outcome.stem.with_suffix(ending).read_bytes()
     return base64.b64encode(content).decode()

@@ -72,7 +72,7 @@ def _run_one(
     experiment: Experiment, stem: Path, settings: RunSettings, force: bool
 ) -> ExperimentResult:
     """Compute one experiment, unless its numbers are stored, and write its figure."""
-    stored = None if force else _stored(stem, settings)
+    stored = None if force else _stored_table(stem, settings)
     if stored is None:
         seconds = _compute(experiment, stem, settings)
     else:
@@ -110,7 +110,7 @@ def _earlier_result(name: str, out: Path, settings: RunSettings) -> ExperimentRe
     or out of date.
     """
     stem = out / name
-    stored = _stored(stem, settings)
+    stored = _stored_table(stem, settings)
     pictures = (stem.with_suffix(".png"), stem.with_suffix(".svg"))
     if stored is None or not all(picture.exists() for picture in pictures):
         return None
@@ -150,7 +150,7 @@ def _digest(file: Path) -> str:
     return hashlib.sha256(file.read_bytes()).hexdigest()
 
 
-def _stored(stem: Path, settings: RunSettings) -> tuple[pd.DataFrame, float] | None:
+def _stored_table(stem: Path, settings: RunSettings) -> tuple[pd.DataFrame, float] | None:
     """Return the table of an earlier run and the seconds that it took; None if its mark does not
     fit the settings and the table.
     """

@@ -11,4 +11,4 @@ from dptopk.accounting import bounds
 
 @pytest.fixture(autouse=True)
 def no_remembered_answers(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bounds, "_remembered", bounds._remembered.__wrapped__)
+    monkeypatch.setattr(bounds, "_answer_without_clock", bounds._answer_without_clock.__wrapped__)

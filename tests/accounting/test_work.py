@@ -259,7 +259,7 @@ def test_a_repeated_question_is_answered_once(monkeypatch: pytest.MonkeyPatch) -
     """
     asked: list[str] = []
     answer = bounds._answer
-    monkeypatch.setattr(bounds, "_remembered", lru_cache(bounds._remembered))
+    monkeypatch.setattr(bounds, "_answer_without_clock", lru_cache(bounds._answer_without_clock))
     monkeypatch.setattr(
         bounds, "_answer", lambda question, bound: asked.append(bound) or answer(question, bound)
     )

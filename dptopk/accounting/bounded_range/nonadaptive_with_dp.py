@@ -119,7 +119,7 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     if not pure:
         return br_nonadaptive_curve(epsilon, ranged)
     value = partial(_at, epsilon, ranged, pure)
-    candidates_between = partial(_inside, epsilon, ranged, pure)
+    candidates_between = partial(_first_and_last, epsilon, ranged, pure)
 
     def everywhere(x: float) -> LogDeltaPoint:
         """Return the largest value of all candidates."""
@@ -167,7 +167,7 @@ def _br_dp_nonadaptive(charge: Charge) -> Curve:
     return br_dp_nonadaptive_curve(epsilon, ranged, pure)
 
 
-def _inside(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]:
+def _first_and_last(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]:
     """Return the first and the last n with 0 < t_n < ε, up to rounding; n = m - x/ε - 1 + (b+1)
     t_n/ε.
     """
@@ -243,9 +243,9 @@ class _TrueAnswers:
         one_minus_q = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
         pure_odds = math.exp(-epsilon)
         theta = _tilt(n, b, one_minus_q / q, m, pure_odds) if q > 0 else 0.0
-        ranged = _tilted(b, one_minus_q, q, theta)
+        ranged = _tilted_binomial(b, one_minus_q, q, theta)
         up, _ = signs(epsilon)
-        pure = _tilted(m, pure_odds * up, up, 2 * theta)
+        pure = _tilted_binomial(m, pure_odds * up, up, 2 * theta)
         return cls(theta, ranged, pure)
 
     def sum(self) -> tuple[int, Floats]:
@@ -292,7 +292,7 @@ def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float
     return theta
 
 
-def _tilted(trials: int, success: float, failure: float, theta: float) -> _TiltedBinomial:
+def _tilted_binomial(trials: int, success: float, failure: float, theta: float) -> _TiltedBinomial:
     """Return the law P[i] e^{θi} of a binomial i, in a window around its mean.
 
     The tilted law over e^log_scale is a binomial law again; outside the window it has mass at most

@@ -21,18 +21,18 @@ def _covers_zcdp(token: ZCDP, cost: Cost) -> bool:
 
     ξ' + ρ'α <= ξ + ρα for all α > 1 when it holds at α = 1 and ρ' <= ρ.
     """
-    xi, rho = _implied(cost, "exact_zcdp")
+    xi, rho = _implied_parameters(cost, "exact_zcdp")
     at_1 = Fraction(token.xi) + Fraction(token.rho)
     return rho <= token.rho and Fraction(xi) + Fraction(rho) <= at_1
 
 
 def _covers_cdp(token: CDP, cost: Cost) -> bool:
     """Return whether every mechanism with the cost is (μ, τ)-CDP as the token states."""
-    mu, tau = _implied(cost, "cdp")
+    mu, tau = _implied_parameters(cost, "cdp")
     return mu <= token.mu and tau <= token.tau
 
 
-def _implied(cost: Cost, notion: str) -> tuple[float, float]:
+def _implied_parameters(cost: Cost, notion: str) -> tuple[float, float]:
     """Return the parameters of the notion, a field of ``Implied``, that a cost implies; inf where
     none is known.
     """

@@ -125,7 +125,7 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     first = _first_grids(charge, parts, tilt, query)
     if first is None:
         return _vacuous(charge, query, "a product of too many places")
-    best, scale = _refined(charge, parts, first, query)
+    best, scale = _best_bracket(charge, parts, first, query)
     work = query.work
     if best is None:
         note = "a product of too many places" if work.spent < math.inf else work.note
@@ -133,12 +133,12 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     if work.spent == math.inf:  # a refinement did not fit
         return replace(best, note=work.note)
     if _narrow(best, scale, query):
-        above, _ = _scaled(first, scale)
-        return _finer(best, parts, above, query)
+        above, _ = _scaled_grids(first, scale)
+        return _with_finer_upper_end(best, parts, above, query)
     return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
 
 
-def _refined(
+def _best_bracket(
     charge: Charge, parts: Sequence[LossComponent], first: tuple[Grid, Grid], query: Query
 ) -> tuple[Bracket | None, float]:
     """Return the best bracket of grids that are refined while the query's work lasts (None if no
@@ -158,7 +158,7 @@ def _refined(
                 return best, scale
             work_left = work_left - amount
             scale = finer
-            bracket = _bracket(charge, parts, _scaled(first, scale), query)
+            bracket = _bracket(charge, parts, _scaled_grids(first, scale), query)
             best = bracket if best is None else best.tightened(bracket)
     return best, scale
 
@@ -210,7 +210,7 @@ class _GridWork:
         return None
 
 
-def _scaled(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
+def _scaled_grids(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
     """Return the grids with their steps multiplied by a scale."""
     above, below = grids
     width = below.width * min(scale, 1.0) ** 0.5
@@ -252,7 +252,9 @@ def _first_width(query: Query) -> float:
     return min(max(query.rtol, 1e-3), 0.5)
 
 
-def _finer(best: Bracket, parts: Sequence[LossComponent], grid: Grid, query: Query) -> Bracket:
+def _with_finer_upper_end(
+    best: Bracket, parts: Sequence[LossComponent], grid: Grid, query: Query
+) -> Bracket:
     """Return the bracket with an upper end from a much finer grid, on which it is almost exact, if
     that is cheap.
 

@@ -324,10 +324,12 @@ def _listed_law(parts: Parts) -> LossLaw:
 
 def _finite(worst: RandomizedResponseMixture) -> Responses:
     """Return the mixture without its atom at infinity, its weights scaled to add up to 1."""
-    return _scaled(tuple(zip(worst.epsilons, worst.weights, strict=True)), 1 - worst.atom)
+    return _with_divided_weights(
+        tuple(zip(worst.epsilons, worst.weights, strict=True)), 1 - worst.atom
+    )
 
 
-def _scaled(responses: Responses, total: float) -> Responses:
+def _with_divided_weights(responses: Responses, total: float) -> Responses:
     """Return the mixture with its weights divided by ``total``."""
     return tuple((epsilon, weight / total) for epsilon, weight in responses)
 
@@ -410,9 +412,9 @@ def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
     weight_of_first = sum(weight for _, weight in first)
     weight_of_others = sum(weight for _, weight in others)
     picks = power(Power(np.array([weight_of_others, weight_of_first])), count)
-    first = _scaled(first, weight_of_first)
-    others = _scaled(others, weight_of_others)
-    laws = [_divided(first, j, others, count - j) for j in range(count + 1)]
+    first = _with_divided_weights(first, weight_of_first)
+    others = _with_divided_weights(others, weight_of_others)
+    laws = [_law_of_draws(first, j, others, count - j) for j in range(count + 1)]
     picked = zip(picks.up_to(count), laws, strict=True)
     return LossLaw.sort(
         losses=np.concatenate([law.losses for law in laws]),
@@ -423,7 +425,7 @@ def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
     )
 
 
-def _divided(
+def _law_of_draws(
     first: Responses, draws_from_first: int, others: Responses, draws_from_others: int
 ) -> LossLaw:
     """Return the law of draws from two mixtures, given how many come from each."""

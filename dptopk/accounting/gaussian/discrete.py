@@ -117,12 +117,12 @@ def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
         log_error = error + EPS * (6 * np.abs(log_masses) + 4)
         tail = _TAIL
     else:
-        z, log_masses, log_error, tail = _convolved(scale, count)
+        z, log_masses, log_error, tail = _sum_by_convolution(scale, count)
     losses = shift * (count * shift - 2 * z[::-1]) / (2 * scale * scale)
     return LatticeLaw(losses, log_masses[::-1], log_error[::-1], tail)
 
 
-def _convolved(scale: float, count: int) -> tuple[Floats, Floats, Floats, float]:
+def _sum_by_convolution(scale: float, count: int) -> tuple[Floats, Floats, Floats, float]:
     """Return lattice points, ln masses, error bounds and the mass left out, by repeated squaring of
     the symmetric law.
     """
@@ -296,7 +296,7 @@ def discrete_gaussian_delta(
     >>> float(discrete_gaussian_delta(2.0, epsilon=1.0).round(6))
     0.007249
     """
-    return _checked(scale, shift, count).delta(validate.nonnegatives(epsilon=epsilon))
+    return _validated_curve(scale, shift, count).delta(validate.nonnegatives(epsilon=epsilon))
 
 
 def discrete_gaussian_epsilon(
@@ -311,7 +311,7 @@ def discrete_gaussian_epsilon(
         count: number of mechanisms, >= 1.
         delta: in [0, 1), any shape.
     """
-    return _checked(scale, shift, count).epsilon(validate.probabilities(delta=delta))
+    return _validated_curve(scale, shift, count).epsilon(validate.probabilities(delta=delta))
 
 
 def discrete_gaussian_scale(
@@ -346,7 +346,7 @@ def discrete_gaussian_scale(
     return large_enough
 
 
-def _checked(scale: float, shift: int, count: int) -> Curve:
+def _validated_curve(scale: float, shift: int, count: int) -> Curve:
     """Return the curve of validated parameters."""
     return discrete_gaussian_curve(
         validate.positive(scale=scale), validate.count(shift=shift), validate.count(count=count)

@@ -94,10 +94,10 @@ def gaussian(charge: Charge) -> Curve:
             discrete_gaussian_curve(cost.scale, cost.shift, times)  # refuses what cannot be listed
     except InvalidParameter as reason:
         raise NotApplicable(str(reason)) from None
-    return DeferredCurve(lambda: _mixed(mu, groups))
+    return DeferredCurve(lambda: _curve_of_both(mu, groups))
 
 
-def _mixed(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
+def _curve_of_both(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
     """Return the curve of one Gaussian of μ (0: none) and the discrete Gaussians of ``groups``."""
     laws = [lattice_law(cost.scale, cost.shift, times) for cost, times in groups.items()]
     law = reduce(_product, laws)

@@ -159,7 +159,7 @@ def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
     if isinstance(constraints, MultiDP):  # whose pairs were validated when it was made
         pairs = constraints.constraints
     else:
-        pairs = tuple(_validated(constraints))
+        pairs = tuple(_checked_constraints(constraints))
     smallest: dict[float, float] = {}
     for epsilon, delta in pairs:
         smallest[epsilon] = min(delta, smallest.get(epsilon, 1.0))
@@ -168,7 +168,7 @@ def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
     return sorted(smallest.items(), reverse=True)
 
 
-def _validated(constraints: Iterable[Pair]) -> list[Pair]:
+def _checked_constraints(constraints: Iterable[Pair]) -> list[Pair]:
     """Return the constraints as pairs whose ranges are checked."""
     try:
         pairs = [(epsilon, delta) for epsilon, delta in constraints]

@@ -397,8 +397,8 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
     def gap(x: float) -> float:
         """Return an upper bound on what splitting adds to δ at ε = x."""
         at = x + right.shift + left.shift
-        above, above_error = _decayed(right, right.losses - at, tilt + twist, tilt * at)
-        below, below_error = _decayed(left, at - left.losses, twist - tilt - 1, tilt * at)
+        above, above_error = _decayed_sum(right, right.losses - at, tilt + twist, tilt * at)
+        below, below_error = _decayed_sum(left, at - left.losses, twist - tilt - 1, tilt * at)
         return (above + above_error + below + below_error) * (1 + 1e-9)
 
     return gap
@@ -409,7 +409,7 @@ def _no_bound(x: float) -> float:  # noqa: ARG001 - the argument of ``splitting_
     return math.inf
 
 
-def _decayed(
+def _decayed_sum(
     law: LossDistribution, distance: Floats, rate: float, log_factor: float
 ) -> tuple[float, float]:
     """Return Σ a e^{-r d} (1 - e^{-d}), where a are the masses of a law, before scaling, at

@@ -81,7 +81,7 @@ def test_two_fold_sums_by_fractions():
 @pytest.mark.parametrize("count", [1, 2, 5, 40])
 @pytest.mark.parametrize("scale", [1.2, 1.7, 2.5])
 def test_closed_form_meets_the_convolution(scale, count):
-    z, log_masses, log_error, _ = module._convolved(scale, count)
+    z, log_masses, log_error, _ = module._sum_by_convolution(scale, count)
     width = scale * math.sqrt(count)
     closed = -((z / width) ** 2) / 2 - math.log(width) - 0.5 * math.log(2 * math.pi)
     distance = np.abs(closed - log_masses)
