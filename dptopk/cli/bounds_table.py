@@ -150,7 +150,7 @@ def _valid_in(row: dict[Hashable, Any]) -> str:
 
 def _plain_row(row: dict[Hashable, Any]) -> dict[Hashable, Any]:
     """Return a row whose values JSON can hold."""
-    return {key: _plain(value) for key, value in row.items()}
+    return {key: _json_value(value) for key, value in row.items()}
 
 
 def print_designs(designs: pd.DataFrame) -> None:
@@ -178,7 +178,7 @@ def print_designs(designs: pd.DataFrame) -> None:
     )
 
 
-def _plain(value: float | str | bool | np.generic | None) -> float | str | bool | None:
+def _json_value(value: float | str | bool | np.generic | None) -> float | str | bool | None:
     """Return a value that JSON can hold: None for NaN, "inf" for infinity, and NumPy's numbers as
     Python's.
     """

@@ -267,7 +267,7 @@ def show(
         recent = max(0, ledger.head()["seq"] - LATELY)
         if output_format == "json":
             shown = [
-                view.as_dict(ledger.state(name), ledger.history(name, after=recent))
+                view.balance_as_dict(ledger.state(name), ledger.history(name, after=recent))
                 for name in names
             ]
             typer.echo(readable_json(shown), nl=False)

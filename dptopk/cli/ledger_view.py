@@ -50,7 +50,7 @@ EARLIEST = datetime(1000, 1, 1, tzinfo=UTC)
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
 
-def plain(text: object) -> Text:
+def visible_text(text: object) -> Text:
     """Return the text without markup, and with control characters made visible."""
     return Text(visible(str(text)))
 
@@ -63,9 +63,9 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
         spends: its latest charges, in order.
     """
     console = Console(highlight=False)
-    console.rule(plain(f"dataset {state.name}"), align="left")
+    console.rule(visible_text(f"dataset {state.name}"), align="left")
     for line in (*_state_lines(state), *registration_hint(state, spends)):
-        console.print(plain(line))
+        console.print(visible_text(line))
     console.print(_balance(state))
     if state.now:
         console.print(_analysts(state))
@@ -165,7 +165,7 @@ def _table(title: str, *columns: str) -> Table:
     return Table(*columns, title=title, title_justify="left", box=None)
 
 
-def as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
+def balance_as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
     """Return a JSON-safe dictionary of what is spent and left of a data set, by analyst, and how
     many more of each query fit.
 
@@ -209,7 +209,7 @@ def _balance(state: DatasetState) -> Table:
     table = _table("used")
     for name, share in state.account.summary().shares.items():
         table.add_row(
-            plain(name), ProgressBar(total=1.0, completed=share, width=40), f"{share:.1%}"
+            visible_text(name), ProgressBar(total=1.0, completed=share, width=40), f"{share:.1%}"
         )
     return table
 
@@ -250,7 +250,9 @@ def _analysts(state: DatasetState) -> Table:
             f"{account.remaining()} left" for account in state.limits_of(analyst).values()
         )
         spent = rounded_up(total.charge(state.sensitivity.neighbours))
-        table.add_row(plain(analyst), str(total.queries), plain(spent), plain(left))
+        table.add_row(
+            visible_text(analyst), str(total.queries), visible_text(spent), visible_text(left)
+        )
     return table
 
 
@@ -262,7 +264,7 @@ def _affordable(state: DatasetState, spends: list[Spend]) -> Table:
     queries = Counter(_query_name(spend) for spend in spends)
     for name, (charge, budget) in _largest(spends).items():
         more = state.account.fits(charge, budget)
-        table.add_row(plain(rounded_up(name)), str(queries[name]), str(more))
+        table.add_row(visible_text(rounded_up(name)), str(queries[name]), str(more))
     return table
 
 
@@ -329,11 +331,11 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
         ["black", *mpl.color_sequences["tab10"]], [None, *analysts], strict=False
     ):
         points = _used_over_time(state, current, analyst)
-        name = "everyone" if analyst is None else plain(analyst).plain
+        name = "everyone" if analyst is None else visible_text(analyst).plain
         _draw_steps(axes, points, name, colour)
     axes.axhline(100, linestyle="--", color="grey", label="budget")
     axes.set(xlabel="time (UTC)", ylabel="share of the budget used, %")
-    axes.set_title(f"Spent of {plain(state.name).plain}".replace("$", r"\$"))
+    axes.set_title(f"Spent of {visible_text(state.name).plain}".replace("$", r"\$"))
     axes.set_ylim(bottom=0)
     axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5), frameon=False)
     figure.savefig(file, dpi=150, format=file_format)

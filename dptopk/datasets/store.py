@@ -314,7 +314,9 @@ class EventsStore:
             bounds = self.bounds if same_hashes else replace(self.bounds, labels_per_user=None)
             pairs = contributions(source, events, bounds)
             pairs = pairs.select(
-                user=_plain(source, pairs.user), item=_plain(source, pairs.item), amount=pairs.value
+                user=_as_text(source, pairs.user),
+                item=_as_text(source, pairs.item),
+                amount=pairs.value,
             )
             day = without_data(
                 "partition", "the engine could not run the query", partial(source.run, pairs)
@@ -521,7 +523,7 @@ def _values(bounds: Bounds) -> dict[str, Any]:
     return {"prefix": sha256(bounds.key.encode()).hexdigest()[:32], "most": most}
 
 
-def _plain(source: OpenTable, column: ir.Column) -> ir.Column:
+def _as_text(source: OpenTable, column: ir.Column) -> ir.Column:
     """Return a binary column as text, another one unchanged."""
     if column.type().is_binary():
         return source.text(column)

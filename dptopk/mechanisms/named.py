@@ -93,7 +93,7 @@ def parse_mechanism(text: str) -> Mechanism:
     CountMLE(noise=KnownLaplace(epsilon=0.1), shrink=True)
     """
     try:
-        parts = _plain(ast.parse(text.strip(), mode="eval").body)
+        parts = _value_of(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         parts = None
     if not isinstance(parts, dict):
@@ -103,7 +103,7 @@ def parse_mechanism(text: str) -> Mechanism:
     return mechanism_of(parts)
 
 
-def _plain(node: ast.expr) -> Any:
+def _value_of(node: ast.expr) -> Any:
     """Return the value of a literal, and for a call ``Name(key=...)`` the dictionary that
     ``mechanism_of`` reads.
 
@@ -114,5 +114,5 @@ def _plain(node: ast.expr) -> Any:
         return ast.literal_eval(node)
     if not isinstance(node.func, ast.Name) or node.args:
         raise ValueError
-    parameters = {str(keyword.arg): _plain(keyword.value) for keyword in node.keywords}
+    parameters = {str(keyword.arg): _value_of(keyword.value) for keyword in node.keywords}
     return {"name": node.func.id, **parameters}

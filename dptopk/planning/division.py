@@ -289,15 +289,15 @@ def divide(
         raise InvalidParameter("queries must not be empty")
     budget = Budget(epsilon, validate.probability(delta=delta, allow_zero=False))
     asks = sum(query.times * query.inside for query in queries)
-    plain = tuple(_plain(query) for query in queries)
-    each = [_design(query, epsilon / math.sqrt(asks), delta / (2 * asks)) for query in plain]
-    designs = [replace(design, query=query) for design, query in zip(each, queries, strict=True)]
+    bare_queries = tuple(_without_target(query) for query in queries)
+    bare = [_design(query, epsilon / math.sqrt(asks), delta / (2 * asks)) for query in bare_queries]
+    designs = [replace(design, query=query) for design, query in zip(bare, queries, strict=True)]
     wanted = _Wanted.of(designs)
     if not (wanted.fixed == 0).any():
         raise InvalidParameter("queries: all are locked, so there is nothing to divide")
     start = max(2 * wanted.needed, epsilon**2 / 50)
     scaled = _largest(designs, wanted.scales, budget, start, wanted.needed, effort)
-    return _divided(designs, scaled, _even(tuple(each), budget, effort), budget)
+    return _divided(designs, scaled, _even(tuple(bare), budget, effort), budget)
 
 
 @dataclass(frozen=True, eq=False)
@@ -340,8 +340,10 @@ class _Wanted:
         return [float(scale) for scale in found]
 
 
-def _plain(query: BudgetItem) -> BudgetItem:
-    """Return the query without its wanted error, on which its design does not depend."""
+def _without_target(query: BudgetItem) -> BudgetItem:
+    """Return the query without its name, its weight and its wanted error, on which its design does
+    not depend.
+    """
     return replace(query, name="query", weight=1.0, accuracy=None, locked=None)
 
 

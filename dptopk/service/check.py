@@ -138,7 +138,7 @@ def _dataset(spec: DatasetSpec) -> Iterator[CatalogProblem]:
             yield CatalogProblem(f"{where}: shares of {', '.join(others)}, who may not ask")
     if spec.labels_per_user is None and spec.source != "macbeth":
         yield CatalogProblem(f"{where}: labels_per_user is not given: all labels of a user count")
-    yield from _guarded(where, partial(_plain, spec))
+    yield from _guarded(where, partial(_refuse_texts, spec))
     for place, budget, account_terms in terms_by_place(spec):
         part = f"{where}.{place}"
         yield from _guarded(part, partial(_protects, part, budget, account_terms))
@@ -149,7 +149,7 @@ def _dataset(spec: DatasetSpec) -> Iterator[CatalogProblem]:
         yield from _guarded(where, partial(_read, spec, condition))
 
 
-def _plain(spec: DatasetSpec) -> Iterator[CatalogProblem]:
+def _refuse_texts(spec: DatasetSpec) -> Iterator[CatalogProblem]:
     """Refuse a unit and a version that the ledger would refuse as text; yield nothing."""
     plain_text(unit=spec.unit)
     plain_text(version=spec.version)

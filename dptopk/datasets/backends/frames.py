@@ -175,12 +175,12 @@ def _plain_columns(table: pa.Table) -> pa.Table:
     """
     import pyarrow as pa
 
-    def plain(kind: pa.DataType) -> pa.DataType:
+    def known_type(kind: pa.DataType) -> pa.DataType:
         """Return the type that Ibis knows for this one."""
         if pa.types.is_dictionary(kind):
-            return plain(kind.value_type)
+            return known_type(kind.value_type)
         if isinstance(kind, pa.BaseExtensionType):
-            return plain(kind.storage_type)
+            return known_type(kind.storage_type)
         if pa.types.is_fixed_size_binary(kind):
             return pa.binary()
         if pa.types.is_null(kind):
@@ -195,6 +195,6 @@ def _plain_columns(table: pa.Table) -> pa.Table:
                 None if value is None else str(value) for value in table.column(place).to_pylist()
             ]
             table = table.set_column(place, field.name, pa.array(texts, pa.string()))
-    fields = [field.with_type(plain(field.type)) for field in table.schema]
+    fields = [field.with_type(known_type(field.type)) for field in table.schema]
     kinds = pa.schema(fields)
     return readable(table.cast(kinds))
