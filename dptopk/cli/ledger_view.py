@@ -306,7 +306,7 @@ def _latest(spends: list[Spend]) -> Table:
         else:
             waiting = "charged, no answer recorded"
         status = "released" if spend.released else waiting
-        cells = map(plain, (spend.at[:19], spend.analyst, rounded_up(spend.charge), status))
+        cells = map(visible_text, (spend.at[:19], spend.analyst, rounded_up(spend.charge), status))
         table.add_row(str(spend.seq), *cells)
     return table
 
