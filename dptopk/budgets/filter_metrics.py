@@ -412,19 +412,23 @@ def covering_variance(cost: Cost) -> float:
         IncompatibleCosts: when there is none.
     """
     if isinstance(cost, GaussianDP):
-        return math.nextafter(cost.mu * cost.mu, math.inf)
+        return _mu_squared_up(cost.mu)
     if isinstance(cost, DiscreteGaussianDP):
         from dptopk.accounting.pld.dominating import dominating_mu
 
-        mu = dominating_mu(cost.scale, cost.shift)
-        return math.nextafter(mu * mu, math.inf)
+        return _mu_squared_up(dominating_mu(cost.scale, cost.shift))
     if isinstance(cost, PureDP | BoundedRange):
         from dptopk.accounting.pld.dominating import covering_mu
 
         mu = covering_mu(cost.epsilon)
         if math.isfinite(mu):
-            return math.nextafter(mu * mu, math.inf)
+            return _mu_squared_up(mu)
     raise IncompatibleCosts(f"{cost} is not known to be covered by a Gaussian")
+
+
+def _mu_squared_up(mu: float) -> float:
+    """Return an upper bound on μ²: the next float after the product."""
+    return math.nextafter(mu * mu, math.inf)
 
 
 class Variance(Metric):

@@ -14,8 +14,7 @@ SOURCE = "Dong-Durfee-Rogers 2020, Figure 2"
 SETTING = "ε = 1. A smaller U gives a smaller ε_g: ln δ = min over λ of -λ ε_g + Σ U(λ)."
 
 EPSILON = 1.0
-QUADRATIC = ("Improved DRV10", "DR19", "KL-improved DR19")
-CURVES = (*QUADRATIC, "General MGF")
+CURVES = ("Improved DRV10", "DR19", "KL-improved DR19", "General MGF")
 
 
 def compute(settings: RunSettings) -> Table:
@@ -28,16 +27,14 @@ def compute(settings: RunSettings) -> Table:
     from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf
 
     lam = np.linspace(0, 10, 21 if settings.quick else 201)[1:]
-    square = EPSILON**2
-    # The mean and the variance of each.
-    moments = {
-        "Improved DRV10": (square / 2, square),
-        "DR19": (square / 2, square / 4),
-        "KL-improved DR19": (max_kl(EPSILON), square / 4),
+    epsilon_squared = EPSILON**2
+    means_and_variances = {
+        "Improved DRV10": (epsilon_squared / 2, epsilon_squared),
+        "DR19": (epsilon_squared / 2, epsilon_squared / 4),
+        "KL-improved DR19": (max_kl(EPSILON), epsilon_squared / 4),
     }
     columns = {"lambda": lam}
-    for name in QUADRATIC:
-        mean, variance = moments[name]
+    for name, (mean, variance) in means_and_variances.items():
         columns[name] = mean * lam + variance * lam**2 / 2
     columns["General MGF"] = bounded_range_log_mgf(EPSILON, lam)
     return pd.DataFrame(columns)

@@ -387,18 +387,23 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
     what splitting adds, and of second order in the step too.
     """
     noise = math.fsum(_place(item, step, tilt, 1).noise for item in pairs)
+    # Larger than 1 + θ, as the sums below need; masses are multiplied by up to e^{s step}, a float.
     twist = max(math.sqrt(2 / max(noise, 1e-300)), 2 * (1 + tilt))
     twist = min(twist, 30 / step)
     if twist <= 1 + tilt:
         return _no_bound
-    right = product(pairs, step=step, tilt=tilt, side=1, twist=twist)
-    left = product(pairs, step=step, tilt=tilt, side=1, twist=-twist)
+    weighted_up = product(pairs, step=step, tilt=tilt, side=1, twist=twist)
+    weighted_down = product(pairs, step=step, tilt=tilt, side=1, twist=-twist)
 
     def gap(x: float) -> float:
         """Return an upper bound on what splitting adds to δ at ε = x."""
-        at = x + right.shift + left.shift
-        above, above_error = _decayed_sum(right, right.losses - at, tilt + twist, tilt * at)
-        below, below_error = _decayed_sum(left, at - left.losses, twist - tilt - 1, tilt * at)
+        at = x + weighted_up.shift + weighted_down.shift
+        above, above_error = _decayed_sum(
+            weighted_up, weighted_up.losses - at, tilt + twist, tilt * at
+        )
+        below, below_error = _decayed_sum(
+            weighted_down, at - weighted_down.losses, twist - tilt - 1, tilt * at
+        )
         return (above + above_error + below + below_error) * (1 + 1e-9)
 
     return gap
