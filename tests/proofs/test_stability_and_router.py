@@ -155,7 +155,7 @@ def at_once(mechanism, histogram, pitch):
             chances[0], chances[1] = near / (near + far), far / (near + far)
 
         def draw(self, size, bits):
-            return [self.side]
+            return np.array([self.side])
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(router, "Cells", Answered)
@@ -164,7 +164,7 @@ def at_once(mechanism, histogram, pitch):
         sides = []
         for side in (0, 1):
             Answered.side = side
-            sides.append(mechanism._at_once(histogram, None))
+            sides.append(mechanism._draw_choice(histogram, None))
     assert sides[0] != sides[1]
     return chances[0] if sides[0] else chances[1]
 

@@ -134,7 +134,7 @@ def test_of_bounded_noise_only_values_that_may_be_the_largest_count(counts, monk
     assert max(missed(mechanism, alpha, keep=1, data=data)) <= alpha
     monkeypatch.setattr(
         Measurement,
-        "kept",
+        "truncated",
         lambda self, values, rows, planned: replace(self, cut=True, passed=rows),
     )
     assert (missed(mechanism, alpha, keep=1, data=data)[0] > alpha) == (counts[0] == counts[1])
