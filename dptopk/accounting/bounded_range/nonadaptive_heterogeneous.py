@@ -167,8 +167,8 @@ class _Heterogeneous(Curve):
         width = epsilons / 2
         best = 0.0
         steps = np.array(list(itertools.product(np.linspace(-1, 1, 7), repeat=len(epsilons))))
-        # Every strategy gives a lower bound. The next grid reaches 0.4 of a width from the best point,
-        # a little beyond the points beside it, a third of a width away.
+        # Every strategy gives a lower bound. The next grid reaches 0.4 of a width from the best
+        # point, a little beyond the points beside it, a third of a width away.
         for _ in range(12):
             t = np.clip(centre + width * steps, 0, epsilons)
             values = self._certain(x, t)
