@@ -294,6 +294,12 @@ def _peeling_epsilon(k: int, epsilon: float, share: float, delta: float) -> floa
 
     It is computed by Rényi curves, in a hundredth of a second, and is a few per cent below the
     largest such ε.
+
+    Args:
+        k: how many selections there are.
+        epsilon: that of all together.
+        share: the bounded range of the choice.
+        delta: that of all together.
     """
 
     def charge(selection_epsilon: float) -> Charge:

@@ -81,6 +81,12 @@ class SparseGaussian(IndependentCounts):
 def _capped_threshold(scale: float, sensitivity: Sensitivity, labels: int, delta: float) -> int:
     """Return the smallest threshold T that a user's own labels pass with probability at most
     delta, however the user's capped total is split over at most ``labels`` labels.
+
+    Args:
+        scale: the standard deviation of the noise on a count.
+        sensitivity: one with a cap on a user's total.
+        labels: the most labels of one user.
+        delta: the probability for all of them together.
     """
 
     def chance_to_pass(count: int, threshold: int) -> float:

@@ -198,8 +198,13 @@ def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
 
 
 def _charge(epsilon: float, delta: float, peeled: int, selection_epsilon: float) -> Charge:
-    """Return the charge of the choice, the test and ``peeled`` selections of bounded range
-    ``selection_epsilon``.
+    """Return the charge of the choice, the test and the peeled selections.
+
+    Args:
+        epsilon: that of the whole answer, of which the choice and the test have their shares.
+        delta: that of the whole answer; its share for a set that is not stable is charged.
+        peeled: how many selections there are.
+        selection_epsilon: the bounded range of each.
     """
     costs: dict[Cost, int] = {BoundedRange(CHOICE * epsilon): 1, PureDP(TEST * epsilon): 1}
     if peeled:

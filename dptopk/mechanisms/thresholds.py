@@ -185,6 +185,12 @@ def fixed_threshold(
 def _cut_at(law: IndependentNoiseLaw, sensitivity: Sensitivity, labels: int, delta: float) -> int:
     """Return the smallest bound T of noise that is cut to [-T, T] and compared with the threshold
     T, at which a user's own labels are released with probability at most delta.
+
+    Args:
+        law: the law of the noise before it is cut.
+        sensitivity: that of the histogram.
+        labels: the most labels that one user alone may have.
+        delta: the probability for all of them together.
     """
     return fixed_threshold(law.edge_mass, sensitivity, labels, delta)
 
@@ -422,6 +428,12 @@ class ThresholdedMechanism(FromData):
     ) -> Array:
         """Return which slots are released, bool, shape (slots,): those above the threshold, and
         those at it by a coin with the probability of ``at_threshold``.
+
+        Args:
+            sensitivity: that of the histogram.
+            top: the counts of the slots, and the floor.
+            noise_above_floor: the noise of each slot less that of the floor, shape (slots,).
+            bits: source of random words.
         """
         offset = self.threshold_offset(sensitivity)
         passed = passing(top.counts, noise_above_floor, top.floor, 0, offset)

@@ -121,6 +121,13 @@ def _chord_bound(h_one: float, h_tau: float, tau: int, total: int, labels: int) 
 
     On the chord the sum is linear in the number of labels, which is from total/τ to the smaller of
     ``labels`` and the total; so it is largest at one of these ends.
+
+    Args:
+        h_one: h(1), or an upper bound on it.
+        h_tau: h(τ), or an upper bound on it.
+        tau: τ, the most that the user adds to one label, at least 2.
+        total: what the user adds to all labels together.
+        labels: the most labels of the user.
     """
     slope = (h_tau - h_one) / (tau - 1)
     most = min(labels, total)

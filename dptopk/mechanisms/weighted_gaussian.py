@@ -141,6 +141,12 @@ class WeightedGaussian(FromData, LabelsOnly):
 def _threshold(scale: float, l2: int, l0: int, delta: float) -> int:
     """Return the smallest T that one of a user's own labels passes with probability at most delta,
     whatever their number up to l0.
+
+    Args:
+        scale: the standard deviation of the noise on a sum.
+        l2: the weight of a user's only label; the squares of all weights of a user sum to l2².
+        l0: the most labels of one user.
+        delta: the probability for all of them together.
     """
     # Of all numbers of labels with the same weight the largest is the worst.
     least = max(math.isqrt(l2 * l2 // l0), 1)

@@ -208,7 +208,14 @@ def _fitting(request: Request) -> list[Design]:
 def _repeated(
     again: Callable[..., OnePhase], budget: Budget | None, counts: Counts | None, times: int
 ) -> OnePhase:
-    """Return the plan for a number of answers, stated together at ``times`` times the δ of one."""
+    """Return the plan for a number of answers, stated together at ``times`` times the δ of one.
+
+    Args:
+        again: plan_topk for one answer, with all arguments but those that it is called with.
+        budget: for one answer; None: an accuracy was asked for.
+        counts: the family of noise on counts that was asked for, or "auto".
+        times: how many answers.
+    """
     from dptopk.planning.repeated import least_total
 
     times = validate.count(times=times)

@@ -352,7 +352,7 @@ def _even(designs: tuple[_Design, ...], budget: Budget, effort: Effort) -> tuple
     """Return the scales of an even split of the same total."""
 
     def evenly(total: float) -> list[float]:
-        """Return the scales at which each query costs the same part of this ρ."""
+        """Return the scales at which each query costs this ρ."""
         return [math.sqrt(total / design.price) for design in designs]
 
     return tuple(_largest(designs, evenly, budget, budget.epsilon**2 / 50, 0.0, effort))
@@ -382,6 +382,16 @@ def _least(design: _Design, error: float | None) -> float:
 def _program(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> Any:
     """Return the scales that minimise Σ worth / scale within Σ price · scale² <= total; scale² is
     linear in ρ.
+
+    Args:
+        prices: what each query costs at the scale 1, in ρ, shape (queries,).
+        worth: the weighted error of each at the scale 1, shape (queries,).
+        least: the smallest scale that each may have, shape (queries,).
+        fixed: the scale of each query that is locked; 0: it is free, shape (queries,).
+        total: the ρ of all queries together.
+
+    Raises:
+        InvalidParameter: when the least and fixed scales alone cost more than the total.
     """
     import cvxpy
 
@@ -424,6 +434,14 @@ def _largest(
     The bound that is best at first is asked from there on: all are upper bounds. ε grows about as
     the square root of the total, which gives the next guess; a bracket makes sure that the search
     ends.
+
+    Args:
+        designs: those of the queries.
+        scales: from a total to the scale of each query.
+        budget: (ε, δ) of all queries together.
+        start: the total that is tried first.
+        needed: the total that is spent in any case.
+        effort: that of the bounds.
     """
     low = needed
     high = math.inf
@@ -473,8 +491,8 @@ def _next_total(total: float, over: float, low: float, high: float, *, tried: bo
 
 
 def _composed(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound:
-    """Return a bound on ε: the one that is named, or the best where that one does not take the
-    charge.
+    """Return an upper bound on the ε of a charge at ``delta``: the bound that is named, or the best
+    one where that one does not take the charge.
     """
     with suppress(IncompatibleCosts):
         return compose(charge, delta=delta, bound=bound, effort=effort)

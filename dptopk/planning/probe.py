@@ -424,7 +424,15 @@ def likely_counts(
 
 
 def _noise(mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Generator) -> Array:
-    """Return box noise on the counts of each rank, in floats, shape (draws, ranks)."""
+    """Return draws of box noise on counts, in floats, shape (draws, ranks).
+
+    Args:
+        mechanism: whose noise it is.
+        ranks: how many counts there are.
+        linf: of the sensitivity.
+        draws: how many.
+        rng: draws the noise.
+    """
     side = rng.gamma(ranks + 2, linf / mechanism.epsilon, size=(draws, 1))
     noise: Array = side * (rng.random((draws, ranks)) - rng.random((draws, 1)))
     return noise

@@ -76,6 +76,12 @@ def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
     """Return the ε of one of ``clocks`` clocks over that of one of k selections, where each of both
     composes to about (epsilon, delta).
 
+    Args:
+        k: how many selections there are.
+        clocks: how many clocks one user can change.
+        epsilon: that of all selections, or all clocks, together.
+        delta: the same.
+
     Raises:
         OutOfTime: with the ratio found so far.
     """
@@ -92,8 +98,15 @@ def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
 def _each(
     kind: Callable[[float], Cost], times: int, epsilon: float, delta: float, start: float
 ) -> float:
-    """Return the ε of each of n equal costs, to about a per cent; composed ε's grow about in
-    proportion.
+    """Return the ε of each of several equal costs that compose to about (epsilon, delta), to about
+    a per cent; composed ε's grow about in proportion.
+
+    Args:
+        kind: makes a cost from its ε.
+        times: how many costs there are.
+        epsilon: that of all together.
+        delta: that of all together.
+        start: the ε that is tried first.
     """
     each = start
     for _ in range(8):

@@ -192,6 +192,13 @@ def _alike(
 ) -> Mismatches:
     """Check that the means of a simulated and a released quantity differ by no more than sampling
     errors and ``slack``.
+
+    Args:
+        statement: the mechanism's method that is checked, for the report.
+        quantity: its name, for the report.
+        simulated: a value of each simulated draw.
+        released: a value of each release.
+        slack: by how much the means may differ.
     """
     error = ERRORS * math.hypot(standard_error(simulated), standard_error(released))
     if abs(simulated.mean() - released.mean()) > error + slack:
@@ -242,21 +249,27 @@ def appearing(subject: Subject) -> Mismatches:
 
 
 def _appears(
-    shown: Callable[[int], Array], probability: float, count: int, below: int
+    shown: Callable[[int], Array], probability: float, count: int, lower_count: int
 ) -> Mismatches:
-    """Check that labels with a count are shown with at least a probability, and labels with the
-    count ``below`` with at most that.
+    """Check that labels with a count are shown with at least a probability, and labels with a lower
+    count with at most that.
+
+    Args:
+        shown: from a count to 1 or 0 for each release: whether a label with it is shown.
+        probability: the stated one.
+        count: from which on labels are shown with this probability.
+        lower_count: one that is clearly below; not checked below 1.
     """
     at_count = shown(count)
     if at_count.mean() < probability - _margin(at_count):
         observed = f"{shortly(at_count.mean())} are shown"
         yield Mismatch("appears_at", f"{probability} at {count}", observed)
-    if below < 1:
+    if lower_count < 1:
         return
-    at_below = shown(below)
-    if at_below.mean() > probability + ERRORS * standard_error(at_below):
+    at_lower_count = shown(lower_count)
+    if at_lower_count.mean() > probability + ERRORS * standard_error(at_lower_count):
         claim = f"{probability} from {count} on"
-        yield Mismatch("appears_at", claim, f"as many are shown at {below}")
+        yield Mismatch("appears_at", claim, f"as many are shown at {lower_count}")
 
 
 def swapped(subject: Subject) -> Mismatches:

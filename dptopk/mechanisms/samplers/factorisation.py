@@ -186,10 +186,14 @@ def _bands(participation: Participation) -> list[int]:
 
 
 def _band_loss(root: Array, participation: Participation, error: Error, band: int) -> float:
-    """Return the energy of one user times the aggregated variance, for the first ``band``
-    diagonals of the square root.
+    """Return the energy of one user times the aggregated variance, for the first diagonals of the
+    square root.
 
-    ``root`` is the first column of the square root, shape (days,).
+    Args:
+        root: the first column of the square root, shape (days,).
+        participation: on which days one user may be active.
+        error: how the variances of the days are aggregated.
+        band: how many diagonals are used.
     """
     from scipy.signal import lfilter
 

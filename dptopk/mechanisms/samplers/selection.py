@@ -276,6 +276,12 @@ def _origin(levels: Array, need: int, few: int, crowds: list[Crowd]) -> Level:
     Any level would give the same law. Errors of scores grow with the distance from it; so they are
     small where it is decided which label is the last one selected, and how far the crowds, which
     lie no higher, have to be explored.
+
+    Args:
+        levels: of the labels with clocks of their own.
+        need: how many labels are selected.
+        few: how many unlisted labels, at the level 0, have clocks of their own.
+        crowds: the labels that share their clocks.
     """
     pool = np.concatenate((levels, np.zeros(min(few, need), levels.dtype)))
     tops: list[Level] = [crowd.top for crowd in crowds]
