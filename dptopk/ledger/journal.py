@@ -543,8 +543,8 @@ class Journal:
 
     def _remove_former(self, former: HeadFile | HeadTable) -> None:
         """Remove the head at the former place, unless that is the new place by another name."""
-        left = former.read()
-        if left is not None and left.seq < self.state.witnessed:
+        former_head = former.read()
+        if former_head is not None and former_head.seq < self.state.witnessed:
             former.remove()
 
     def _place_again(self, log: Transaction) -> None:

@@ -338,13 +338,15 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
     file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network=False)
     if "://" not in place:
         lock = lock_beside(Path(os.path.realpath(place)))
-        own = file is not None and (file.includes(Path(place)) or file.includes(lock))
+        is_own = file is not None and (file.includes(Path(place)) or file.includes(lock))
     elif file is None:
-        own = _is_same_server(place, str(url)) or lead_to_one_database(place, str(url))
+        is_own = _is_same_server(place, str(url)) or lead_to_one_database(place, str(url))
     else:
         path = _file_of(place)
-        own = path is not None and (file.includes(path) or LedgerFile.at(path).includes(file.path))
-    if own:
+        is_own = path is not None and (
+            file.includes(path) or LedgerFile.at(path).includes(file.path)
+        )
+    if is_own:
         raise InvalidParameter(
             "head-file: this is the ledger itself or a file of its own; whoever puts back an old "
             "copy of the ledger would put back its head too: name another place, best on another "

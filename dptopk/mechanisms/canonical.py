@@ -97,8 +97,8 @@ class Subsets:
 
     def gap(self, answer: list[int]) -> int:
         """Return the best count outside the set minus the worst count inside it."""
-        inside = set(answer)
-        missed = next(rank for rank in range(self._k + 1) if rank not in inside)
+        ranks = set(answer)
+        missed = next(rank for rank in range(self._k + 1) if rank not in ranks)
         return self._ranked.count(missed) - self._ranked.count(max(answer))
 
 

@@ -92,14 +92,15 @@ class Centred(CountingMechanism):
         if labels == 0:
             return Charge()
         touched = sensitivity.touched(labels) or 0
-        near = self.centre.numerator * linf
-        far = (self.centre.denominator - self.centre.numerator) * linf
+        shift_of_untouched = self.centre.numerator * linf
+        shift_of_touched = (self.centre.denominator - self.centre.numerator) * linf
         common = self.shared(sensitivity, labels)
         # A touched count lies up to b·linf from where it was, hence (b-a)·linf from the centre
         # a·linf; an untouched one lies a·linf from it.
-        of_touched = Charge({self.noise.cost(sensitivity, far): touched})
-        of_untouched = Charge({self.noise.cost(sensitivity, near): labels - touched})
-        of_common = Charge({common.cost(sensitivity, near): 1})
+        of_touched = Charge({self.noise.cost(sensitivity, shift_of_touched): touched})
+        untouched = labels - touched
+        of_untouched = Charge({self.noise.cost(sensitivity, shift_of_untouched): untouched})
+        of_common = Charge({common.cost(sensitivity, shift_of_untouched): 1})
         return Charge.join(of_touched, of_untouched, of_common)
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:

@@ -96,9 +96,9 @@ def _noise(mu: float, linf: int, labels: int) -> Centred:
     sigma = math.sqrt(labels + math.sqrt(labels)) / mu
     total = math.inf
     while total > mu * mu:
-        own = KnownGaussian(sigma=sigma)
+        noise = KnownGaussian(sigma=sigma)
         common = KnownGaussian(sigma=sigma / labels**0.25)
-        squares = [dominating_mu(law.spread(moved), linf) ** 2 for law in (own, common)]
+        squares = [dominating_mu(law.spread(moved), linf) ** 2 for law in (noise, common)]
         total = (labels * squares[0] + squares[1]) * (1 + 1e-14)
         sigma *= max(math.sqrt(total) / mu, 1.0) * (1 + 1e-12)
-    return Centred(noise=own, common=common)
+    return Centred(noise=noise, common=common)

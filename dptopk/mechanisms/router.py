@@ -189,12 +189,12 @@ class RoutedTopK(LabelsOnly):
         """
         if self._has_one_answer(histogram):
             return True
-        above = Fraction(self.margin(histogram)) - Fraction(self.threshold)
-        scales = abs(above) * smaller_of(self.choice_epsilon) / Fraction(self.statistic_range)
+        lead = Fraction(self.margin(histogram)) - Fraction(self.threshold)
+        scales = abs(lead) * smaller_of(self.choice_epsilon) / Fraction(self.statistic_range)
         sides = Cells(self._side_weights(scales))
         (side,) = sides.draw(1, bits).tolist()
         stays = side == 0
-        return (above > 0) == stays
+        return (lead > 0) == stays
 
     def _has_one_answer(self, histogram: Histogram) -> bool:
         """Return whether the only possible answer is the set of all labels, without order."""
@@ -225,10 +225,10 @@ class RoutedTopK(LabelsOnly):
         """
         if self._has_one_answer(histogram):
             return 1.0
-        above = self.margin(histogram) - self.threshold
-        decay = math.exp(-abs(above) * self.choice_epsilon / self.statistic_range)
+        lead = self.margin(histogram) - self.threshold
+        decay = math.exp(-abs(lead) * self.choice_epsilon / self.statistic_range)
         stays = 1 / (1 + decay) if self.delta else 1 - decay / 2
-        if above > 0:
+        if lead > 0:
             return stays
         return 1 - stays
 

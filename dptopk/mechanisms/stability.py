@@ -78,8 +78,8 @@ class StabilityTopK(LabelsOnly):
         P[noise > c] <= delta/2.
         """
         per_count = TEST * self.epsilon / add_remove(sensitivity).linf
-        above = smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
-        threshold = sensitivity.linf + above
+        offset = smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
+        threshold = sensitivity.linf + offset
         # Utilities, which are sums of at most k + 2 thresholds, must fit 64 bits too.
         checked_offset(threshold * (self.k + 2), "delta")
         return threshold

@@ -78,8 +78,8 @@ def slots(histogram: Histogram, d_bar: int) -> Slots:
             f"d_bar={d_bar} needs more than d_bar rows of an incomplete histogram"
         )
     top = histogram.top_rows(d_bar + 1)
-    below = histogram.counts[top[d_bar:]]
-    floor = int(below[0]) if len(below) else 0
+    next_count = histogram.counts[top[d_bar:]]
+    floor = int(next_count[0]) if len(next_count) else 0
     top = top[:d_bar]
     return Slots(histogram.unread_labels[top], histogram.counts[top], floor)
 
@@ -514,15 +514,15 @@ class CutMechanism(IndependentCounts):
         noises = 1 if self.floor_rank is None else 2
         uncut = super().threshold_tail(sensitivity)
         law = self.counting.law(sensitivity)
-        inside = 1 - 2 * law.tail(bound)
+        chance_uncut = 1 - 2 * law.tail(bound)
         if noises == 2:
-            inside = inside * inside
+            chance_uncut = chance_uncut * chance_uncut
 
         def tail(c: int) -> float:
             """Return the bound at c >= 0."""
             if c >= bound * noises:
                 return 0.0
-            return min(uncut(c) / inside, 0.5)
+            return min(uncut(c) / chance_uncut, 0.5)
 
         return tail
 

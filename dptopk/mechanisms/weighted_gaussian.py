@@ -99,8 +99,8 @@ class WeightedGaussian(FromData, LabelsOnly):
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         scale = self.scale(sensitivity)
-        above = smallest_offset(lambda c: gaussian_tail(scale, c), 1 - probability, "probability")
-        return self.threshold_offset(sensitivity) + 1 + above
+        lead = smallest_offset(lambda c: gaussian_tail(scale, c), 1 - probability, "probability")
+        return self.threshold_offset(sensitivity) + 1 + lead
 
     def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest noisy sums above the

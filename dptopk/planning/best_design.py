@@ -172,8 +172,8 @@ def plan_topk(  # noqa: PLR0913
         on_one = isinstance(request.shape, Shape) and request.epsilon is not None
         guesses = (_on_a_shape if on_one else _by_estimate)(request, designs)
         rough = [scale_coarse(replace(found, draws=FINAL_DRAWS)) for found in guesses]
-        near = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
-        best = _first([scale_exact(found, effort) for found in rough if found.criterion <= near])
+        most = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
+        best = _first([scale_exact(found, effort) for found in rough if found.criterion <= most])
         if best.bound is not None and late():
             best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
     return _plan(request, best, designs, effort)

@@ -379,17 +379,18 @@ def shapes(
 
     def through(rank: Array) -> Array:
         """Return the counts of these ranks on each shape, shape (SHAPES, ranks)."""
-        at = np.minimum(looked.searchsorted(rank, side="right"), len(looked) - 1) - 1
-        first = looked[at]
-        last = looked[at + 1]
-        beyond = rank >= last
+        gap = np.minimum(looked.searchsorted(rank, side="right"), len(looked) - 1) - 1
+        first = looked[gap]
+        last = looked[gap + 1]
+        from_last = rank >= last
         # By powers, by a factor a rank, all at once at the last of them, and all at once after the
         # first.
         power = np.log(rank / first) / np.log(last / first)
-        ways = np.array([power, (rank - first) / (last - first), rank >= last, rank > first])
-        way = np.where(beyond, power, ways[how[:, at], np.arange(len(rank))])
-        between: Array = np.rint(np.exp(counts[:, at] + way * (counts[:, at + 1] - counts[:, at])))
-        return between
+        ways = np.array([power, (rank - first) / (last - first), from_last, rank > first])
+        way = np.where(from_last, power, ways[how[:, gap], np.arange(len(rank))])
+        fall = counts[:, gap + 1] - counts[:, gap]
+        rounded: Array = np.rint(np.exp(counts[:, gap] + way * fall))
+        return rounded
 
     return Mixture.of(k, length, through)
 

@@ -616,11 +616,11 @@ def _usual(
     if how != "uncapped":
         weights = how == "weights"
         under = finding_sensitivity(arguments.cap, arguments.per_label_cap, weights=weights)
-    divided = next((row[1:] for row in DIVISIONS if arguments.k <= row[0]), BEYOND)
-    own = divided[0] if share == "auto" else share
+    usual_share, selecting = next((row[1:] for row in DIVISIONS if arguments.k <= row[0]), BEYOND)
+    finding_share = usual_share if share == "auto" else share
     floor = FLOOR * arguments.k if how == "uncapped" else 0
     ways = [
-        Way(how, 1.0 if family is None else own, divided[1], family, under.l0, floor)
+        Way(how, 1.0 if family is None else finding_share, selecting, family, under.l0, floor)
         for family in arguments.families
     ]
     best = _first_that_fits(arguments, ways, budget, under)
@@ -671,11 +671,12 @@ def _first_that_fits(
 
 def _split(way: Way) -> str:
     """Return how a way divides the budget, in words."""
-    last = "all" if way.counting is None else f"{way.share:.0%}"
-    own = "" if way.find == "uncapped" else f" ({way.selecting:.0%} of it to select)"
+    share = "all" if way.counting is None else f"{way.share:.0%}"
+    selecting = "" if way.find == "uncapped" else f" ({way.selecting:.0%} of it to select)"
     rest = "" if way.counting is None else ", the rest to count them"
     return (
-        f"{last} of the precision to find and select labels{own}{rest}; δ is that of all together"
+        f"{share} of the precision to find and select labels{selecting}{rest}; "
+        "δ is that of all together"
     )
 
 

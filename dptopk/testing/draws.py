@@ -112,8 +112,8 @@ def _intervals(tables: list[pd.DataFrame]) -> Mismatches:
 
 def _misses(table: pd.DataFrame) -> bool:
     """Return whether one of the intervals does not cover the true count, which is LARGE."""
-    inside = (table["low"] <= LARGE) & (table["high"] >= LARGE)
-    return not bool(inside.all())
+    is_covered = (table["low"] <= LARGE) & (table["high"] >= LARGE)
+    return not bool(is_covered.all())
 
 
 def simulated(subject: Subject) -> Mismatches:
