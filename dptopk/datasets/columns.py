@@ -334,7 +334,7 @@ def _as_text(value: Constant) -> str | None:
 
 
 def _as_integer(value: Constant) -> int | None:
-    """Return a value as an integer; None if it is none, nor a text that spells one."""
+    """Return a value as an integer; None if it is neither an integer nor a text that spells one."""
     if isinstance(value, str):
         if str(int(value)) == value:
             return int(value)
@@ -345,7 +345,7 @@ def _as_integer(value: Constant) -> int | None:
 
 
 def _as_number(value: Constant) -> float | Decimal | None:
-    """Return a value as a finite number; None if it is none, nor a text that spells one."""
+    """Return a value as a finite number; None if it is neither one nor a text that spells one."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         return None
     number = value if isinstance(value, Decimal) else float(value)
@@ -355,7 +355,7 @@ def _as_number(value: Constant) -> float | Decimal | None:
 
 
 def _as_truth(value: Constant) -> bool | None:
-    """Return a value as a truth value; None if it is none, nor the text "true" or "false"."""
+    """Return a value as a truth value; None if it is neither one nor the text "true" or "false"."""
     if isinstance(value, str):
         return {"true": True, "false": False}.get(value)
     if isinstance(value, bool):
@@ -364,7 +364,7 @@ def _as_truth(value: Constant) -> bool | None:
 
 
 def _as_date(value: Constant) -> dt.date | None:
-    """Return a value as a date; None if it is none, nor a text that spells one."""
+    """Return a value as a date; None if it is neither a date nor a text that spells one."""
     if isinstance(value, str):
         return dt.date.fromisoformat(value)
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):

@@ -293,7 +293,7 @@ class Ledger(Reader):
             InvalidParameter: when nothing is wrong with the ledger, or reason is empty.
             LedgerError: when the log itself is damaged, or the head belongs to another ledger.
         """
-        plain_text(reason=reason)
+        plain_text(reason=reason)  # refuses a text that cannot be shown
         refuse_own_head(url, head_file)
         with (
             accepted_log(url, network) as place,
@@ -366,7 +366,7 @@ class Ledger(Reader):
                 in the ledger itself.
             LedgerError: when the log is not whole, or lacks the entry of a head that is there.
         """
-        plain_text(reason=reason)
+        plain_text(reason=reason)  # refuses a text that cannot be shown
         refuse_own_head(url, head_file)
         with cls(url, key=key, create=False, network=network) as ledger:
             ledger._journal.set_witness("attach", head_of(url, head_file), reason)
@@ -387,7 +387,7 @@ class Ledger(Reader):
         everything that was charged later could be spent again. Arguments and errors are as for
         ``attach_witness``.
         """
-        plain_text(reason=reason)
+        plain_text(reason=reason)  # refuses a text that cannot be shown
         refuse_own_head(url, head_file)
         with cls(url, key=key, create=False, network=network) as ledger:
             ledger._journal.set_witness("replace", head_of(url, head_file), reason)
@@ -407,7 +407,7 @@ class Ledger(Reader):
                 ledger itself.
             LedgerError: when the head is not the present one, or cannot be written or removed.
         """
-        plain_text(reason=reason)
+        plain_text(reason=reason)  # refuses a text that cannot be shown
         refuse_own_head(self._store.url, head_file)
         self._journal.set_witness("move", head_of(self._store.url, head_file), reason)
 

@@ -362,7 +362,7 @@ def _least(design: _Design, error: float | None) -> float:
     """Return the smallest scale at which the error is at most ``error``, to a thousandth; 0 where
     no error is asked for.
 
-    The error falls about as 1/scale, so that few scales are tried. One that is asked to be more
+    The error is about proportional to 1/scale, so that few scales are tried. One that is to be more
     than MOST_SPREAD times the even split's is held to that: the query costs next to nothing there.
     """
     if error is None:
