@@ -115,7 +115,7 @@ class Design:
         """Return whether the design's costs compose without a δ."""
         return self.noise != "gaussian" and not self.joint
 
-    def left(self, request: Request, split: Split) -> float:
+    def composition_delta(self, request: Request, split: Split) -> float:
         """Return the δ that is left for the composition."""
         return request.delta * (1 if self.joint else 1 - split.threshold)
 

@@ -169,7 +169,7 @@ def affordable(request: Request, design: Design, split: Split) -> float:
     where costs are pure.
     """
     assert request.epsilon is not None  # noqa: S101
-    rest = design.left(request, split)
+    rest = design.composition_delta(request, split)
     rho = gaussian_rho(request.epsilon, rest) if rest else 0.0
     if design.pure:
         pure = 1.0
@@ -228,7 +228,7 @@ def _estimate(found: Candidate) -> float:
     """Return about the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum
     where costs are pure.
     """
-    rest = found.design.left(found.request, found.split)
+    rest = found.design.composition_delta(found.request, found.split)
     if rest:
         epsilon = float(gaussian_epsilon(math.sqrt(2 * found.rho), delta=rest))
     else:
@@ -285,7 +285,7 @@ def _step(found: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float
     request = found.request
     assert request.epsilon is not None  # noqa: S101
     aim = request.epsilon * (1 - spare)
-    rest = found.design.left(request, found.split)
+    rest = found.design.composition_delta(request, found.split)
     if not 0 < epsilon < math.inf:
         if epsilon == 0:
             return 4.0
