@@ -312,13 +312,13 @@ def test_routers_that_lose_more_are_caught():
 
     class Doubled(RoutedTopK):
         @property
-        def whole(self):
-            return CanonicalTopK(k=self.k, epsilon=2 * self.rest)
+        def at_once(self):
+            return CanonicalTopK(k=self.k, epsilon=2 * self.answer_epsilon)
 
     class Peeled(RoutedTopK):
         @property
         def peeling(self):
-            return OneShotTopK(k=self.k, epsilon=2 * self.rest)
+            return OneShotTopK(k=self.k, epsilon=2 * self.answer_epsilon)
 
     for cls, pitch in ((RoutedTopK, 1.0), (RoutedTopK, 40.0), (Doubled, 1.0), (Peeled, 1.0)):
         mechanism = cls(k=k, epsilon=2.0)

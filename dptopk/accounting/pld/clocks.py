@@ -28,7 +28,7 @@ from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 
 # κ lies between these: beyond them κ(κ+1), or its inverse, is no float.
-SMALLEST_KAPPA = 1e-290
+LARGEST_EPSILON = 650.0
 LARGEST_KAPPA = 1e290
 # Tilted mass that is cut off at either end is at most e^{-LOG_CUT_MASS}.
 LOG_CUT_MASS = 30.0
@@ -38,15 +38,14 @@ WORK_PER_CLOCK = 0.015
 
 def decay(epsilon: float, side: int = 1) -> float:
     """Return κ = 1/(e^ε - 1), rounded down (``side`` = 1, an upper bound on δ) or up (``side`` =
-    -1); a κ below 1e-290 becomes 0 or 1e-290.
+    -1); of an ε above 650 it becomes 0, or the κ of ε = 650, as κ falls with ε.
 
     >>> round(decay(1.0), 6)
     0.581977
     """
-    if epsilon > 650.0:
-        if side > 0:
-            return 0.0
-        return SMALLEST_KAPPA
+    if epsilon > LARGEST_EPSILON and side > 0:
+        return 0.0
+    epsilon = min(epsilon, LARGEST_EPSILON)
     if epsilon > 1 / LARGEST_KAPPA:
         inverse = math.exp(-epsilon) / -math.expm1(-epsilon)
     else:
