@@ -197,6 +197,7 @@ RESULTS = {
     "Counterexample": lambda: RESULTS["audit"]().finding,
     "Claim": lambda: audit.Claim(((0.2, 0.0),), None, "0.2-DP"),
     "World": lambda: WORLD,
+    "EventsWorld": lambda: audit.EventsWorld(sensitivity=ONE, users=2, labels=2),
     "an experiment": lambda: experiments.load("ddr-figure-1").name,
     **{f"cost {kind.__name__}": (lambda k=kind, a=a: k(*a)) for kind, a in COST_TYPES.items()},
     **{f"mechanism {m!r}": (lambda m=m: m) for m, _ in MECHANISMS},

@@ -129,7 +129,7 @@ class Rule:
                 stated_then = stated
             if self.opens_again:
                 taken.unpriced[PURE] = 0
-                sums = replace(sums, totals=replace(sums.totals, left=False))
+                sums = replace(sums, totals=replace(sums.totals, left_sum=False))
             priced = sums.fits_by_prices(taken)
             added = "stated" in record and sums.fits_sum(taken) and stated_then <= self.pool
             if not priced and not added:
