@@ -58,7 +58,7 @@ ENUMERATED = [
     TruncatedGaussian(sigma=0.7, delta=0.2, d_bar=2),
     TruncatedGaussian(sigma=0.7, delta=0.2),
     TruncatedLaplace(epsilon=2.0, delta=0.2),
-    SparseGaussian(sigma=0.7, delta=0.2),
+    pytest.param(SparseGaussian(sigma=0.7, delta=0.2), marks=pytest.mark.study),
 ]
 
 

@@ -47,11 +47,13 @@ OURS = [
     Box(epsilon=0.7),
     pytest.param(GaussianCounts(mu=0.3), marks=pytest.mark.study),  # its law takes half a minute
     Centred(noise=KnownGaussian(sigma=7.0)),
-    Centred(noise=KnownLaplace(epsilon=0.5), centre=Fraction(1, 3)),
+    pytest.param(
+        Centred(noise=KnownLaplace(epsilon=0.5), centre=Fraction(1, 3)), marks=pytest.mark.study
+    ),
     UnknownLaplace(d_bar=10, epsilon=0.5, delta=1e-4),
     UnknownGaussian(d_bar=10, sigma=5.0, delta=1e-4),
     TruncatedGaussian(sigma=5.0, delta=1e-4),
-    TruncatedGaussian(sigma=5.0, delta=1e-4, d_bar=10),
+    pytest.param(TruncatedGaussian(sigma=5.0, delta=1e-4, d_bar=10), marks=pytest.mark.study),
     TruncatedLaplace(epsilon=1.0, delta=1e-4),
     SparseGaussian(sigma=6.0, delta=1e-4),
     UnknownBox(d_bar=10, epsilon=1.0, delta=1e-4),
