@@ -109,7 +109,7 @@ def test_budgets_too_small_to_search_in_are_divided_plainly():
             assert compose(charge, delta=max(delta, charge.delta)).epsilon <= epsilon * (1 + 1e-12)
     assert (
         3 * RoutedTopK(k=3, epsilon=1e-12, delta=1e-300).peeling.epsilon
-        <= RoutedTopK(k=3, epsilon=1e-12).rest
+        <= RoutedTopK(k=3, epsilon=1e-12).answer_epsilon
     )
 
 
