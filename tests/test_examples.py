@@ -61,6 +61,7 @@ def test_with_opendp():
     assert delta == 1e-6
 
 
+@pytest.mark.slow
 def test_with_pipelinedp():
     module = load("with_pipelinedp")
     epsilon, _ = module.main()

@@ -40,7 +40,7 @@ CHARGES = {
     "several constraints": Charge({MultiDP(((0.3, 0.0), (0.15, 0.02))): 4}),
     "gaussian": Charge({GaussianDP(0.3): 2}),
     "discrete gaussian": Charge({DiscreteGaussianDP(4.0, 1): 2}),
-    "zcdp": Charge({ZCDP(0.02): 2, ZCDP(0.01, xi=0.001): 1}),
+    "zcdp": Charge({ZCDP(0.02): 1, ZCDP(0.01, xi=0.001): 1}),
     "cdp": Charge({CDP(0.02, 0.2): 2}),
     "failing": Charge({ApproxDP(0.1, 1e-9): 6, PureDP(0.25): 3}, delta=1e-8),
 }

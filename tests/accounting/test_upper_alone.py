@@ -67,6 +67,7 @@ def test_a_finer_one_is_finer() -> None:
         assert found.note == ""
 
 
+@pytest.mark.slow
 def test_no_strategy_is_valued_and_no_lower_product_made(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: object, **__: object) -> None:
         raise AssertionError("a lower bound was computed")

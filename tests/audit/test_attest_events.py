@@ -284,6 +284,7 @@ def test_what_a_world_of_events_cannot_be():
         EventsWorld(users=0)
 
 
+@pytest.mark.slow
 def test_laws_are_enumerated_in_one_place():
     """``attest``, which ``check_mechanism`` calls, is all that runs a mechanism on a list of its
     choices.

@@ -416,6 +416,7 @@ def test_segments_and_shares_take_statements() -> None:
     assert shares.account("ann").can_spend(*asked(0.9, 1e-7))
 
 
+@pytest.mark.slow
 def test_a_ledger_keeps_statements(tmp_path: Path) -> None:
     charge, stated = asked(0.1, 1e-7)
     rest, last = asked(0.9, 1e-7)

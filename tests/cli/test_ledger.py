@@ -459,6 +459,7 @@ def test_a_file_of_the_ledger_is_taken_for_nothing_else(ledger, tmp_path, comman
     assert {file.name for file in tmp_path.glob("*-[ws]*")} == set()
 
 
+@pytest.mark.slow
 def test_a_question_in_rho_takes_its_part_of_a_ledger_in_rho(tmp_path):
     """Two questions for half of ρ each are what a ledger has; their δ, where none is given, is half
     of it too.

@@ -63,6 +63,7 @@ def test_a_price_without_a_ledger_makes_nothing(tmp_path):
     assert not path.exists()
 
 
+@pytest.mark.slow
 def test_days_are_answered_once_and_charged_never(tmp_path, ledger, stream, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     with Ledger(ledger) as book:

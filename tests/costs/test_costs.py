@@ -75,6 +75,7 @@ def test_text_pickle_and_copy_round_trip(charge):
     assert copy.deepcopy(charge) == charge
 
 
+@pytest.mark.slow
 @given(st.lists(CHARGES.filter(lambda c: c.neighbours == "add_remove"), max_size=4))
 def test_join_adds_counts_and_rounds_delta_up(charges):
     joined = Charge.join(*charges)
@@ -84,6 +85,7 @@ def test_join_adds_counts_and_rounds_delta_up(charges):
     assert joined.adaptive == any(charge.adaptive for charge in charges)
 
 
+@pytest.mark.slow
 @given(CHARGES.filter(lambda c: c.delta < 1e-3), st.integers(0, 5))
 def test_times_is_joining_copies(charge, n):
     repeated, joined = charge.times(n), Charge.join(*[charge] * n)

@@ -250,6 +250,7 @@ def test_where_the_contract_stops_an_engine_the_operation_is_named():
         clause_of("missing_values_are_dropped")(polars)
 
 
+@pytest.mark.slow
 def test_an_engine_that_is_not_up_to_it_is_not_let_in():
     """SQLite takes remainders of integers through fractions and writes truth values as numbers, to
     name two.

@@ -57,6 +57,7 @@ def test_a_folder_may_have_the_letters_of_a_pattern_in_its_name(tmp_path):
     assert counts(tmp_path / "a[1]*") == {"x": 1}
 
 
+@pytest.mark.slow
 def test_folders_above_what_is_named_are_no_columns(tmp_path):
     """A file was read with the name of a folder above it for its users: all were one."""
     folder = tmp_path / "u=1" / "events"

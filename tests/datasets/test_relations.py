@@ -53,6 +53,7 @@ def test_a_relation_gives_what_its_rows_give(query, connection):
     assert counted(connection.sql(query)) == counted(frame)
 
 
+@pytest.mark.slow
 def test_methods_of_relations_and_frames_are_taken(connection):
     clicks = connection.table("clicks")
     frame = clicks.df()
@@ -124,6 +125,7 @@ def test_a_frame_of_texts_beside_a_table_of_numbers_is_compared_with_no_number(c
         counted(connection.sql(halves.format("frame")))
 
 
+@pytest.mark.slow
 def test_a_session_asks_a_relation_in_two_phases(connection):
     large = Budget(epsilon=50.0, delta=1e-3)
     session = Session.from_events(connection.table("clicks"), **COLUMNS, budget=large,

@@ -102,6 +102,7 @@ def test_every_mechanism_for_labels_from_the_data_is_tried():
     assert kinds == {type(one) for one in ONE_PHASE} | {named._KINDS["WeightedGaussian"]}
 
 
+@pytest.mark.slow
 def test_one_phase_answers_alike(files):
     read = [
         events_histogram(path, **COLUMNS, labels_per_user=5, engine=engine)

@@ -70,6 +70,7 @@ def test_each_is_the_histogram_of_a_pass_of_its_own(options):
     )  # users are counted once, and so as they are
 
 
+@pytest.mark.slow
 def test_one_user_moves_both_as_they_say():
     frame = events(2, rows=80, users=6)
     with_all = event_counts(frame, **COLUMNS, labels_per_user=2)
@@ -200,6 +201,7 @@ def test_weights_of_a_store_and_of_segments(tmp_path):
             segment_histograms(apart, **COLUMNS, **options | wrong)
 
 
+@pytest.mark.slow
 def test_one_user_moves_the_sums_by_equal_weights_of_norm_100():
     frame = events(7, rows=80, users=6)
     all_of_them = as_dict(event_counts(frame, **COLUMNS, labels_per_user=4, weights=True).under_cap)
@@ -301,6 +303,7 @@ def test_one_user_moves_one_cell_by_one_and_narrow_counts_by_their_cap():
             assert sum(moves) <= cap
 
 
+@pytest.mark.slow
 def test_a_profile_of_a_store_of_segments_and_of_nothing(tmp_path):
     frame = events(10)
     options = {"labels_per_user": 20, "weights": True, "profile": True}

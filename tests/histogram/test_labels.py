@@ -173,6 +173,7 @@ TAKEN = st.one_of(
 @example(
     [-(2**63), 5], "x"
 )  # integers alone are held as int64, whose smallest has no positive counterpart
+@pytest.mark.slow
 @example([2**63 - 1, 5], 2**63)
 def test_one_users_label_leaves_all_others_as_they_are(labels, other):
     """With the same noise, what is released about the others is the same: values, types, counts."""

@@ -66,6 +66,7 @@ def names(path):
     }
 
 
+@pytest.mark.slow
 def test_the_last_one_to_close_leaves_one_file(path):
     first, second, third = (Ledger(path, ahead=ahead) for ahead in (True, True, False))
     for ledger in (first, second, third):

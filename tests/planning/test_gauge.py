@@ -38,6 +38,7 @@ def session() -> Session:
     return Session(WORDS, budget=TOTAL, rng=np.random.default_rng(1))
 
 
+@pytest.mark.slow
 def test_what_is_shown_is_accepted_and_more_is_not() -> None:
     asked = session()
     asked.top_k(2, budget=Budget(0.4, 1e-7), counts="auto")

@@ -290,6 +290,7 @@ def test_a_plan_in_rho_says_what_it_takes_of_its_budget():
     assert plan_topk(2, Budget(1.0, 1e-6), sensitivity=Sensitivity(l0=1)).summary_in_rho == ""
 
 
+@pytest.mark.slow
 def test_a_plan_in_rho_tells_the_failures_inside_of_its_costs():
     """A threshold with Gaussian noise is ρ-zCDP but for δ, a part of its cost and not of the
     charge's delta.

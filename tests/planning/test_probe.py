@@ -282,6 +282,7 @@ def test_a_shape_that_is_wrong_is_found_out():
     assert plan.design == names[True]
 
 
+@pytest.mark.slow
 def test_a_look_that_does_not_fit_is_refused_before_anything_is_drawn():
     session = Session(_words([500, 400, 300], l0=20), budget=Budget(0.5, 1e-6))
     with pytest.raises(Exception, match="budget"):

@@ -460,6 +460,7 @@ def test_a_plan_cut_by_the_guard_is_sound_and_says_so():
     assert compose(plan.charge, delta=BUDGET.delta).epsilon <= BUDGET.epsilon * (1 + 1e-9)
 
 
+@pytest.mark.slow
 def test_nothing_that_the_guard_cut_is_remembered():
     """How much clocks gain is asked for once; an answer that was cut would make later plans depend
     on the clock.

@@ -450,6 +450,7 @@ def test_a_factorisation_is_the_same_every_time():
         assert (once.totals == again.totals).all()
 
 
+@pytest.mark.slow
 def test_units_grow_with_the_days():
     """Rounding costs nothing: 4,000 days once were 22% above the square root that is not
     rounded.

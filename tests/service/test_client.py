@@ -165,6 +165,7 @@ def test_no_answer_is_waited_for_without_end(monkeypatch, answer):
     assert len(set(asked)) == 1
 
 
+@pytest.mark.slow
 def test_a_question_is_paid_once_however_its_asker_fails(server, client, monkeypatch):
     """A failure after which a charge may be there is tried again, and given up keeps its key for
     the same question.

@@ -127,6 +127,7 @@ def called_off(act, *arguments, **options) -> bool:
 ACTS = ((0, "charge"), (1, "charge"), (0, "failed"), (1, "done"), (1, "again"), (0, "cancel"))
 
 
+@pytest.mark.slow
 def test_no_order_of_two_workers_says_cancelled_of_what_may_be_charged(two):
     """Every order of three acts of two workers that are at one key, and of a cancel: once a worker
     may charge, none says that the question was called off, and once it was called off none charges.

@@ -422,6 +422,7 @@ def test_a_ledger_that_would_grant_nothing_is_told_by_the_check(catalog, why):
     assert why in told.output
 
 
+@pytest.mark.slow
 def test_data_that_were_served_before_get_no_new_ledger(catalog):
     """Their budget would come back with it; the access database knows them, and says so."""
     service = load_catalog(catalog)

@@ -50,6 +50,7 @@ def ann(server):
         yield client
 
 
+@pytest.mark.slow
 def test_one_charge_and_each_day_once(server, ann):
     """The contract: price, charge, a day asked again and too early, another person."""
     at = "/v1/datasets/sales/streams"

@@ -77,6 +77,7 @@ def test_an_answer_says_what_was_found_and_what_each_phase_cost(events, truth):
     assert len(session.report()) == 1
 
 
+@pytest.mark.slow
 def test_labels_alone_are_in_the_order_of_counts_that_are_not_shown(events, truth):
     session = Session.from_events(
         events, **COLUMNS, labels_per_user=3, budget=BUDGET, rng=np.random.default_rng(1)
@@ -364,6 +365,7 @@ def few():
     return pd.DataFrame({"who": np.repeat(np.arange(20_000), degrees), "what": items})
 
 
+@pytest.mark.slow
 def test_a_look_chooses_the_way_and_the_answer_says_so(few):
     session = Session.from_events(few, **COLUMNS, budget=BUDGET, rng=np.random.default_rng(1))
     answer = session.top_k(60, budget=BUDGET)
@@ -437,6 +439,7 @@ def test_no_look_where_something_is_stated(few):
         stated.run(plan_two_phases(60, BUDGET, profile=True))
 
 
+@pytest.mark.slow
 def test_registered_costs_take_looks_only_where_they_are_registered(few):
     for profile in (False, True):
         plan = plan_two_phases(60, BUDGET, profile=profile)
@@ -493,6 +496,7 @@ def test_a_survey_of_one_row_a_person(events):
         Session.from_events(events, user=None, item="what", labels_per_user=2, budget=BUDGET)
 
 
+@pytest.mark.slow
 def test_all_other_labels_are_one_row_with_a_charge_of_its_own():
     histogram = Histogram({"a": 900, "b": 800, "c": 70, "d": 5}, sensitivity=Sensitivity(2, 3))
     session = Session(histogram, budget=Budget(3.0, 1e-6), rng=np.random.default_rng(4))
@@ -514,6 +518,7 @@ def test_all_other_labels_are_one_row_with_a_charge_of_its_own():
     assert session.remaining().epsilon_spent > 1
 
 
+@pytest.mark.slow
 def test_a_stored_answer_is_for_the_same_cap_and_least_number_of_users(events, tmp_path):
     ledger, spent = Ledger(tmp_path / "ledger.db"), []
     ledger.create_dataset("clicks", budget=Budget(20.0, 1e-4), version="1")

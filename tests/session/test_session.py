@@ -433,6 +433,7 @@ def test_what_the_first_question_needs_is_set_aside_and_nothing_later():
         even.run(UnknownGumbel(k=1, d_bar=50, epsilon=0.1, delta=8e-7))
 
 
+@pytest.mark.slow
 def test_segments_have_what_a_question_about_all_data_has_left():
     histogram = Histogram(["a", "b", "c"], [900, 700, 5], sensitivity=Sensitivity(l0=None))
     session = Session(histogram, budget=Budget(2, 1e-6))

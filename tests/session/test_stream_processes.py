@@ -149,6 +149,7 @@ def test_the_next_day_records_the_one_before_it_that_was_cut_off(folder):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_processes_that_ask_together_get_one_answer_for_each_day(folder):
     opened(folder)
 

@@ -141,6 +141,7 @@ def test_equal_gaussians_are_certified_as_they_are_composed():
     )
 
 
+@pytest.mark.slow
 def test_one_cost_more_costs_one_more():
     """251 ranges in groups, where 250 fit one: the groups hold 251, not 500."""
     fewer, more = (

@@ -153,6 +153,7 @@ def test_one_concentrated_cost_has_a_narrow_bracket() -> None:
         assert found.lower >= found.epsilon * (1 - 2e-3)
 
 
+@pytest.mark.slow
 def test_two_concentrated_costs_are_played_better_than_by_gaussians() -> None:
     """And worth no more than one cost of both ρ together, which no two are known to attain."""
     one, two = (compose(Charge.parse(text), delta=1e-6) for text in ("ZCDP(0.1)", "2*ZCDP(0.05)"))
