@@ -28,7 +28,9 @@ def main() -> None:
     parser.add_argument("--days", type=int, default=365)
     parser.add_argument("--counted", type=int, help="labels with a count on a day; default: all")
     parser.add_argument("--reopen", type=int, default=100, help="open the file anew every so often")
-    parser.add_argument("--shown", type=int, default=20, help="print every so many days")
+    parser.add_argument(
+        "--shown", type=int, default=20, help="the number of days between printed lines"
+    )
     options = parser.parse_args()
     mechanism = ContinualTopK(k=25, days=options.days, sigma=5.0, factorisation="square_root")
     labels = np.array([f"label {n}" for n in range(options.labels)], np.dtypes.StringDType())

@@ -442,7 +442,7 @@ class Filter(Account):
         totals = RunningTotals.of(entered, record, self._metrics)
 
         def changes(times: int) -> bool:
-            """Return whether the charge is entered in another way after so many more."""
+            """Return whether the charge is entered in another way after ``times`` more of it."""
             self._totals = totals_before.copy()
             self._totals.add(totals, times)
             return self._best_record(charge, stated) != record

@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 RECENT_ROWS = 10
 MOST_KINDS = 5  # only for the latest kinds of query it is counted how many more fit
-LONG_HISTORY = 10  # a registration is suggested from so many equal questions on
-WORTH_A_HINT = 1.1  # and only if it would fit at least so many times as many of them
+LONG_HISTORY = 10  # the number of equal questions from which a registration is suggested
+WORTH_A_HINT = 1.1  # and only if at least 1.1 times as many of them would fit
 # A plot's times are cut to these years: matplotlib's dates need room for margins.
 EARLIEST = datetime(1000, 1, 1, tzinfo=UTC)
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)

@@ -31,11 +31,12 @@ CHOICES = ("hash", "random", "top")
 
 # Largest per_label_cap: the sums of up to 2^31 users stay below 2^62.
 LARGEST_CAP = 2**31 - 1
-# So many hexadecimal digits of a digest are used: 48 bits, which the engines hold inline. Equal
+# The hexadecimal digits of a digest that are used: 48 bits, which the engines hold inline. Equal
 # digests are ordered by the item.
 DIGITS = 12
-# So many events are looked at to choose between two query plans. If the share of different pairs of
-# a user and a label among them is below REPEATED, the pairs are made distinct first.
+# The number of events that are looked at to choose between two query plans. If the share of
+# different pairs of a user and a label among them is below REPEATED, the pairs are made distinct
+# first.
 SAMPLE = 2**16
 REPEATED = 2 / 3
 # The engine's table of the texts of labels and their codes.

@@ -36,9 +36,9 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_HEAD = 2**20  # so many bytes are read at a time
-LONGEST_LINE = 2**28  # a row of a text file may have so many bytes
-_LISTED = 20  # a message lists at most so many columns
+_HEAD = 2**20  # the bytes that are read at a time
+LONGEST_LINE = 2**28  # the most bytes of a row of a text file
+_LISTED = 20  # the most columns that a message lists
 # Excel writes the separator into a line of its own before the header, LibreOffice in quotes.
 _DECLARED = re.compile('("?)sep=(.)\\1\r?\n?', re.IGNORECASE)
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dptopk._internal.json_text import fingerprint
 from dptopk.ledger.entries import GENESIS, Entry, digest
 
-DIGITS = 3  # so many hexadecimal digits of a name are its bucket: there are 4096 buckets
+DIGITS = 3  # the hexadecimal digits of a name that are its bucket: there are 4096 buckets
 
 Place = tuple[int, str]  # the number of an entry, and a name that leads to it
 

@@ -21,7 +21,7 @@ from dptopk.ledger.replay import LAYOUT, LedgerState
 from dptopk.ledger.transaction import PAGE, Transaction
 from dptopk.ledger.verify import fold, misplaced, unwitnessed
 
-CHECKPOINT_EVERY = 250  # at most so many entries are folded when a ledger is opened
+CHECKPOINT_EVERY = 250  # the most entries that are folded when a ledger is opened
 # These errors are raised before anything is appended.
 REFUSALS = (InvalidParameter, IncompatibleCosts, BudgetExceeded)
 

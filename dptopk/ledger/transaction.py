@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Both have the same methods: durable commits, one writer at a time, the dialect's statements.
 Database = SQLite | PostgreSQL
-PAGE = 500  # so many rows are read in one transaction
+PAGE = 500  # the rows that are read in one transaction
 _COLUMNS = ("seq", "at", "kind", "dataset", "analyst", "body", "previous", "hash")
 _TEXTS = ", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:])
 _TABLES = (

@@ -24,8 +24,10 @@ GROUPS = 40
 # Halvings of the range of counts: with 20 of them the level of large counts is off by more than
 # small noise, and designs for labels alone are compared wrongly.
 STEPS = 30
+# A loss of x times that of the usual plan, with x > 1, counts x^CAUTION times as much: a plan made
+# after a look should not lose much more than the plan without one on any likely shape.
 CAUTION = 2
-LEAST_USUAL = 1e-3
+LEAST_USUAL = 1e-3  # a usual loss below this counts as this, so that the quotient is finite
 NORMAL_95 = 1.6449
 # What stands for the counts that nobody knows: power laws by their first count and exponent; power
 # laws by their count of rank k and exponent; and a plateau of three times k labels over low counts.

@@ -35,10 +35,10 @@ from dptopk.service.tables import Tables
 Role = Literal["reader", "analyst", "admin"]
 ROLES: tuple[Role, ...] = get_args(Role)
 
-DAYS = 365.0  # a token is valid for so many days unless another number is given
+DAYS = 365.0  # the days for which a token is valid unless another number is given
 BEGUN = "begun"  # the outcome of a question that is being answered, or whose worker was killed
 LINE_BYTES = 200  # the estimated size of a line of the audit log without its question
-PAGE_BYTES = 1_000_000  # at most so many bytes of lines are sent at a time
+PAGE_BYTES = 1_000_000  # the most bytes of lines that are sent at a time
 _TOKEN = re.compile(r"dptopk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
 _SCRYPT = {"n": 2**14, "r": 8, "p": 1, "maxmem": 2**26, "dklen": 32}
 _FAST = "sha256:"  # a stored hash begins with it, unless it is one of scrypt

@@ -17,7 +17,7 @@ from dptopk.service.catalog import DatasetSpec
 from dptopk.service.worker import Service
 
 _bearer = HTTPBearer(auto_error=False, description="A token from `dptopk ledger analyst add`.")
-MOST_REQUESTS = 64  # one analyst may have so many requests open at a time
+MOST_REQUESTS = 64  # the requests that one analyst may have open at a time
 
 
 async def service_of(request: Request) -> Service:

@@ -25,10 +25,10 @@ from dptopk.ledger.names import canonical
 from dptopk.ledger.spends import Spend
 from dptopk.planning.gauge import Kind, epsilon_left, kind_of
 
-CACHED_PAGES = 512  # so many reports are cached
-RECENT_CHARGES = 20  # earlier kinds of questions are looked for among so many charges
-MOST_KINDS = 5  # so many of them are reported
-MOST_SPENDING_POINTS = 100  # the line of spending over time has at most so many points
+CACHED_PAGES = 512  # the reports that are cached
+RECENT_CHARGES = 20  # the charges among which earlier kinds of questions are looked for
+MOST_KINDS = 5  # the most of them that are reported
+MOST_SPENDING_POINTS = 100  # the most points of the line of spending over time
 
 
 @dataclass(frozen=True)

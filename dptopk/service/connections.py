@@ -32,8 +32,8 @@ LINGER_BYTES = 1_000_000  # and at most so much of it
 
 MOST_HEAD_BYTES = 65_536
 MOST_HEADERS = 100
-MOST_PIPELINED = 16  # so many requests may wait for the answer to the one before
-PIECE = 4096  # the parser gets so many bytes at a time
+MOST_PIPELINED = 16  # the requests that may wait for the answer to the one before
+PIECE = 4096  # the bytes that the parser gets at a time
 
 _OPEN: WeakKeyDictionary[ServerState, Connections] = WeakKeyDictionary()
 

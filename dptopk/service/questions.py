@@ -30,8 +30,8 @@ from dptopk.service.messages import in_words
 if TYPE_CHECKING:
     from dptopk.ledger.spends import Spend
 
-MOST_ROWS = 1000  # an answer about one histogram has at most so many rows
-MOST_LABELS = 20_000  # the answers of all segments have at most so many rows together
+MOST_ROWS = 1000  # the most rows of an answer about one histogram
+MOST_LABELS = 20_000  # the most rows of the answers of all segments together
 Part = Annotated[float, Field(ge=1e-6, le=100.0)]  # a part of a budget, in ε or ρ
 Label = str | int | float | bool | dict[str, Any] | None
 Labels = Annotated[list[Label], Field(min_length=1, max_length=MOST_ROWS)]

@@ -58,12 +58,12 @@ CONFLICT = _refusal(409, "The budget does not cover it.")
 _ADMIN = _refusal(403, "For administrators.")
 
 router = APIRouter(prefix="/v1", responses=REFUSALS)
-MOST_STREAMS = 8  # one analyst may have so many event streams open at a time
+MOST_STREAMS = 8  # the event streams that one analyst may have open at a time
 # The costs of requests, in units of a sender's rate, of which a simple request takes one.
 PLAN = 2.0  # a small plan costs so much,
-ROWS_PER_UNIT = 40  # and one more unit for so many rows of its answer
+ROWS_PER_UNIT = 40  # the rows of its answer that cost one more unit
 DIVIDE = 25.0  # each query of a division costs so much
-STORED_ROWS_PER_UNIT = 200  # a question costs one unit for so many rows of its answer
+STORED_ROWS_PER_UNIT = 200  # the rows of a stored answer that cost one unit
 
 
 def queued(route: Callable[..., Any]) -> Callable[..., Any]:

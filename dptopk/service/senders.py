@@ -75,7 +75,7 @@ class Senders:
 
         Args:
             moment: a time of the clock of ``Access``.
-            apart: a reading begins no sooner than so many seconds after the last one.
+            apart: a reading begins no sooner than that many seconds after the last one.
         """
         while self._access.read_at < moment:
             reading = self._reading

@@ -44,7 +44,7 @@ from dptopk.session.stream_session import Calendar, StreamSession, mechanism_in,
 
 router = APIRouter(prefix="/v1/datasets/{dataset}/streams", responses=routes.REFUSALS)
 MOST_DAYS = 400  # for more days planning takes longer than a request may
-DAYS_PER_UNIT = 20  # a request costs one more unit of the sender's rate for so many days
+DAYS_PER_UNIT = 20  # a request costs one more unit of the sender's rate for each 20 days
 Name = Annotated[str, InPath(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 

@@ -34,9 +34,9 @@ from dptopk.service.senders import Senders
 from dptopk.service.tables import RELOAD, Tables
 
 LOG = logging.getLogger("dptopk.service")
-PAGES = 256  # so many previews and answers are cached as they are sent
+PAGES = 256  # the previews and answers that are cached as they are sent
 SWEEP_SECONDS = 3600.0  # old lines of the audit log are deleted so often
-# After so many seconds one thread makes room for another: Python's 5 ms would add up over the
+# The seconds after which one thread makes room for another: Python's 5 ms would add up over the
 # threads that plan, and keep short requests waiting.
 SWITCH = 0.0005
 

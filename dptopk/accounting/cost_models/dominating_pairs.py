@@ -298,7 +298,8 @@ def _first_grids(
     typical = math.sqrt(2 * spread * max(1.0, math.log1p(tilt)))
     tolerance = _tolerance(query, tilt, typical)
     above, below = np.sum([part.roundings() for part in parts], axis=0)
-    finest = 30 * math.sqrt(spread) / MOST_GRID_POINTS  # so many cells within the product's reach
+    # The losses of the product lie in a range of about 30 deviations.
+    finest = 30 * math.sqrt(spread) / MOST_GRID_POINTS
     factor = 2 if above < MANY_PAIRS else 1.2
     square = factor * tolerance / typical * spread / above
     step_above = max(math.sqrt(square), finest)

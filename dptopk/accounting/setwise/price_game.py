@@ -265,7 +265,7 @@ def _reach(cost: Cost, h: float, delta: float) -> int:
     is looked at.
     """
     span = 4 * max(h, _spread(cost))
-    for _ in range(24):  # 1.25^24 is 200: a span so many times the first is wide enough to stop at
+    for _ in range(24):  # 1.25^24 is 200: a span of 200 times the first is wide enough
         if span / h >= tuning.PROFILE_NODES:
             return tuning.PROFILE_NODES
         delta_at_span = float(profile(cost, np.array([span]), h)[0])

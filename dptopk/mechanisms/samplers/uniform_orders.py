@@ -14,7 +14,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers.exact import exp_units
 from dptopk.mechanisms.samplers.random import LISTING_BITS
 
-MOST_ORDERS = 1000  # so many orders are integrated in seconds
+MOST_ORDERS = 1000  # the most orders that are integrated; it takes seconds
 _END_BITS = 3 * LISTING_BITS  # precision of the ends of the uniform numbers
 Order = tuple[int, ...]
 Polynomial = list[Fraction]  # coefficients, from the constant one on
