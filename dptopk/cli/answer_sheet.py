@@ -11,7 +11,7 @@ from rich.console import Console
 
 from dptopk._internal.json_text import readable_json
 from dptopk.cli.shell import tell
-from dptopk.cli.target import opened, replacing, write
+from dptopk.cli.target import replacement_file, text_file, write
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def write_sheet(sheet: AnswerSheet, form: Format, out: Path | None) -> None:
 
 def _write_table(sheet: AnswerSheet, out: Path | None) -> None:
     """Write the answer as a table for people."""
-    with opened(out) as file:
+    with text_file(out) as file:
         sheet.print_to(Console(file=file, highlight=False))
 
 
@@ -113,7 +113,7 @@ def _write_parquet(sheet: AnswerSheet, out: Path | None) -> None:
 
     table = sheet.arrow()
     assert out is not None  # noqa: S101
-    with replacing(out) as temporary:
+    with replacement_file(out) as temporary:
         pq.write_table(table, temporary)
 
 

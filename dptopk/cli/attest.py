@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dptopk._internal.choices import Counts, FindBy
-from dptopk.cli.audit import Labels, Listed, Touched, load
+from dptopk.cli.audit import KnownDomain, Labels, LabelsPerUser, load
 from dptopk.cli.options import Cap
 from dptopk.errors import InvalidParameter
 
@@ -30,7 +30,7 @@ def attest(
             "finding and counting labels of a table of events, with --epsilon and --delta.",
         ),
     ],
-    labels_per_user: Touched = 1,
+    labels_per_user: LabelsPerUser = 1,
     per_label_cap: Cap = 1,
     labels: Labels = 2,
     largest: Annotated[
@@ -39,7 +39,7 @@ def attest(
     near: Annotated[
         list[int] | None, typer.Option(help="Counts near this one too: a threshold.")
     ] = None,
-    known_domain: Listed = False,
+    known_domain: KnownDomain = False,
     claim: Annotated[
         str | None,
         typer.Option(help='Instead of its own charge, such as "BR(1)" or "DP(1) + delta(1e-6)".'),
@@ -73,11 +73,11 @@ def attest(
     from dptopk.mechanisms.named import parse_mechanism
 
     check_target(out)
-    claimed = None if claim is None else costs_of(claim, "--claim")
+    claimed_charge = None if claim is None else costs_of(claim, "--claim")
     if mechanism == EVENTS:
-        plan = _two_phases(k, epsilon, delta, labels_per_user, per_label_cap, find, counts)
-        tables = EventsWorld(users=users or 1, labels=labels)
-        attestation = attest_laws(plan, tables, claim=claimed, slack=slack)
+        plan = _two_phase_plan(k, epsilon, delta, labels_per_user, per_label_cap, find, counts)
+        world_of_events = EventsWorld(users=users or 1, labels=labels)
+        attestation = attest_laws(plan, world_of_events, claim=claimed_charge, slack=slack)
     elif (users, epsilon, delta) != (None, None, None):
         raise InvalidParameter('--users, --epsilon and --delta go with "events" alone')
     else:
@@ -87,7 +87,7 @@ def attest(
             mechanism_object = load(mechanism)
         sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
         world = World(sensitivity, labels, largest, known_domain, tuple(near or ()))
-        attestation = attest_laws(mechanism_object, world, claim=claimed, slack=slack)
+        attestation = attest_laws(mechanism_object, world, claim=claimed_charge, slack=slack)
     typer.echo(str(attestation))
     if out is not None:
         attestation.write(out)
@@ -95,7 +95,7 @@ def attest(
     raise typer.Exit(0 if attestation.holds else 1)
 
 
-def _two_phases(
+def _two_phase_plan(
     k: int,
     epsilon: float | None,
     delta: float | None,
@@ -104,7 +104,13 @@ def _two_phases(
     find: FindBy,
     counts: Counts,
 ) -> TopKPlan:
-    """Return the plan that finds labels of events and counts them, without a look at users."""
+    """Return the plan that finds labels of events and counts them, without a look at users.
+
+    The arguments are options of ``attest``.
+
+    Raises:
+        InvalidParameter: without --epsilon or --delta.
+    """
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning.choose import plan
     from dptopk.question import Events, Facts, Question

@@ -14,12 +14,12 @@ from dptopk._internal.json_text import readable_json
 from dptopk.cli.options import Cap
 from dptopk.errors import InvalidParameter
 
-Touched = Annotated[
+LabelsPerUser = Annotated[
     int | None,
     typer.Option("--labels-per-user", metavar="Δ", help="One user touches at most Δ labels."),
 ]
 Labels = Annotated[int, typer.Option("--labels", help="Labels in the small histograms.")]
-Listed = Annotated[
+KnownDomain = Annotated[
     bool, typer.Option("--known-domain", help="Public labels, for Known* mechanisms.")
 ]
 
@@ -41,10 +41,10 @@ def audit(
         float | None, typer.Option(help="Instead of --claim: the claimed ε.")
     ] = None,
     delta: Annotated[float, typer.Option(help="The claimed δ.")] = 0.0,
-    labels_per_user: Touched = 1,
+    labels_per_user: LabelsPerUser = 1,
     per_label_cap: Cap = 1,
     labels: Labels = 3,
-    known_domain: Listed = False,
+    known_domain: KnownDomain = False,
     seconds: Annotated[float, typer.Option(help="Time for the audit.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
@@ -61,20 +61,20 @@ def audit(
 
     if (claim is None) == (epsilon is None):
         raise InvalidParameter("give exactly one of --claim and --epsilon")
-    claimed: Budget | Charge
+    claimed_guarantee: Budget | Charge
     if epsilon is not None:
-        claimed = Budget(epsilon, delta)
+        claimed_guarantee = Budget(epsilon, delta)
     else:
-        claimed = costs_of(claim or "", "--claim")
+        claimed_guarantee = costs_of(claim or "", "--claim")
     world = World(
         Sensitivity(linf=per_label_cap, l0=labels_per_user), labels=labels, public=known_domain
     )
-    audited = load(mechanism)
-    if not callable(audited) and not hasattr(audited, "many"):
+    audited_function = load(mechanism)
+    if not callable(audited_function) and not hasattr(audited_function, "many"):
         raise InvalidParameter(
             "mechanism: an audit takes a function of a dict of counts, dptopk attest a mechanism"
         )
-    report = search(audited, claimed, world=world, seconds=seconds)
+    report = search(audited_function, claimed_guarantee, world=world, seconds=seconds)
     if as_json:
         typer.echo(readable_json(asdict(report)), nl=False)
     else:

@@ -42,14 +42,14 @@ class BoundsQuery:
     interaction: Interaction
 
     @property
-    def wanted(self) -> str:
+    def quantity(self) -> str:
         """Return the name of the number that is asked for: "epsilon" or "delta"."""
         if self.epsilon is None:
             return "epsilon"
         return "delta"
 
     @property
-    def fixed_number(self) -> float:
+    def given_number(self) -> float:
         """Return the number that is given."""
         if self.delta is None:
             return self.epsilon or 0.0
@@ -67,8 +67,8 @@ def write_bounds(
         output_format: "table", "csv" or "json".
         query: the question.
     """
-    wanted = query.wanted
-    applicable = rows[rows["applies"]].sort_values(wanted, kind="stable")
+    quantity = query.quantity
+    applicable = rows[rows["applies"]].sort_values(quantity, kind="stable")
     best = None if applicable.empty else str(applicable["name"].iloc[0])
     if output_format == "csv":
         write(rows.to_csv(index=False), None)
@@ -80,48 +80,56 @@ def write_bounds(
         write(readable_json(answer), None)
         return
     console = Console(highlight=False)
-    for line in _answer(charge, applicable, wanted, query):
+    for line in _answer_lines(charge, applicable, quantity, query):
         console.print(Text(line))
-    valued = rows[rows[wanted].notna()]
-    valued = valued.sort_values(["applies", wanted], ascending=[False, True], kind="stable")
-    console.print(_table(valued, wanted, best))
-    others = rows[rows[wanted].isna()]["name"]
-    if len(others):
-        console.print(Text(f"Not for these costs (--format csv says why): {', '.join(others)}."))
+    rows_with_value = rows[rows[quantity].notna()]
+    order = ["applies", quantity]
+    rows_with_value = rows_with_value.sort_values(order, ascending=[False, True], kind="stable")
+    console.print(_bounds_table(rows_with_value, quantity, best))
+    without_value = rows[rows[quantity].isna()]["name"]
+    if len(without_value):
+        names = ", ".join(without_value)
+        console.print(Text(f"Not for these costs (--format csv says why): {names}."))
 
 
-def _answer(charge: Charge, applicable: pd.DataFrame, wanted: str, query: BoundsQuery) -> list[str]:
+def _answer_lines(
+    charge: Charge, applicable: pd.DataFrame, quantity: str, query: BoundsQuery
+) -> list[str]:
     """Return lines with the smallest valid bound, rounded up, and the best lower bound that is
     known.
 
     Args:
         charge: the charge that was composed.
         applicable: the bounds that apply, the smallest first.
-        wanted: the name of the number that is asked for.
+        quantity: the name of the number that is asked for.
         query: the question.
     """
-    fixed_name = "delta" if wanted == "epsilon" else "epsilon"
-    symbol = SYMBOLS[wanted]
-    lines = [f"{charge} at {SYMBOLS[fixed_name]} = {query.fixed_number:g}, {query.interaction}:"]
+    given_name = "delta" if quantity == "epsilon" else "epsilon"
+    symbol = SYMBOLS[quantity]
+    lines = [f"{charge} at {SYMBOLS[given_name]} = {query.given_number:g}, {query.interaction}:"]
     if applicable.empty:
         return [*lines, "no bound applies"]
     best = applicable.iloc[0]
-    line = f"{symbol} = {format_upper(best[wanted])} by {best['name']}"
+    line = f"{symbol} = {format_upper(best[quantity])} by {best['name']}"
     if not math.isnan(best["lower"]):
         line += f"; no valid one can be below {format_lower(best['lower'])}"
-    if wanted == "epsilon" and query.fixed_number < charge.delta:
+    if quantity == "epsilon" and query.given_number < charge.delta:
         line += f": δ is below what the charge itself may fail with, {charge.delta:g}"
     return [*lines, line]
 
 
-def _table(rows: pd.DataFrame, wanted: str, best: str | None) -> Table:
-    """Return the table of bounds that have a value: first those that are valid here, smallest
-    first, then the others, dim.
+def _bounds_table(rows: pd.DataFrame, quantity: str, best: str | None) -> Table:
+    """Return the printed table of bounds: the best one in bold, those that do not apply dim.
+
+    Args:
+        rows: the bounds that have a value, in the order in which they are printed.
+        quantity: the name of the number that is asked for.
+        best: the name of the smallest bound that applies; None: none applies.
     """
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("", overflow="fold")
     table.add_column("bound", no_wrap=True, overflow="fold")
-    table.add_column(SYMBOLS[wanted], justify="right", overflow="fold")
+    table.add_column(SYMBOLS[quantity], justify="right", overflow="fold")
     table.add_column("valid in", overflow="fold")
     table.add_column("source, or why it does not apply", overflow="fold")
     for row in rows.to_dict("records"):
@@ -132,13 +140,13 @@ def _table(rows: pd.DataFrame, wanted: str, best: str | None) -> Table:
             style = "bold green"
         elif row["applies"]:
             style = ""
-        why = row["why not"] or row["source"]
-        cells = [mark, row["name"], format_upper(row[wanted]), _valid_in(row), why]
+        reason = row["why not"] or row["source"]
+        cells = [mark, row["name"], format_upper(row[quantity]), _valid_models(row), reason]
         add_row(table, *cells, style=style)
     return table
 
 
-def _valid_in(row: dict[Hashable, Any]) -> str:
+def _valid_models(row: dict[Hashable, Any]) -> str:
     """Return the interaction models that a bound is valid in, such as "batch-setwise": the weakest
     and the strongest analyst.
     """
@@ -162,8 +170,8 @@ def print_designs(designs: pd.DataFrame) -> None:
     table.add_column("design", no_wrap=True)
     for column in ("noise", "appears at"):
         table.add_column(column, justify="right")
-    known = designs[["noise_std", "appears_at_half"]].astype(float)
-    for (_, numbers), row in zip(known.iterrows(), designs.to_dict("records"), strict=True):
+    columns = designs[["noise_std", "appears_at_half"]].astype(float)
+    for (_, numbers), row in zip(columns.iterrows(), designs.to_dict("records"), strict=True):
         cells = ["-" if math.isnan(number) else f"{number:.4g}" for number in numbers]
         if row["chosen"]:
             add_row(table, "->", row["design"], *cells, style="bold")

@@ -12,7 +12,7 @@ import typer
 from dptopk._internal.choices import CONFIDENCE
 from dptopk._internal.formatting import format_upper, percent
 from dptopk._internal.json_text import readable_json
-from dptopk.cli.shell import working
+from dptopk.cli.shell import progress_bar
 from dptopk.cli.target import check_target
 from dptopk.errors import InvalidParameter
 
@@ -43,8 +43,8 @@ def budget(
 
     check_target(registration, name="registration", inputs=[plan])
     check_target(schedule, name="schedule", inputs=[plan])
-    table = _read(plan)
-    with working("dividing the budget"):
+    table = _read_queries(plan)
+    with progress_bar("dividing the budget"):
         division = divide(queries_of(table["query"]), table["epsilon"], table["delta"])
     if registration is not None:
         registration.write_text(f"{division.charge}\n", encoding="utf-8")
@@ -56,10 +56,10 @@ def budget(
     if output_format == "json":
         typer.echo(readable_json(division.plain()), nl=False)
     else:
-        _print(division)
+        _print_division(division)
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read_queries(path: Path) -> dict[str, Any]:
     """Return the tables of a TOML file of wanted queries.
 
     Raises:
@@ -74,7 +74,7 @@ def _read(path: Path) -> dict[str, Any]:
     return table
 
 
-def _print(division: Division) -> None:
+def _print_division(division: Division) -> None:
     """Print a table of the queries with their shares and errors, and what they cost together."""
     from rich.console import Console
     from rich.table import Table
@@ -100,8 +100,10 @@ def _print(division: Division) -> None:
     console = Console(highlight=False)
     console.print(table)
     total = f"({format_upper(division.epsilon)}, {division.budget.delta:g})-DP"
-    less = 1 - division.weighted_error / division.even_error
-    even = f"an even split of the same total: {division.even_error:.5g} ({less:.1%} less)"
+    reduction = 1 - division.weighted_error / division.even_error
+    even_split = (
+        f"an even split of the same total: {division.even_error:.5g} ({reduction:.1%} less)"
+    )
     console.print(f"\nTogether: {total} at most, by {division.bound}.")
-    console.print(f"Weighted error {division.weighted_error:.5g}; {even}.")
+    console.print(f"Weighted error {division.weighted_error:.5g}; {even_split}.")
     console.print(f"Registration: {division.charge}")

@@ -35,7 +35,7 @@ from dptopk.cli.options import (
 from dptopk.cli.refresh import refresh
 from dptopk.cli.reproduce import reproduce
 from dptopk.cli.serve import serve
-from dptopk.cli.shell import Command, Group, Guided, log_to_stderr, working
+from dptopk.cli.shell import Command, Group, Guided, log_to_stderr, progress_bar
 from dptopk.cli.stream_commands import app as stream_app
 from dptopk.cli.topk import topk
 from dptopk.errors import InvalidParameter
@@ -63,9 +63,9 @@ ledger_commands.app.command()(witness)
 ledger_commands.app.add_typer(analyst_commands.app, name="analyst")
 
 
-def _version(wanted: bool) -> None:
+def _version(is_given: bool) -> None:
     """Print the version and exit, if ``--version`` was given."""
-    if wanted:
+    if is_given:
         from importlib.metadata import version
 
         typer.echo(f"dptopk {version('dptopk')}")
@@ -142,7 +142,7 @@ def demo(seed: Seed = None) -> None:
     typer.echo(NEXT, nl=False)
 
 
-def _for_all(question: Question, facts: Facts, times: int) -> RepeatedPlan[TopKPlan] | None:
+def _repeated_plan(question: Question, facts: Facts, times: int) -> RepeatedPlan[TopKPlan] | None:
     """Return the plan of ``times`` equal answers with the least total; None for a single answer.
 
     The δ of all answers together is ``times`` times the question's, but at most MOST_DELTA.
@@ -191,8 +191,8 @@ def plan_command(
         looks=False,
     )
     question = with_delta(question_without_delta)
-    with working("planning"):
-        repeated = _for_all(question, facts, times)
+    with progress_bar("planning"):
+        repeated = _repeated_plan(question, facts, times)
         design = plan(question, facts) if repeated is None else repeated.plan
     if output_format == "json":
         from dptopk.cli.output import plan_as_dict
@@ -239,7 +239,7 @@ def compose_command(
     parsed = costs_of(charge, "CHARGE")
     if (delta is None) == (epsilon is None):
         raise InvalidParameter("give exactly one of --delta and --epsilon: the other is the answer")
-    with working("composing"):
+    with progress_bar("composing"):
         rows = bounds.table(
             parsed,
             delta=delta,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dptopk.cli.shell import Subgroup, working
+from dptopk.cli.shell import Subgroup, progress_bar
 from dptopk.cli.target import check_target
 from dptopk.errors import InvalidParameter
 
@@ -30,12 +30,10 @@ def make(
             f"--out: {out.name!r} would hold Parquet; name it {out.stem}.parquet"
         )
     check_target(out)
-    with working("making events") as report:
-        truth = make_events(
-            out, events=events, users=users, items=items, seed=seed, progress=report
-        )
+    with progress_bar("making events") as report:
+        law = make_events(out, events=events, users=users, items=items, seed=seed, progress=report)
     typer.echo(f"{out}: {events} events, columns member, article, section, region")
-    popular = zip(truth.articles[:5], truth.expected_users(5), strict=False)
+    popular = zip(law.articles[:5], law.expected_users(5), strict=False)
     expected = ", ".join(f"{article} ({members:.0f})" for article, members in popular)
     typer.echo(f"most popular articles and the members expected at each: {expected}")
 

@@ -88,7 +88,7 @@ class GuidedAnswers:
         return [*typed, "--epsilon", f"{self.epsilon:g}", "--delta", f"{self.delta:g}"]
 
 
-def guided(file: str, params: list[Parameter]) -> list[str]:
+def ask_for_arguments(file: str, params: list[Parameter]) -> list[str]:
     """Ask for what is needed, show the plan, and return the arguments of ``dptopk topk`` beside the
     file.
 
@@ -106,34 +106,34 @@ def guided(file: str, params: list[Parameter]) -> list[str]:
 
     console = Console(highlight=False)
     columns = columns_of(file)
-    listed = ", ".join(map(visible, columns))
-    console.print(f"{escape(visible(file))} has the columns {escape(listed)}.")
-    console.print(f"{_format(file)}\n")
-    kind = _kind_of_row(columns, params, console)
-    named = _columns(kind, columns, console)
-    wanted = "How many labels do you want"
-    k = _ask(console, wanted, "10", lambda text: number_of_labels(int(text)))
-    cap = _ask(console, *CAPS[kind], _cap) if kind in CAPS else None
-    epsilon, delta = _total(console)
-    answers = GuidedAnswers(kind, named, k, cap, epsilon, delta)
-    _show(answers, console)
+    column_list = ", ".join(map(visible, columns))
+    console.print(f"{escape(visible(file))} has the columns {escape(column_list)}.")
+    console.print(f"{_format_sentence(file)}\n")
+    kind = _ask_kind_of_row(columns, params, console)
+    column_of_option = _ask_columns(kind, columns, console)
+    k_question = "How many labels do you want"
+    k = _ask(console, k_question, "10", lambda text: number_of_labels(int(text)))
+    cap = _ask(console, *CAPS[kind], _parsed_cap) if kind in CAPS else None
+    epsilon, delta = _ask_total(console)
+    answers = GuidedAnswers(kind, column_of_option, k, cap, epsilon, delta)
+    _show_plan(answers, console)
     if not Confirm.ask("Ask this, once", default=True, console=console):
         console.print("Nothing was read, and nothing was spent.")
         raise typer.Exit
     return answers.arguments()
 
 
-def _kind_of_row(columns: list[str], params: list[Parameter], console: Console) -> str:
+def _ask_kind_of_row(columns: list[str], params: list[Parameter], console: Console) -> str:
     """Ask what a row is, of the kinds that the command has options for; return the key of ROWS."""
     rows_are_people = any("--one-row-per-user" in param.opts for param in params)
     kinds = [kind for kind in ROWS if kind != "2" or rows_are_people]
     for kind in kinds:
         console.print(f"  {kind}. {ROWS[kind]}")
-    likely = _guess(columns, kinds)
-    return Prompt.ask("What is a row", choices=kinds, default=likely, console=console)
+    default_kind = _likely_kind(columns, kinds)
+    return Prompt.ask("What is a row", choices=kinds, default=default_kind, console=console)
 
 
-def _format(file: str) -> str:
+def _format_sentence(file: str) -> str:
     """Return a sentence on how a text file is read, and how to change that; empty for other
     files.
     """
@@ -148,7 +148,7 @@ def _format(file: str) -> str:
     )
 
 
-def _total(console: Console) -> tuple[float, float]:
+def _ask_total(console: Console) -> tuple[float, float]:
     """Ask for ε and δ, and return them; the number of people, if it is known, gives δ its
     default.
     """
@@ -159,20 +159,21 @@ def _total(console: Console) -> tuple[float, float]:
         console,
         "About how many people are in the data (a public number, or unknown)",
         "unknown",
-        _people,
+        _parsed_people,
     )
-    usual = 1e-6
+    default = 1e-6
+    # A tenth of 1/people: DELTA advises less than 1/people.
     if people is not None:
-        usual = float(format_lower(1 / (10 * people), digits=1))
+        default = float(format_lower(1 / (10 * people), digits=1))
 
     def read(text: str) -> float:
         """Return the δ that was typed."""
         return validate.probability(allow_zero=False, delta=float(text))
 
-    return epsilon, _ask(console, "δ", f"{usual:g}", read)
+    return epsilon, _ask(console, "δ", f"{default:g}", read)
 
 
-def _guess(columns: list[str], kinds: list[str]) -> str:
+def _likely_kind(columns: list[str], kinds: list[str]) -> str:
     """Return the likely kind of a row, a key of ROWS, by the names of the columns."""
     names = [name.lower() for name in columns]
     if any(name in COUNTS for name in names):
@@ -182,26 +183,26 @@ def _guess(columns: list[str], kinds: list[str]) -> str:
     return kinds[1]  # a row is a person, where the command has that kind
 
 
-def _columns(kind: str, columns: list[str], console: Console) -> dict[str, str]:
+def _ask_columns(kind: str, columns: list[str], console: Console) -> dict[str, str]:
     """Ask which column holds what; return option -> column of the file.
 
     Raises:
         InvalidParameter: if the file has fewer columns than are needed.
     """
     options = {}
-    left = list(columns)
+    unused_columns = list(columns)
     for option, question in COLUMNS[kind].items():
-        if not left:
-            raise InvalidParameter("the file has too few columns for that")
-        usual = _likely(left, LIKELY.get(option, ()))
-        names = {name.strip(): name for name in left}  # an answer is stripped
-        chosen = Prompt.ask(question, choices=list(names), default=usual, console=console)
+        if not unused_columns:
+            raise InvalidParameter(f"the file has too few columns: none is left for {option}")
+        default = _likely_column(unused_columns, LIKELY.get(option, ()))
+        names = {name.strip(): name for name in unused_columns}  # an answer is stripped
+        chosen = Prompt.ask(question, choices=list(names), default=default, console=console)
         options[option] = names[chosen]
-        left.remove(names[chosen])
+        unused_columns.remove(names[chosen])
     return options
 
 
-def _likely(columns: list[str], beginnings: tuple[str, ...]) -> str:
+def _likely_column(columns: list[str], beginnings: tuple[str, ...]) -> str:
     """Return the first column whose name has one of these beginnings, else the first column."""
     for name in columns:
         if beginnings and name.lower().startswith(beginnings):
@@ -209,35 +210,41 @@ def _likely(columns: list[str], beginnings: tuple[str, ...]) -> str:
     return columns[0].strip()
 
 
-def _ask(console: Console, question: str, usual: str, read: Callable[[str], T]) -> T:
-    """Ask until ``read`` accepts the answer, and return what ``read`` makes of it; what it refuses
-    is explained.
+def _ask(console: Console, question: str, default: str, read: Callable[[str], T]) -> T:
+    """Ask until ``read`` accepts the answer, and return the value that ``read`` returns; each
+    refusal is explained.
+
+    Args:
+        console: the terminal.
+        question: the question, without a question mark.
+        default: the answer that an empty line stands for.
+        read: the function that turns the typed text into a value, or raises ValueError.
     """
     while True:
         try:
-            return read(Prompt.ask(question, default=usual, console=console).strip())
+            return read(Prompt.ask(question, default=default, console=console).strip())
         except InvalidParameter as error:
             console.print(f"[red]{escape(str(error))}[/red]")
         except ValueError:
             console.print("[red]That is not a number.[/red]")
 
 
-def _cap(text: str) -> int | None:
+def _parsed_cap(text: str) -> int | None:
     """Return the stated number of labels of one person; None for "any" and "auto"."""
     if text in {"any", "auto"}:
         return None
     return validate.count(labels_per_user=int(text))
 
 
-def _people(text: str) -> int | None:
+def _parsed_people(text: str) -> int | None:
     """Return the stated number of people; None for "unknown"."""
     if text == "unknown":
         return None
     return validate.count(users=int(text.replace(",", "")))
 
 
-def _show(answers: GuidedAnswers, console: Console) -> None:
-    """Print what the answer will cost and deliver, and what a cap leaves out."""
+def _show_plan(answers: GuidedAnswers, console: Console) -> None:
+    """Print what the answer will cost and deliver, and what the reader must know about the caps."""
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan
     from dptopk.question import Events, Facts, Question
@@ -252,13 +259,13 @@ def _show(answers: GuidedAnswers, console: Console) -> None:
     facts = Facts(sensitivity=sensitivity, events=events, looks=False)
     design = plan(question, facts)
     finding = design.reading.finding
-    left_out = {
+    caution = {
         "2": "Every row counts as one person: if somebody has several rows, the guarantee is "
         "weaker for them.",
         "3": "Nothing is cut off: dptopk trusts that one person changes no more than you said.",
     }
     if finding is not None:
-        left_out["1"] = (
+        caution["1"] = (
             f"Labels are looked for under a cap ({describe_l0(finding.labels_per_user)} of one "
             f"person), and what is found is counted on all events: the cap can hide a label, and "
             f"makes no count smaller."
@@ -272,4 +279,4 @@ def _show(answers: GuidedAnswers, console: Console) -> None:
         f"{percent(CONFIDENCE)} of the noise on a count is within ±{width:g}; "
         f"{escape(design.appearing())}."
     )
-    console.print(f"{left_out[kind]}\n")
+    console.print(f"{caution[kind]}\n")

@@ -21,7 +21,7 @@ from dptopk._internal import validate
 from dptopk._internal.choices import Domain
 from dptopk._internal.json_text import fingerprint
 from dptopk.cli.options import Columns
-from dptopk.cli.shell import tell, working
+from dptopk.cli.shell import progress_bar, tell
 from dptopk.datasets import EventsStore, Segments, read_counts, read_labels
 from dptopk.datasets.text_files import (
     TEXT_ENDINGS,
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from dptopk.planning import Plan
 
 
-def spooled(path: Path) -> Path:
+def readable_copy(path: Path) -> Path:
     """Return the file to read: the path itself or, for "-", a private copy of standard input as
     CSV.
 
@@ -108,7 +108,7 @@ class Source(Columns):
                 raise InvalidParameter("--segments-per-user needs --segment-by and --segments")
             validate.count(segments_per_user=self.segments_per_user)
         if self.count_capped and not (
-            self.kind == "private" and (self.user is not None or self._stored_events)
+            self.label_domain == "private" and (self.user is not None or self._is_store)
         ):
             raise InvalidParameter(
                 "--count-capped is for private labels of events, with --user-col"
@@ -151,7 +151,7 @@ class Source(Columns):
         return {column: value for column, _, value in pairs}
 
     @property
-    def kind(self) -> Domain:
+    def label_domain(self) -> Domain:
         """Return the domain of the labels: "public" if they were listed or declared public, else
         "private".
         """
@@ -160,24 +160,24 @@ class Source(Columns):
         return "private"
 
     @property
-    def finds(self) -> bool:
+    def finds_labels(self) -> bool:
         """Return whether labels can be found under a cap on each user and then counted on all
         events.
 
         This is so for private labels of events, unless --count-capped asks for counts under the
         cap, or a store of events has a cap of its own.
         """
-        if self.kind != "private" or self.count_capped:
+        if self.label_domain != "private" or self.count_capped:
             return False
-        if self._counted_elsewhere:
+        if self._is_counted_file:
             return True
-        if not self._stored_events or not self.path.exists():
+        if not self._is_store or not self.path.exists():
             return self.user is not None
         with EventsStore(self.path) as store:
             return store.bounds.labels_per_user is None
 
     @property
-    def _table(self) -> Path | TextFile:
+    def _events_table(self) -> Path | TextFile:
         """Return the path of the table of events, with its separator and encoding if they are
         stated.
         """
@@ -185,12 +185,12 @@ class Source(Columns):
             return self.path
         return TextFile(self.path, self.separator, self.encoding)
 
-    def _say_format(self) -> None:
+    def _tell_format(self) -> None:
         """Tell the user how a text file is read, unless it is UTF-8 with the usual separator."""
         endings = [suffix for suffix in self.path.suffixes if suffix in TEXT_ENDINGS]
         if not endings or not self.path.is_file():
             return
-        text = self._format()
+        text = self._text_format()
         if text is None:
             return
         usual_separator = "\t" if endings[-1] in {".tsv", ".tab"} else ","
@@ -199,36 +199,36 @@ class Source(Columns):
         if separator_is_unusual or encoding_is_unusual:
             tell(f"Read by its header line: {text.described()}. --sep and --encoding change that.")
 
-    def _format(self) -> TextFormat | None:
+    def _text_format(self) -> TextFormat | None:
         """Return the separator and encoding of the text file; None if they cannot be found, since
         reading the file then explains why.
         """
         columns = [self.label, self.count] if self.item is None else [self.user, self.item]
-        wanted = [name for name in columns if name is not None]
+        names = [name for name in columns if name is not None]
         separator = known_separator(self.separator)
         encoding = known_encoding(self.encoding)
         try:
-            return text_format(self.path, wanted, separator=separator, encoding=encoding)
+            return text_format(self.path, names, separator=separator, encoding=encoding)
         except (InvalidParameter, OSError, EOFError):
             return None
 
     @property
-    def _stored_events(self) -> bool:
+    def _is_store(self) -> bool:
         """Return whether the file is a store of events, as ``dptopk refresh`` makes it."""
         return self.path.suffix == ".store"
 
     @property
-    def _counted_elsewhere(self) -> bool:
+    def _is_counted_file(self) -> bool:
         """Return whether the file holds the result of a statement of ``dptopk events-sql``."""
         return self.item is None and is_counted_file(self.path)
 
     def read(self, plan: Plan) -> Histogram:
         """Return the histogram that the plan runs on, with no more rows than the plan reads."""
-        self._say_format()
+        self._tell_format()
         reading = plan.reading
         if reading.finding is not None:
             return self._event_counts(reading.sensitivity, asdict(reading.finding))
-        return self.counted(reading.sensitivity, reading.top)
+        return self.capped_histogram(reading.sensitivity, reading.top)
 
     def _event_counts(self, sensitivity: Sensitivity, finding: dict[str, Any]) -> Histogram:
         """Return the histogram for finding labels together with the counts of all events.
@@ -237,20 +237,20 @@ class Source(Columns):
             sensitivity: the caps under which labels are found.
             finding: the keyword arguments of ``datasets.event_counts`` from the plan's reading.
         """
-        if self._stored_events:
+        if self._is_store:
             self._check_store()
             with EventsStore(self.path) as store:
                 return datasets.event_counts(store, **finding)
-        if self._counted_elsewhere:
+        if self._is_counted_file:
             if self.where or self.segment_by is not None:
                 raise InvalidParameter("counted events are whole: no --where and no --segment-by")
             return datasets.event_counts(self.path, **finding)
-        bounds = self._bounds(sensitivity, None) | finding
+        bounds = self._bounding_arguments(sensitivity, None) | finding
         del bounds["top"]
-        with working("bounding contributions") as report:
-            return datasets.event_counts(self._table, **bounds, progress=report)
+        with progress_bar("bounding contributions") as report:
+            return datasets.event_counts(self._events_table, **bounds, progress=report)
 
-    def counted(self, sensitivity: Sensitivity, top: int | None = None) -> Histogram:
+    def capped_histogram(self, sensitivity: Sensitivity, top: int | None = None) -> Histogram:
         """Return the histogram of the file under these caps, over the public labels if there are
         any.
 
@@ -258,41 +258,43 @@ class Source(Columns):
             sensitivity: the caps on what one user adds.
             top: only this many of the largest counts are read; None: all.
         """
-        if self._stored_events:
-            histogram = self._stored(sensitivity, top)
+        if self._is_store:
+            histogram = self._histogram_of_store(sensitivity, top)
         elif self.item is not None:
-            with working("bounding contributions") as report:
+            with progress_bar("bounding contributions") as report:
                 histogram = datasets.events_histogram(
-                    self._table, **self._bounds(sensitivity, top), progress=report
+                    self._events_table,
+                    **self._bounding_arguments(sensitivity, top),
+                    progress=report,
                 )
         else:
-            histogram = self._counts(sensitivity, self.conditions)
-        return self._domain(histogram, sensitivity)
+            histogram = self._histogram_of_counts(sensitivity, self.conditions)
+        return self._over_public_labels(histogram, sensitivity)
 
     def read_segments(self, plan: Plan) -> Segments:
         """Return the histogram of each segment that is listed, with the number of segments one user
         is in.
         """
-        self._say_format()
+        self._tell_format()
         names = list(self.segments)
         caps = plan.reading.sensitivity
         column = str(self.segment_by)
         if self.user is not None:
             segments = self._event_segments(plan, names)
-            histograms = {name: self._domain(segments[name], caps) for name in names}
+            histograms = {name: self._over_public_labels(segments[name], caps) for name in names}
             return Segments(histograms, segments.segments_per_user, by=column)
         if column in self.conditions:
             raise InvalidParameter("--where: the column of --segment-by is given by --segments")
         histograms = {}
         for name in names:
-            histogram = self._counts(caps, self.conditions | {column: name})
-            histograms[name] = self._domain(histogram, caps)
+            histogram = self._histogram_of_counts(caps, self.conditions | {column: name})
+            histograms[name] = self._over_public_labels(histogram, caps)
         segments_per_user = len(names)
         if self.segments_per_user is not None:
             segments_per_user = min(self.segments_per_user, segments_per_user)
         return Segments(histograms, segments_per_user, by=column)
 
-    def _counts(self, sensitivity: Sensitivity, where: dict[str, str]) -> Histogram:
+    def _histogram_of_counts(self, sensitivity: Sensitivity, where: dict[str, str]) -> Histogram:
         """Return the histogram of a table of counts, of the rows that meet the conditions.
 
         Raises:
@@ -320,12 +322,14 @@ class Source(Columns):
                 raise InvalidParameter(
                     f"{error}{self._decimal_hint()}", parameter="count"
                 ) from None
-            stated = (self.label, self.count) != ("label", "count")
-            if stated or "has no column" not in str(error):
+            columns_stated = (self.label, self.count) != ("label", "count")
+            if columns_stated or "has no column" not in str(error):
                 raise
             hint = "if a row is an event, name --user-col and --item-col"
             raise InvalidParameter(f"{error}; {hint}", parameter=error.parameter) from None
-        return Histogram(frame["label"], frame["count"], sensitivity=sensitivity, domain=self.kind)
+        return Histogram(
+            frame["label"], frame["count"], sensitivity=sensitivity, domain=self.label_domain
+        )
 
     def _decimal_hint(self) -> str:
         """Return a hint for an error about counts that cannot be read: to add --decimal.
@@ -337,7 +341,7 @@ class Source(Columns):
             return ""
         return ". If they are written with decimal commas (7,0), add --decimal ,"
 
-    def unreadable(self, labels: Sequence[object]) -> list[str]:
+    def encoding_warnings(self, labels: Sequence[object]) -> list[str]:
         """Return a warning about --encoding if a released label holds bytes that no encoding could
         read; else an empty list.
         """
@@ -351,11 +355,11 @@ class Source(Columns):
         )
         return [hint]
 
-    def _domain(self, histogram: Histogram, sensitivity: Sensitivity) -> Histogram:
+    def _over_public_labels(self, histogram: Histogram, sensitivity: Sensitivity) -> Histogram:
         """Return the same counts over the public labels; the histogram itself where labels are
         private.
         """
-        if self.kind == "private":
+        if self.label_domain == "private":
             return histogram
         labels = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
         public: Literal["public"] | list[Any] = "public"  # the labels of the file itself
@@ -371,7 +375,7 @@ class Source(Columns):
             capped=histogram.capped,
         )
 
-    def stated(self) -> str:
+    def state_fingerprint(self) -> str:
         """Return a fingerprint of what is read: the files, their times of writing, and the columns.
 
         A stored answer is given again only for the same fingerprint. Nothing in it is computed from
@@ -395,9 +399,9 @@ class Source(Columns):
         ]
         paths = [path for path in (self.path, self.domain) if isinstance(path, Path)]
         files = [_file_states(path) for path in paths]
-        return fingerprint([files, columns, self.kind])
+        return fingerprint([files, columns, self.label_domain])
 
-    def _stored(self, sensitivity: Sensitivity, top: int | None) -> Histogram:
+    def _histogram_of_store(self, sensitivity: Sensitivity, top: int | None) -> Histogram:
         """Return the histogram of a store of events, whose caps are those that it was made with.
 
         Raises:
@@ -431,12 +435,12 @@ class Source(Columns):
         plan.
         """
         reading = plan.reading
-        bounds = self._bounds(reading.sensitivity, reading.top)
+        bounds = self._bounding_arguments(reading.sensitivity, reading.top)
         if reading.finding is not None:
             bounds |= asdict(reading.finding) | {"count_capped": False}
-        with working("bounding contributions") as report:
+        with progress_bar("bounding contributions") as report:
             return datasets.segment_histograms(
-                self._table,
+                self._events_table,
                 **bounds,
                 segment=str(self.segment_by),
                 segments=names,
@@ -444,7 +448,7 @@ class Source(Columns):
                 progress=report,
             )
 
-    def _bounds(self, sensitivity: Sensitivity, top: int | None) -> dict[str, Any]:
+    def _bounding_arguments(self, sensitivity: Sensitivity, top: int | None) -> dict[str, Any]:
         """Return the keyword arguments with which events are bounded: columns, conditions, caps and
         engine.
         """

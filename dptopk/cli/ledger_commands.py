@@ -15,14 +15,14 @@ from dptopk._internal.formatting import visible
 from dptopk._internal.json_text import canonical_json, readable_json
 from dptopk.cli.options import Book, Cap, PerUser, listed_names
 from dptopk.cli.shell import Subgroup
-from dptopk.cli.terms import Limit, Terms, costs_of, planned, ranges_of
+from dptopk.cli.terms import Limit, Terms, costs_of, plan_of_query, ranges_of
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     from dptopk.planning import TopKPlan
     from dptopk.planning.repeated import RepeatedPlan
 
-LATELY = 2000  # entries in which ``show`` looks for recent charges
+RECENT_ENTRIES = 2000  # entries in which ``show`` looks for recent charges
 
 app = typer.Typer(
     cls=Subgroup, no_args_is_help=True, help="The ledger: budgets, and every charge against them."
@@ -91,7 +91,7 @@ def init(
     ] = False,
 ) -> None:
     """Open the account of a dataset, in a new or an existing ledger."""
-    from dptopk.cli.ledger_view import guarantee, moved
+    from dptopk.cli.ledger_view import guarantee, unit_change
     from dptopk.histogram.histogram import Sensitivity
 
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
@@ -102,7 +102,7 @@ def init(
     if query is not None:
         if terms.share or (terms.registered, terms.epsilon, terms.rho) != (None,) * 3:
             raise InvalidParameter("give exactly one of --registered, --epsilon, --rho and --query")
-        repeated = planned(query, times, sensitivity, terms.delta)
+        repeated = plan_of_query(query, times, sensitivity, terms.delta)
         terms = replace(terms, registered=str(repeated.plan.charge.times(times)))
     terms_stated = terms.arguments()
     if ranges is not None:
@@ -118,14 +118,16 @@ def init(
             dataset, sensitivity=sensitivity, unit=unit, version=version, **terms_stated
         )
         state = ledger.state(dataset)
-        typer.echo(f"Dataset {dataset!r}: {visible(moved(state))}. Guarantee: {guarantee(state)}")
+        typer.echo(
+            f"Dataset {dataset!r}: {visible(unit_change(state))}. Guarantee: {guarantee(state)}"
+        )
     if "registered" in terms_stated:
         typer.echo(f"Registered: {terms_stated['registered']}")
     if query is not None:
-        _say_what_was_compared(repeated)
+        _print_comparison(repeated)
 
 
-def _say_what_was_compared(repeated: RepeatedPlan[TopKPlan]) -> None:
+def _print_comparison(repeated: RepeatedPlan[TopKPlan]) -> None:
     """Print what all answers cost with each kind of noise, and the options that ask for the
     registered one.
     """
@@ -221,8 +223,10 @@ def accept_restore(
     """
     from dptopk.ledger.ledger import Ledger
 
-    lost = Ledger.accept_restore(book.url, reason=reason, head_file=book.head_file, key=book.key)
-    if lost is None:
+    lost_head = Ledger.accept_restore(
+        book.url, reason=reason, head_file=book.head_file, key=book.key
+    )
+    if lost_head is None:
         typer.echo(
             "Accepted. What leads to keys and stored answers was written anew from the log. "
             "Where the file had lost "
@@ -231,8 +235,8 @@ def accept_restore(
         )
         return
     typer.echo(
-        f"Accepted. Entries up to {lost['seq']} were written before this state was put back and "
-        f"are lost; what they "
+        f"Accepted. Entries up to {lost_head['seq']} were written before this state was put back "
+        f"and are lost; what they "
         "charged is not counted: renew the budgets with terms that allow for it (dptopk ledger "
         "renew), and start "
         "every process anew that has the ledger open."
@@ -255,7 +259,7 @@ def show(
     """
     from dptopk.cli import ledger_view as view
     from dptopk.cli.output import check_picture
-    from dptopk.cli.target import check_target, replacing
+    from dptopk.cli.target import check_target, replacement_file
 
     if plot is not None:
         check_target(plot, name="plot", inputs=book.files(book.url))
@@ -264,18 +268,18 @@ def show(
         names = ledger.datasets() if dataset is None else (dataset,)
         if plot is not None and len(names) != 1:
             raise InvalidParameter("--plot: name one --dataset")
-        recent = max(0, ledger.head()["seq"] - LATELY)
+        recent = max(0, ledger.head()["seq"] - RECENT_ENTRIES)
         if output_format == "json":
-            shown = [
+            balances = [
                 view.balance_as_dict(ledger.state(name), ledger.history(name, after=recent))
                 for name in names
             ]
-            typer.echo(readable_json(shown), nl=False)
+            typer.echo(readable_json(balances), nl=False)
         else:
             for name in names:
                 view.show(ledger.state(name), ledger.history(name, after=recent))
         if plot is not None:
-            with replacing(plot) as file:
+            with replacement_file(plot) as file:
                 view.plot(
                     ledger.state(names[0]), ledger.history(names[0]), file, plot.suffix[1:].lower()
                 )
@@ -363,7 +367,7 @@ def export(
     out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
 ) -> None:
     """Write all entries as JSON lines, or the head that later proves that no tail was cut off."""
-    from dptopk.cli.target import check_target, opened
+    from dptopk.cli.target import check_target, text_file
 
     check_target(out, inputs=book.files(book.url))
     with book.open(read_only=True) as ledger:
@@ -371,7 +375,7 @@ def export(
             lines = iter([ledger.head()])
         else:
             lines = (asdict(entry) for entry in ledger.entries())
-        with opened(out) as file:
+        with text_file(out) as file:
             file.writelines(canonical_json(line) + "\n" for line in lines)
 
 

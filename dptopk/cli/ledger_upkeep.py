@@ -15,7 +15,7 @@ from dptopk.cli.options import Book, Chain
 from dptopk.errors import InvalidParameter
 
 # The line of a catalog that names its ledger: before the first table, as text in quotes.
-_NAMED = re.compile(r"""^ledger[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
+_LEDGER_LINE = re.compile(r"""^ledger[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
 
 
 def migrate(
@@ -30,7 +30,7 @@ def migrate(
     from dptopk.ledger.ledger import Ledger
 
     # Before the migration, because a catalog that cannot be read or changed is refused.
-    new_catalog = "" if catalog is None else _with_new_ledger(catalog, old, new)
+    new_catalog = "" if catalog is None else _catalog_text_with(catalog, old, new)
     head = Ledger.migrate(old, new, key=chain.secret(old), head_file=chain.head_file)
     typer.echo(
         f"{new} has all {head['seq']} entries, keys and answers. {old} can be read, and is never "
@@ -39,7 +39,7 @@ def migrate(
     if chain.head_file is not None:
         typer.echo(f"The head in {Path(chain.head_file).name!r} is that of the new ledger.")
     if catalog is not None:
-        _replace(catalog, new_catalog)
+        _replace_text(catalog, new_catalog)
         typer.echo(f"{catalog.name} names the new ledger: dptopk serve {catalog.name} --check")
 
 
@@ -74,7 +74,7 @@ def witness(
     typer.echo("Recorded. From here on nothing is granted without the head at that place.")
 
 
-def _with_new_ledger(catalog: Path, old: str, new: Path) -> str:
+def _catalog_text_with(catalog: Path, old: str, new: Path) -> str:
     """Return the text of a catalog in which the path of the old ledger is replaced by the new one.
 
     A catalog that names the new ledger already is returned as it is: a migration that was
@@ -88,7 +88,7 @@ def _with_new_ledger(catalog: Path, old: str, new: Path) -> str:
     except (OSError, ValueError) as error:
         raise InvalidParameter(f"--catalog: cannot read {catalog.name!r}") from error
     before_tables, _, _ = text.partition("\n[")
-    line = _NAMED.search(before_tables)
+    line = _LEDGER_LINE.search(before_tables)
     if line is None:
         raise InvalidParameter(f"--catalog: {catalog.name!r} does not name this ledger in a line")
     ledger = line[1][1:-1]  # without its quotes
@@ -102,7 +102,7 @@ def _with_new_ledger(catalog: Path, old: str, new: Path) -> str:
     return text[: line.start(1)] + quoted_path + text[line.end(1) :]
 
 
-def _replace(catalog: Path, text: str) -> None:
+def _replace_text(catalog: Path, text: str) -> None:
     """Replace the text of a catalog, completely or not at all, and keep the file's permissions.
 
     Raises:

@@ -66,23 +66,23 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
     console.rule(visible_text(f"dataset {state.name}"), align="left")
     for line in (*_state_lines(state), *registration_hint(state, spends)):
         console.print(visible_text(line))
-    console.print(_balance(state))
+    console.print(_balance_table(state))
     if state.now:
-        console.print(_analysts(state))
+        console.print(_analysts_table(state))
     if spends:
-        console.print(_affordable(state, spends))
-        console.print(_latest(spends))
+        console.print(_affordable_table(state, spends))
+        console.print(_latest_table(spends))
 
 
 def _state_lines(state: DatasetState) -> list[str]:
     """Return lines on what is protected, guaranteed, spent and left of a data set."""
     summary = state.account.summary()
-    lines = [f"{moved(state)}; data version {state.version}; {state.sensitivity.neighbours}"]
+    lines = [f"{unit_change(state)}; data version {state.version}; {state.sensitivity.neighbours}"]
     if state.segments:
         names = ", ".join(state.segments["names"])
         lines.append(f"segments by {state.segments['by']}, each with the whole budget: {names}")
     kind = kind_of(state.kind, state.account, state.sensitivity)
-    left = format_lower(epsilon_left(state.account, kind), 4)
+    largest_epsilon = format_lower(epsilon_left(state.account, kind), 4)
     so_far = ""
     if math.isfinite(summary.epsilon_total):
         so_far = f"ε about {summary.epsilon_spent:.4g} of {summary.epsilon_total:.4g} "
@@ -90,8 +90,8 @@ def _state_lines(state: DatasetState) -> list[str]:
     lines += [
         f"guarantee: {guarantee(state)}",
         f"so far:    {so_far}{summary.share:.1%} of the budget is used",
-        f"left:      ε up to {left} for {kind}",
-        *registered_left(state.account.remaining()),
+        f"left:      ε up to {largest_epsilon} for {kind}",
+        *registered_lines(state.account.remaining()),
         f"spent:     {rounded_up(state.spent())}",
     ]
     if state.renewals:
@@ -100,13 +100,14 @@ def _state_lines(state: DatasetState) -> list[str]:
     return lines
 
 
-def registered_left(left: Charge | str) -> list[str]:
-    """Return a line on the registered costs that are left.
+def registered_lines(remaining: Charge | str) -> list[str]:
+    """Return a line on the registered costs that remain; no line for a filter, which has none.
 
-    A filter has no registered costs: what it says is left is a text, and there is no line.
+    Args:
+        remaining: what the account states as remaining: costs, or a text of a filter.
     """
-    if isinstance(left, Charge):
-        return [f"remaining: {left}"]
+    if isinstance(remaining, Charge):
+        return [f"remaining: {remaining}"]
     return []
 
 
@@ -125,9 +126,10 @@ def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
     if times < LONG_HISTORY:
         return []
     latest = next(spend for spend in reversed(spends) if _query_name(spend) == name)
+    # Spent ones count too: a registration would have paid for them from the beginning.
     fit_as_filter = times + account.fits(latest.charge, latest.stated)
     charges = {"": latest.charge}
-    gaussian = _with_gaussian_noise(latest)
+    gaussian = _gaussian_charge(latest)
     if gaussian is not None:
         charges[' with counts="gaussian"'] = gaussian
     numbers = []
@@ -141,7 +143,7 @@ def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
     return [f"note:      registered beforehand, {fits}"]
 
 
-def _with_gaussian_noise(spend: Spend) -> Charge | None:
+def _gaussian_charge(spend: Spend) -> Charge | None:
     """Return the charge of a recorded question, planned again with Gaussian noise on its counts and
     the same (ε, δ).
 
@@ -160,7 +162,7 @@ def _with_gaussian_noise(spend: Spend) -> Charge | None:
         return None
 
 
-def _table(title: str, *columns: str) -> Table:
+def _empty_table(title: str, *columns: str) -> Table:
     """Return an empty table with a title and no lines."""
     return Table(*columns, title=title, title_justify="left", box=None)
 
@@ -198,15 +200,15 @@ def remaining(state: DatasetState, spends: list[Spend]) -> Remaining:
     kind = kind_of(state.kind, state.account, state.sensitivity)
     return Remaining.of(
         state.account,
-        _largest(spends),
+        _largest_charges(spends),
         epsilon_left=epsilon_left(state.account, kind),
         question=str(kind),
     )
 
 
-def _balance(state: DatasetState) -> Table:
+def _balance_table(state: DatasetState) -> Table:
     """Return a table with a bar for the used share of each part of the budget."""
-    table = _table("used")
+    table = _empty_table("used")
     for name, share in state.account.summary().shares.items():
         table.add_row(
             visible_text(name), ProgressBar(total=1.0, completed=share, width=40), f"{share:.1%}"
@@ -214,8 +216,8 @@ def _balance(state: DatasetState) -> Table:
     return table
 
 
-def moved(state: DatasetState) -> str:
-    """Return in words which change of the data one unit can make."""
+def unit_change(state: DatasetState) -> str:
+    """Return in words the change of the data that one unit can make."""
     return (
         f"one {state.unit} moves {describe_l0(state.sensitivity.l0)}, each by at most "
         f"{state.sensitivity.linf}"
@@ -240,35 +242,37 @@ def guarantee(state: DatasetState) -> str:
     )
 
 
-def _analysts(state: DatasetState) -> Table:
+def _analysts_table(state: DatasetState) -> Table:
     """Return a table of how many queries each analyst asked, what they spent and what their limit
     leaves.
     """
-    table = _table("by analyst", "analyst", "queries", "spent", "limit")
+    table = _empty_table("by analyst", "analyst", "queries", "spent", "limit")
     for analyst, total in state.now.items():
-        left = "; ".join(
-            f"{account.remaining()} left" for account in state.limits_of(analyst).values()
-        )
+        limits = state.limits_of(analyst).values()
+        rest_of_limits = "; ".join(f"{account.remaining()} left" for account in limits)
         spent = rounded_up(total.charge(state.sensitivity.neighbours))
         table.add_row(
-            visible_text(analyst), str(total.queries), visible_text(spent), visible_text(left)
+            visible_text(analyst),
+            str(total.queries),
+            visible_text(spent),
+            visible_text(rest_of_limits),
         )
     return table
 
 
-def _affordable(state: DatasetState, spends: list[Spend]) -> Table:
+def _affordable_table(state: DatasetState, spends: list[Spend]) -> Table:
     """Return a table of how often each of the latest kinds of query was asked, and how many more
     fit.
     """
-    table = _table("affordable", "query", "asked", "more")
+    table = _empty_table("affordable", "query", "asked", "more")
     queries = Counter(_query_name(spend) for spend in spends)
-    for name, (charge, budget) in _largest(spends).items():
+    for name, (charge, budget) in _largest_charges(spends).items():
         more = state.account.fits(charge, budget)
         table.add_row(visible_text(rounded_up(name)), str(queries[name]), str(more))
     return table
 
 
-def _largest(spends: list[Spend]) -> dict[str, tuple[Charge, Budget | None]]:
+def _largest_charges(spends: list[Spend]) -> dict[str, tuple[Charge, Budget | None]]:
     """Return the largest charge of each of the latest kinds of query, by the query's name, with its
     stated budget.
 
@@ -297,15 +301,15 @@ def _query_name(spend: Spend) -> str:
     return str(spend.mechanism.get("text") or spend.mechanism.get("name") or spend.charge)
 
 
-def _latest(spends: list[Spend]) -> Table:
+def _latest_table(spends: list[Spend]) -> Table:
     """Return a table of the latest charges, and whether each was answered."""
-    table = _table("latest", "entry", "time (UTC)", "analyst", "charge", "status")
+    table = _empty_table("latest", "entry", "time (UTC)", "analyst", "charge", "status")
     for spend in spends[-RECENT_ROWS:]:
         if "stream" in spend.mechanism:
-            waiting = "charged for all its days"
+            status_without_answer = "charged for all its days"
         else:
-            waiting = "charged, no answer recorded"
-        status = "released" if spend.released else waiting
+            status_without_answer = "charged, no answer recorded"
+        status = "released" if spend.released else status_without_answer
         cells = map(visible_text, (spend.at[:19], spend.analyst, rounded_up(spend.charge), status))
         table.add_row(str(spend.seq), *cells)
     return table
@@ -330,7 +334,7 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
     for colour, analyst in zip(
         ["black", *mpl.color_sequences["tab10"]], [None, *analysts], strict=False
     ):
-        points = _used_over_time(state, current, analyst)
+        points = _spending_points(state, current, analyst)
         name = "everyone" if analyst is None else visible_text(analyst).plain
         _draw_steps(axes, points, name, colour)
     axes.axhline(100, linestyle="--", color="grey", label="budget")
@@ -351,7 +355,7 @@ def _draw_steps(
     axes.step(times, percentages, where="post", label=label, color=colour, marker=".")
 
 
-def _used_over_time(
+def _spending_points(
     state: DatasetState, spends: list[Spend], analyst: str | None
 ) -> list[tuple[datetime, float]]:
     """Return the times at which an analyst spent (None: anyone), each with the percentage of the

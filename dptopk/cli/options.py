@@ -223,7 +223,7 @@ class Chain:
         refuse_own_file(url, self.key_file, "--key-file")
         return read_key(self.key_file, "key-file")
 
-    def opened(
+    def open_ledger(
         self, url: str, *, create: bool = False, test: bool = False, read_only: bool = False
     ) -> Ledger:
         """Return an open ledger, checked with these options; only ``ledger init`` creates one that
@@ -276,8 +276,8 @@ class Book(Chain):
         return self.secret(self.url)
 
     def open(self, *, create: bool = False, test: bool = False, read_only: bool = False) -> Ledger:
-        """Return this ledger, open; the options are those of ``Chain.opened``."""
-        return self.opened(self.url, create=create, test=test, read_only=read_only)
+        """Return this ledger, open; the options are those of ``Chain.open_ledger``."""
+        return self.open_ledger(self.url, create=create, test=test, read_only=read_only)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -314,7 +314,7 @@ class PayingLedger(Chain):
         """
         if self.ledger is None:
             return None, None
-        book = self.opened(self.ledger)
+        book = self.open_ledger(self.ledger)
         return book, book.state(str(self.dataset))
 
 

@@ -29,7 +29,7 @@ from dptopk._internal.formatting import (
 from dptopk.cli.answer_sheet import ENDINGS, AnswerSheet
 from dptopk.cli.page import answer_page, cost, details, notes
 from dptopk.cli.shell import QUIET
-from dptopk.cli.target import check_target, replacing
+from dptopk.cli.target import check_target, replacement_file
 from dptopk.errors import InvalidParameter
 from dptopk.release.release import to_json
 
@@ -55,10 +55,10 @@ def check_answer(to: Output, inputs: list[Path | str | None]) -> None:
         InvalidParameter: naming the option.
     """
     validate.probability(allow_zero=False, confidence=to.confidence)
-    meant = ENDINGS.get(to.ending, to.form)
-    if meant != to.form:
+    format_of_name = ENDINGS.get(to.ending, to.form)
+    if format_of_name != to.form:
         raise InvalidParameter(
-            f"--out: a file {to.ending} would hold {to.form}; give it --format {meant}"
+            f"--out: a file {to.ending} would hold {to.form}; give it --format {format_of_name}"
         )
     if to.form == "parquet":
         if to.out is None:
@@ -103,7 +103,7 @@ class TopKSheet(AnswerSheet):
         release: its answer.
         confidence: the confidence of the error bars, in (0, 1).
         rows: ranks, labels, and counts with their error bars, as ``Release.shown`` gives them.
-        left: lines on what is left of the budget; empty where nothing pays.
+        budget_lines: lines on what is left of the budget; empty where nothing pays.
         about: the title block, heading to text, for formats that have room for one.
     """
 
@@ -111,7 +111,7 @@ class TopKSheet(AnswerSheet):
     release: Release
     confidence: float
     rows: pd.DataFrame
-    left: Sequence[str] = ()
+    budget_lines: Sequence[str] = ()
     about: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -120,12 +120,12 @@ class TopKSheet(AnswerSheet):
         plan: TopKPlan,
         release: Release,
         confidence: float = CONFIDENCE,
-        left: Sequence[str] = (),
+        budget_lines: Sequence[str] = (),
         about: Mapping[str, str] | None = None,
     ) -> Self:
         """Return the sheet of an answer whose error bars have this confidence."""
         rows = release.shown(confidence=confidence)
-        return cls(plan, release, confidence, rows, left, about or {})
+        return cls(plan, release, confidence, rows, budget_lines, about or {})
 
     @property
     def notes(self) -> list[str]:
@@ -150,7 +150,7 @@ class TopKSheet(AnswerSheet):
 
     def markdown(self) -> str:
         """Return the answer as Markdown: the title block, the table and the remarks."""
-        lines = [*self.notes, *details(self.release), guarantee(self.plan), *self.left]
+        lines = [*self.notes, *details(self.release), guarantee(self.plan), *self.budget_lines]
         remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
         title = "".join(f"* {name}: {markdown(text)}\n" for name, text in self.about.items())
         table = markdown_table(*answer_rows(self.rows))
@@ -162,7 +162,7 @@ class TopKSheet(AnswerSheet):
             self.plan,
             self.release,
             guarantee=guarantee(self.plan),
-            left=self.left,
+            budget_lines=self.budget_lines,
             rows=self.rows,
             about=self.about,
         )
@@ -196,7 +196,7 @@ class TopKSheet(AnswerSheet):
             paid = rounded_up(f"charged {self.release.phases.get(name, 'already paid')}")
             console.print(Padding(Text(visible(paid)), (0, 0, 0, 3)))
         split = [f"Split: {self.plan.split}."] if self.plan.fixed else []
-        for line in [*details(self.release), guarantee(self.plan), *split, *self.left]:
+        for line in [*details(self.release), guarantee(self.plan), *split, *self.budget_lines]:
             console.print(Text(visible(rounded_up(line))))
 
 
@@ -318,5 +318,5 @@ def write_plot(release: Release, plot: Path, confidence: float) -> None:
     """Draw the answer's counts and error bars into the PNG or SVG file ``plot``."""
     figure = release.plot(confidence=confidence).get_figure(root=True)
     assert figure is not None  # noqa: S101 - new Axes have one
-    with replacing(plot) as temporary:
+    with replacement_file(plot) as temporary:
         figure.savefig(temporary, format=plot.suffix[1:].lower(), dpi=150)

@@ -48,7 +48,7 @@ def answer_page(
     release: Release,
     *,
     guarantee: str,
-    left: Sequence[str],
+    budget_lines: Sequence[str],
     rows: pd.DataFrame,
     about: Mapping[str, str],
 ) -> str:
@@ -58,7 +58,7 @@ def answer_page(
         plan: the plan that ran.
         release: its answer.
         guarantee: the guarantee, in one sentence.
-        left: lines on what is left of the budget; empty where nothing pays.
+        budget_lines: lines on what is left of the budget; empty where nothing pays.
         rows: the rows with their intervals, as ``Release.shown`` gives them.
         about: the title block, heading to text: what the data are, the date, who is protected.
     """
@@ -84,7 +84,7 @@ def answer_page(
         html_terms({**about, **promise}),
         table,
         html_lines(remarks),
-        _what_is_left(left),
+        _remaining_section(budget_lines),
         "<details><summary>How this was computed</summary>",
         html_table(["phase", "mechanism", "charge"], phases),
         html_lines([*details(release), guarantee, f"Split: {plan.split}."]),
@@ -95,14 +95,14 @@ def answer_page(
     return html_page(title, sections)
 
 
-def _what_is_left(left: Sequence[str]) -> str:
+def _remaining_section(budget_lines: Sequence[str]) -> str:
     """Return the HTML section on what is left of the budget; empty where nothing pays."""
-    if not left:
+    if not budget_lines:
         return ""
-    return f"<h2>What is left</h2>\n{html_lines(left)}"
+    return f"<h2>What is left</h2>\n{html_lines(budget_lines)}"
 
 
-def _meaning(plan: TopKPlan, release: Release) -> str:
+def _meaning_of_counts(plan: TopKPlan, release: Release) -> str:
     """Return one sentence on what the numbers count, and whether caps made them smaller."""
     count = "a label's count"
     if release.capped:
@@ -110,7 +110,7 @@ def _meaning(plan: TopKPlan, release: Release) -> str:
     return f"Each number is {count} plus random noise, which protects every user."
 
 
-def _how_sure(release: Release, rows: pd.DataFrame) -> str:
+def _interval_promise(release: Release, rows: pd.DataFrame) -> str:
     """Return one or two sentences on what the intervals in ``rows`` promise, and with what
     confidence.
     """
@@ -150,19 +150,19 @@ def notes(plan: TopKPlan, release: Release, rows: pd.DataFrame) -> list[str]:
     lines = []
     if len(release) < plan.k:
         if plan.threshold is None:
-            passed = "were shown by their coins"
+            condition = "were shown by their coins"
         else:
-            passed = "passed the threshold that hides rare ones"
-        lines.append(f"{len(release)} of {plan.k} labels {passed}: {plan.appearing()}.")
+            condition = "passed the threshold that hides rare ones"
+        lines.append(f"{len(release)} of {plan.k} labels {condition}: {plan.appearing()}.")
         if plan.sensitivity.l0 is None:
             lines.append(
                 "If each user affects only a few labels, set --labels-per-user to lower this "
                 "threshold."
             )
     if release.counts is not None and len(release):
-        lines.append(_meaning(plan, release))
+        lines.append(_meaning_of_counts(plan, release))
     if release.measurement is not None and len(release):
-        lines.append(_how_sure(release, rows))
+        lines.append(_interval_promise(release, rows))
     lines += release.omissions()
     if release.seeded:
         lines.append("Made with a fixed seed: for tests and examples, not for production.")

@@ -86,7 +86,7 @@ def refresh(
             events.append(partition, version=version)
         count = len(events.versions)
     if ledger is not None and dataset is not None:
-        with chain.opened(ledger) as book:
+        with chain.open_ledger(ledger) as book:
             if (
                 book.state(dataset).version != version
             ):  # else it was set before, and users are in the same segments

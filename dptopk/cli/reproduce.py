@@ -41,8 +41,8 @@ def reproduce(
             experiment = load(name)
             typer.echo(f"{name:28} {experiment.title}  [{experiment.source}]")
         return
-    wanted = list(EXPERIMENTS) if names == ["all"] else names
-    for name in wanted:
+    chosen_names = list(EXPERIMENTS) if names == ["all"] else names
+    for name in chosen_names:
         load(name)  # refuse unknown names before anything runs
     import matplotlib as mpl  # noqa: F401
 
@@ -54,7 +54,7 @@ def reproduce(
             task = bars.add_task(experiment.name, total=1.0)
             return lambda share: bars.update(task, completed=share)
 
-        outcomes = run(wanted, out, settings, force=force, on_start=on_start)
+        outcomes = run(chosen_names, out, settings, force=force, on_start=on_start)
     for outcome in outcomes:
         typer.echo(f"{outcome.experiment.name:28} {_verdict(outcome.comparisons)}")
     typer.echo(f"report: {out / 'report.html'}")
@@ -62,12 +62,12 @@ def reproduce(
 
 def _verdict(comparisons: Sequence[Comparison]) -> str:
     """Return one line on how many of the paper's statements hold, and which do not."""
-    holding = [line for line in comparisons if line.agrees is True]
-    failing = [line for line in comparisons if line.agrees is False]
+    agreeing = [line for line in comparisons if line.agrees is True]
+    contradicted = [line for line in comparisons if line.agrees is False]
     parts = []
-    if len(holding) == 1:
+    if len(agreeing) == 1:
         parts.append("1 statement holds")
-    elif holding:
-        parts.append(f"{len(holding)} statements hold")
-    parts += [f"does not hold: {line.quantity}" for line in failing]
+    elif agreeing:
+        parts.append(f"{len(agreeing)} statements hold")
+    parts += [f"does not hold: {line.quantity}" for line in contradicted]
     return "; ".join(parts)

@@ -35,14 +35,14 @@ class SegmentsSheet(AnswerSheet):
         answers: the answer of each segment, by its name, in the order of the list.
         bound: the ε and δ of all answers together.
         confidence: the confidence of the error bars, in (0, 1).
-        left: lines on what is left of the budget; empty where nothing pays.
+        budget_lines: lines on what is left of the budget; empty where nothing pays.
     """
 
     plans: PerSegment[TopKPlan]
     answers: Mapping[str, Release]
     bound: Bound
     confidence: float
-    left: Sequence[str]
+    budget_lines: Sequence[str]
 
     @property
     def sheets(self) -> dict[str, TopKSheet]:
@@ -61,8 +61,8 @@ class SegmentsSheet(AnswerSheet):
 
         parts = [sheet.cells() for sheet in self.sheets.values()]
         names = list(map(spreadsheet, self.answers))
-        together = pd.concat(parts, keys=names, names=["segment", None])
-        return together.reset_index(level=0)
+        table = pd.concat(parts, keys=names, names=["segment", None])
+        return table.reset_index(level=0)
 
     def plain(self) -> dict[str, object]:
         """Return a JSON-safe dictionary of the answers by segment and the guarantee of all
@@ -86,7 +86,7 @@ class SegmentsSheet(AnswerSheet):
             for line in details(sheet.release):
                 console.print(Text(visible(line)))
         console.print()
-        for line in (*self.remarks(), *self.left):
+        for line in (*self.remarks(), *self.budget_lines):
             console.print(Text(visible(line)))
 
 

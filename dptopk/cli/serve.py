@@ -58,7 +58,7 @@ def serve(
     if demo and (check or apply or reload):
         raise InvalidParameter("--check, --apply and --reload are for a catalog, not for --demo")
     if catalog is not None and (check or apply or reload):
-        _operate(catalog, reason if apply else None, reload=reload)
+        _check_catalog(catalog, reason if apply else None, reload=reload)
         return
     if host not in {"127.0.0.1", "::1", "localhost"}:
         typer.echo(
@@ -69,14 +69,15 @@ def serve(
     if catalog is not None:
         _run(load_catalog(catalog), host, port, workers)
         return
-    # uvicorn ends by the signal that it was sent: the folder goes first.
+    # uvicorn ends the process by the signal that it was sent. With a handler that raises, the
+    # folder is deleted before.
     signal.signal(signal.SIGTERM, _exit_on_signal)
     with tempfile.TemporaryDirectory(prefix="dptopk-demo-") as folder:
         from dptopk.service.demo import demo_catalog, tokens
 
-        served = demo_catalog(Path(folder))
-        _greet(host, port, tokens(served))
-        _run(served, host, port, workers)
+        demonstration = demo_catalog(Path(folder))
+        _print_tokens(host, port, tokens(demonstration))
+        _run(demonstration, host, port, workers)
 
 
 def _exit_on_signal(number: int, _frame: object) -> None:
@@ -84,8 +85,9 @@ def _exit_on_signal(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _operate(catalog: Path, reason: str | None, *, reload: bool) -> None:
-    """Check a catalog without serving it, and exit with code 1 if it is refused.
+def _check_catalog(catalog: Path, reason: str | None, *, reload: bool) -> None:
+    """Change the ledger's terms if that is asked for, check a catalog without serving it, and exit
+    with code 1 if it is refused; else tell the workers that run to read it, if that is asked for.
 
     Args:
         catalog: the catalog's file.
@@ -96,18 +98,18 @@ def _operate(catalog: Path, reason: str | None, *, reload: bool) -> None:
     from dptopk.service.tables import RELOAD, Tables
 
     if reason is not None:
-        for changed in catalog_changes.apply(load_catalog(catalog), reason):
-            typer.echo(f"changed: {changed}")
-    findings = check.check(catalog)
-    for finding in findings:
-        typer.echo(str(finding))
-    if any(finding.refused for finding in findings):
+        for difference in catalog_changes.apply(load_catalog(catalog), reason):
+            typer.echo(f"changed: {difference}")
+    problems = check.check(catalog)
+    for problem in problems:
+        typer.echo(str(problem))
+    if any(problem.refused for problem in problems):
         raise typer.Exit(1)
     if not reload:
         typer.echo("The catalog can be served.")
         return
     tables = Tables(load_catalog(catalog).access)
-    tables.change(tables.add(Tables.settings, RELOAD, 1), durable=True)
+    tables.change(tables.add_statement(Tables.settings, RELOAD, 1), durable=True)
     tables.close()
     typer.echo("The workers will read it within some seconds.")
 
@@ -121,21 +123,22 @@ def _run(catalog: Catalog, host: str, port: int, workers: int) -> None:
     import uvicorn
 
     from dptopk.service.app import REFUSED, create_app
-    from dptopk.service.connections import SETTINGS, configured
+    from dptopk.service.connections import SETTINGS, uvicorn_config
     from dptopk.service.worker import refuse_unfit
 
     if workers == 1:
-        uvicorn.Server(configured(create_app(catalog), host, port)).run()
+        uvicorn.Server(uvicorn_config(create_app(catalog), host, port)).run()
         return
     refuse_unfit(catalog)
     os.environ["DPTOPK_CATALOG"] = str(catalog.path)
     factory = "dptopk.service.app:from_environment"
     with tempfile.TemporaryDirectory(prefix="dptopk-workers-") as folder:
-        refused = Path(folder) / "refused"
-        os.environ[REFUSED] = str(refused)
+        reason_file = Path(folder) / "refused"
+        os.environ[REFUSED] = str(reason_file)
         uvicorn.run(factory, factory=True, workers=workers, host=host, port=port, **SETTINGS)
-        if refused.exists():
-            raise LedgerError(f"a worker did not begin: {refused.read_text(encoding='utf-8')}")
+        if reason_file.exists():
+            reason = reason_file.read_text(encoding="utf-8")
+            raise LedgerError(f"a worker did not begin: {reason}")
 
 
 def _refuse_taken_address(host: str, port: int) -> None:
@@ -153,7 +156,7 @@ def _refuse_taken_address(host: str, port: int) -> None:
             raise InvalidParameter(f"--host {host} --port {port}: {error.strerror}") from None
 
 
-def _greet(host: str, port: int, tokens: dict[str, str]) -> None:
+def _print_tokens(host: str, port: int, tokens: dict[str, str]) -> None:
     """Print the address of the demo and its tokens."""
     typer.echo(f"Serving at http://{host}:{port}/  (stop with Ctrl-C; nothing is kept)")
     for analyst, token in tokens.items():

@@ -48,7 +48,7 @@ EXTRAS = {
 EXTRAS["serve"] = "fastapi uvicorn starlette pydantic"
 
 
-def in_options(error: InvalidParameter, options: dict[str, str]) -> str:
+def message_in_options(error: InvalidParameter, options: dict[str, str]) -> str:
     """Return the message of an error with the option that is meant instead of the argument's name.
 
     Args:
@@ -78,12 +78,12 @@ def in_options(error: InvalidParameter, options: dict[str, str]) -> str:
     return message
 
 
-def be_quiet(wanted: bool) -> bool:
+def be_quiet(is_given: bool) -> bool:
     """Set whether ``--quiet`` was given: then only the answer and refusals are written. Return the
     flag, as typer's callbacks do.
     """
-    QUIET.set(wanted)
-    return wanted
+    QUIET.set(is_given)
+    return is_given
 
 
 def tell(line: str, colour: str | None = None) -> None:
@@ -125,7 +125,7 @@ _WORDS = (
 INTERRUPTED = 130
 
 
-def _unparsed(error: UsageError) -> str:
+def _parser_message(error: UsageError) -> str:
     """Return one sentence on what the parser refused, with the option's name and the value that was
     given.
     """
@@ -135,23 +135,23 @@ def _unparsed(error: UsageError) -> str:
         if error.ctx is None:
             return message
         return f"{message}; {error.ctx.command_path} --help lists all options"
-    option, why = invalid_value.groups()
-    problem = _in_our_words(why)
+    option, reason = invalid_value.groups()
+    problem = _own_words(reason)
     if problem is None:
-        return f"{option}: {why}"
+        return f"{option}: {reason}"
     mistakes: list[dict[str, object]] = getattr(error.__cause__, "errors", list)()
     if not mistakes:
         return f"{option} {problem}"
     return f"{option} {problem}, got {mistakes[0]['input']!r}"
 
 
-def _in_our_words(why: str) -> str | None:
+def _own_words(reason: str) -> str | None:
     """Return the parser's reason in the words of this package; None if the reason is not among
     _WORDS.
     """
-    for pattern, ours in _WORDS:
-        if re.fullmatch(pattern, why):
-            return re.sub(f"^(?:{pattern})$", ours, why)
+    for pattern, own_words in _WORDS:
+        if re.fullmatch(pattern, reason):
+            return re.sub(f"^(?:{pattern})$", own_words, reason)
     return None
 
 
@@ -204,7 +204,7 @@ class Group(_PlainFlags, typer.core.TyperGroup):
             if type(error).__name__ == "NoArgsIsHelpError" and error.ctx is not None:
                 typer.echo(error.ctx.get_help())
                 raise SystemExit(0) from None
-            raise SystemExit(fail(_unparsed(error)).exit_code) from None
+            raise SystemExit(fail(_parser_message(error)).exit_code) from None
         except typer.Abort:
             raise SystemExit(INTERRUPTED) from None
 
@@ -224,7 +224,7 @@ class Group(_PlainFlags, typer.core.TyperGroup):
                 EXIT_CODES[BudgetExceeded],
             ) from None
         except InvalidParameter as error:
-            raise fail(in_options(error, ctx.meta.get("options", {}))) from None
+            raise fail(message_in_options(error, ctx.meta.get("options", {}))) from None
         except DptopkError as error:
             raise fail(str(error), EXIT_CODES.get(type(error), 2)) from None
         except ImportError as error:
@@ -258,9 +258,9 @@ class Command(_PlainFlags, typer.core.TyperCommand):
     """
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
-        """Parse the arguments, and store the names of the options for ``in_options``."""
-        named = [param for param in self.params if param.opts[0].startswith("--")]
-        ctx.meta["options"] = {param.name: param.opts[0] for param in named}
+        """Parse the arguments, and store the names of the options for ``message_in_options``."""
+        named_options = [param for param in self.params if param.opts[0].startswith("--")]
+        ctx.meta["options"] = {param.name: param.opts[0] for param in named_options}
         return super().parse_args(ctx, args)
 
 
@@ -269,11 +269,11 @@ class Guided(Command):
 
     def parse_args(self, ctx: Context, args: list[str]) -> list[str]:
         """Parse the arguments; if there is only a file, first ask for the options."""
-        file_alone = len(args) == 1 and not args[0].startswith("-")
-        if file_alone and sys.stdin.isatty() and sys.stdout.isatty():
-            from dptopk.cli.guide import guided
+        has_only_file = len(args) == 1 and not args[0].startswith("-")
+        if has_only_file and sys.stdin.isatty() and sys.stdout.isatty():
+            from dptopk.cli.guide import ask_for_arguments
 
-            args = [*args, *guided(args[0], self.params)]
+            args = [*args, *ask_for_arguments(args[0], self.params)]
             command = shlex.join(["dptopk", "topk", *args])
             ctx.call_on_close(lambda: typer.echo(f"\nThe same without questions:\n  {command}"))
         return super().parse_args(ctx, args)
@@ -295,7 +295,7 @@ def progress() -> Iterator[Any]:
 
 
 @contextmanager
-def working(what: str) -> Iterator[Callable[[int, int], None]]:
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """Show one progress bar named ``what``; the function given sets how much is done, and of what
     total.
     """

@@ -89,22 +89,26 @@ def create(
     from dptopk.session.stream_session import LATE, Calendar
 
     calendar = Calendar(first_day=first_day, time_zone=time_zone, late=LATE[late == "left-out"])
-    book, state = paying.account()
-    public: list[str] | Literal["private"] = "private" if domain is None else read_labels(domain)
-    like = Histogram({}, sensitivity=caps_of(per_label_cap, labels_per_user, state), domain=public)
-    if like.sensitivity.l0 is None and domain is None:
+    open_ledger, state = paying.account()
+    public_labels: list[str] | Literal["private"] = (
+        "private" if domain is None else read_labels(domain)
+    )
+    shape = Histogram(
+        {}, sensitivity=caps_of(per_label_cap, labels_per_user, state), domain=public_labels
+    )
+    if shape.sensitivity.l0 is None and domain is None:
         raise InvalidParameter(
             "--labels-per-user must be given where the labels are private (no --domain)"
         )
     mechanism = plan_continual(
-        k, days, Budget(epsilon, delta), sensitivity=like.sensitivity,
-        labels=None if domain is None else len(public),
+        k, days, Budget(epsilon, delta), sensitivity=shape.sensitivity,
+        labels=None if domain is None else len(public_labels),
         days_per_user=days_per_user, days_apart=days_apart,
     )  # fmt: skip
-    lines = _stream_facts(mechanism, like, delta)
-    if book is not None:
+    lines = _stream_facts(mechanism, shape, delta)
+    if open_ledger is not None:
         session = Session(
-            like, ledger=book, dataset=paying.dataset, analyst=paying.analyst, unit=unit
+            shape, ledger=open_ledger, dataset=paying.dataset, analyst=paying.analyst, unit=unit
         )
         session.stream(stream.stem, mechanism, path=stream, calendar=calendar)
         lines += [*session.remaining().lines(), f"Day 1 is {calendar.name(1)}."]
@@ -141,8 +145,8 @@ def answer(
 
     validate.probability(allow_zero=False, confidence=to.confidence)
     check_target(to.out, inputs=[stream, source, *chain.files(ledger)])
-    with chain.opened(ledger) as book:
-        stream_session = StreamSession.open(book, stream)
+    with chain.open_ledger(ledger) as open_ledger:
+        stream_session = StreamSession.open(open_ledger, stream)
         number = stream_session.calendar.number(day)
         release = stream_session.stored(number)
         if release is None and source is None:
@@ -168,14 +172,14 @@ def show(stream: File, ledger: Ledger, chain: Chain) -> None:
     from dptopk.histogram.histogram import Histogram
     from dptopk.session.stream_session import StreamSession
 
-    with chain.opened(ledger) as book:
-        stream_session = StreamSession.open(book, stream)
-        like = Histogram(
+    with chain.open_ledger(ledger) as open_ledger:
+        stream_session = StreamSession.open(open_ledger, stream)
+        shape = Histogram(
             {},
             sensitivity=stream_session.sensitivity,
             domain=stream_session.public_labels() or "private",
         )
-        lines = _stream_facts(stream_session.mechanism, like)
+        lines = _stream_facts(stream_session.mechanism, shape)
         days = stream_session.answered()
         for day, name in days.items():
             release = stream_session.stored(day)
@@ -206,38 +210,38 @@ def _answer_of_day(
             and state.
         columns: the options that say what the file's columns mean.
     """
-    from dptopk.cli.input import Source, spooled
+    from dptopk.cli.input import Source, readable_copy
     from dptopk.datasets import EventsStore
     from dptopk.histogram.histogram import Histogram
 
     if source.suffix == ".store":
         with EventsStore(source) as store:
             return stream_session.answer(number, store, partition=partition)
-    public = stream_session.public_labels()
-    day_source = Source(path=spooled(source), **asdict(columns), domain=public)
-    histogram = day_source.counted(stream_session.sensitivity)
-    if public is not None:
+    public_labels = stream_session.public_labels()
+    day_source = Source(path=readable_copy(source), **asdict(columns), domain=public_labels)
+    histogram = day_source.capped_histogram(stream_session.sensitivity)
+    if public_labels is not None:
         histogram = Histogram(
-            public, histogram.counts, sensitivity=stream_session.sensitivity, domain="public"
+            public_labels, histogram.counts, sensitivity=stream_session.sensitivity, domain="public"
         )
-    name_and_state = f"{source.name} {day_source.stated()[:16]}"
+    name_and_state = f"{source.name} {day_source.state_fingerprint()[:16]}"
     return stream_session.answer(number, histogram, partition=partition or name_and_state)
 
 
 def _stream_facts(
-    mechanism: ContinualTopK, like: Histogram, delta: float | None = None
+    mechanism: ContinualTopK, shape: Histogram, delta: float | None = None
 ) -> list[str]:
     """Return lines for people on what a stream promises and how exact it is.
 
     Args:
         mechanism: the stream's mechanism.
-        like: an empty histogram with the caps of one day and the domain of the labels.
+        shape: an empty histogram with the caps of one day and the domain of the labels.
         delta: the δ at which the ε of all days together is stated; None: it is left out.
     """
     from dptopk.accounting.bounds import compose
 
-    caps = like.sensitivity
-    labels = like.domain_size if like.domain == "public" else None
+    caps = shape.sensitivity
+    labels = shape.domain_size if shape.domain == "public" else None
     charge = mechanism.charge(caps, labels=labels)
     noise_std = mechanism.noise_std(caps)
     lines = [
@@ -252,7 +256,7 @@ def _stream_facts(
     if delta is not None:
         epsilon = format_upper(compose(charge, delta=delta).epsilon, 4)
         lines.insert(2, f"All days together: ({epsilon}, {delta:g})-DP at most.")
-    if like.domain == "private":
+    if shape.domain == "private":
         first = mechanism.threshold(caps, 1)
         last = mechanism.threshold(caps, mechanism.days)
         lines.append(
@@ -268,12 +272,12 @@ def _protected_days(mechanism: ContinualTopK) -> str:
     if days == 1:
         return "on one day"
     if days >= mechanism.days:
-        protected = "on all days"
+        days_in_words = "on all days"
     else:
-        protected = f"on at most {days} days"
+        days_in_words = f"on at most {days} days"
     if mechanism.days_apart > 1:
-        protected += f" that are at least {mechanism.days_apart} apart"
-    return protected
+        days_in_words += f" that are at least {mechanism.days_apart} apart"
+    return days_in_words
 
 
 @dataclass(frozen=True)

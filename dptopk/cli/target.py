@@ -85,7 +85,7 @@ def _temporary_file(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def replacing(out: Path) -> Iterator[Path]:
+def replacement_file(out: Path) -> Iterator[Path]:
     """Yield, for a ``with`` block, a new file in the folder of ``out``, which replaces ``out`` when
     the block ends without an error.
     """
@@ -95,7 +95,7 @@ def replacing(out: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def opened(out: Path | None) -> Iterator[IO[str]]:
+def text_file(out: Path | None) -> Iterator[IO[str]]:
     """Open a text file to write to for a ``with`` block: standard output, or a file that appears as
     ``out`` when the block ends without an error.
     """
@@ -105,7 +105,7 @@ def opened(out: Path | None) -> Iterator[IO[str]]:
         sys.stdout.flush()
         return
     with (
-        replacing(out) as temporary,
+        replacement_file(out) as temporary,
         temporary.open("w", encoding="utf-8", errors="backslashreplace") as file,
     ):
         yield file
@@ -113,5 +113,5 @@ def opened(out: Path | None) -> Iterator[IO[str]]:
 
 def write(text: str, out: Path | None) -> None:
     """Write a text to the file ``out``, or to standard output if that is None."""
-    with opened(out) as file:
+    with text_file(out) as file:
         file.write(text)

@@ -93,8 +93,8 @@ class Terms(Limit):
         """
         if not self.share:
             return super().arguments()
-        others = (self.registered, self.epsilon, self.rho, self.failure_delta)
-        if any(other is not None for other in others):
+        other_options = (self.registered, self.epsilon, self.rho, self.failure_delta)
+        if any(other is not None for other in other_options):
             raise InvalidParameter(
                 "give --share alone, without --registered, --epsilon, --rho and --failure-delta"
             )
@@ -150,7 +150,7 @@ def ranges_of(text: str) -> list[float]:
         raise InvalidParameter(f"ranges must be numbers such as '0.1,0.05', got {text!r}") from None
 
 
-def planned(
+def plan_of_query(
     query: str, times: int, sensitivity: Sensitivity, delta: float
 ) -> RepeatedPlan[TopKPlan]:
     """Return the plan of a number of answers to a question, with the noise that has the least

@@ -25,7 +25,7 @@ from dptopk.cli.options import (
     listed_names,
     with_delta,
 )
-from dptopk.cli.shell import fail, warn, working
+from dptopk.cli.shell import fail, progress_bar, warn
 from dptopk.errors import InvalidParameter
 from dptopk.question import Question
 
@@ -56,7 +56,7 @@ def topk(
             "row an event."
         ),
     ],
-    question_stated: Question,
+    stated_question: Question,
     protected: Protected,
     columns: Columns,
     output: Output,
@@ -120,7 +120,7 @@ def topk(
     phase, in which Δ holds for the counts too. In a table of counts the caps must hold already: it
     does not tell users apart.
     """
-    from dptopk.cli.input import Source, spooled
+    from dptopk.cli.input import Source, readable_copy
     from dptopk.cli.output import check_answer
     from dptopk.planning import plan
     from dptopk.planning.gauge import Kind
@@ -128,12 +128,12 @@ def topk(
     if reuse and paying.ledger is None:
         raise InvalidParameter("--reuse needs --ledger")
     check_answer(output, [source, domain, *paying.files(paying.ledger)])
-    if output.plot is not None and question_stated.counts == "none":
+    if output.plot is not None and stated_question.counts == "none":
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:
         raise InvalidParameter("--reuse: standard input is another source each time; name a file")
-    source_stated = Source(
-        path=spooled(source),
+    data = Source(
+        path=readable_copy(source),
         **asdict(columns),
         known_domain=protected.known_domain,
         domain=domain,
@@ -142,36 +142,42 @@ def topk(
         segments=[] if segments is None else listed_names(segments=segments),
         segments_per_user=segments_per_user,
     )
-    book, state = paying.account()
+    ledger, state = paying.account()
     caps = caps_of(per_label_cap, _stated_labels_per_user(protected, columns), state)
     question = with_delta(
-        replace(question_stated, delta=_delta_of_question(question_stated, state))
+        replace(stated_question, delta=_delta_of_question(stated_question, state))
     )
-    facts = _facts(source_stated, caps, state)
-    asker = _asker_of(paying, book, source_stated, data_version, seed)
-    if source_stated.segment_by is not None:
+    facts = _public_facts(data, caps, state)
+    asker = _make_asker(paying, ledger, data, data_version, seed)
+    if data.segment_by is not None:
         _check_segments(question, output, reuse=reuse)
-        _by_segment(source_stated, question, replace(facts, looks=False), asker, output)
+        _answer_segments(data, question, replace(facts, looks=False), asker, output)
         return
-    with working("planning"):
+    with progress_bar("planning"):
         design = plan(question, facts)
     warn(design.warnings)
     kind = Kind(question, facts)
-    design, release, left = _answer(source_stated, design, kind, asker, reuse=reuse)
+    design, release, budget_lines = _run_plan(data, design, kind, asker, reuse=reuse)
     about = _title_block(str(source), design.sensitivity, state, data_version)
-    _write_answer(design, release, output, left, about, in_ledger=book is not None)
-    warn(source_stated.unreadable(release.labels))
+    _write_answer(design, release, output, budget_lines, about, in_ledger=ledger is not None)
+    warn(data.encoding_warnings(release.labels))
 
 
-def _asker_of(
+def _make_asker(
     paying: PayingLedger,
     ledger: Ledger | None,
-    events: Source,
+    source: Source,
     version: str | None,
     seed: int | None,
 ) -> Asker:
-    """Return who asks and what pays, together with the fingerprint of the source taken before its
-    data are read.
+    """Return the asker, with a fingerprint of the source that is taken before its data are read.
+
+    Args:
+        paying: the options that name the account.
+        ledger: the open ledger; None: nothing pays.
+        source: the source of the data.
+        version: the stated version of the data.
+        seed: the seed of the noise; None: cryptographically secure noise.
     """
     import numpy as np
 
@@ -179,8 +185,8 @@ def _asker_of(
         rng = None
     else:
         rng = np.random.default_rng(validate.count(at_least=0, seed=seed))
-    source = None if ledger is None else events.stated()
-    return Asker(ledger, paying.dataset, paying.analyst, version, source, rng)
+    fingerprint = None if ledger is None else source.state_fingerprint()
+    return Asker(ledger, paying.dataset, paying.analyst, version, fingerprint, rng)
 
 
 @dataclass(frozen=True)
@@ -224,7 +230,7 @@ PAID_AGAIN = (
 )
 
 
-def _answer(
+def _run_plan(
     source: Source, plan: TopKPlan, kind: Kind, asker: Asker, *, reuse: bool
 ) -> tuple[TopKPlan, Release, list[str]]:
     """Answer the plan and charge the ledger, if there is one.
@@ -235,13 +241,13 @@ def _answer(
     """
     histogram = source.read(plan)
     if asker.ledger is None:
-        ran, release = plan.run(histogram, asker.rng)
-        return ran, release, []
+        final_plan, release = plan.run(histogram, asker.rng)
+        return final_plan, release, []
     session = asker.session(histogram)
     if not reuse and session.answered(plan):
         warn([PAID_AGAIN])
-    ran, release = session.run_plan(plan, reuse=reuse, kind=kind)
-    return ran, release, session.remaining().lines()
+    final_plan, release = session.run_plan(plan, reuse=reuse, kind=kind)
+    return final_plan, release, session.remaining().lines()
 
 
 def _check_segments(question: Question, output: Output, *, reuse: bool) -> None:
@@ -272,7 +278,7 @@ def _title_block(
     else:
         name = "standard input" if source == "-" else Path(source).name
         unit = "user"
-        version = _written_on(Path(source))
+        version = _file_date(Path(source))
     labels_moved = describe_l0(caps.l0)
     about = {
         "Data set": name,
@@ -285,7 +291,7 @@ def _title_block(
     return about
 
 
-def _written_on(path: Path) -> str | None:
+def _file_date(path: Path) -> str | None:
     """Return the day on which a file was last written, such as "as written on 2026-11-01"; None if
     the path is no file.
     """
@@ -320,7 +326,8 @@ def _delta_of_question(stated: Question, state: DatasetState | None) -> float | 
     if ledger_rho is not None and stated.rho is not None:
         share_of_rho = min(stated.rho / ledger_rho, 1.0)
         return float(format_lower(ledger_delta * share_of_rho))
-    epsilon = stated.epsilon or math.sqrt(2 * (stated.rho or math.inf))  # ε costs ρ = ε²/2
+    # A question in ε costs ρ = ε²/2.
+    epsilon = stated.epsilon or math.sqrt(2 * (stated.rho or math.inf))
     share_of_epsilon = epsilon / state.account.epsilon()
     if share_of_epsilon >= 1:
         return float(ledger_delta)
@@ -363,14 +370,14 @@ def caps_of(
         ("--labels-per-user", labels_per_user, ledger_caps.l0),
     ):
         if value is not None and value != ledger_value:
-            shown = "any number" if ledger_value is None else ledger_value
+            ledger_words = "any number" if ledger_value is None else ledger_value
             raise InvalidParameter(
-                f"{option} {value} contradicts the ledger, whose {state.name!r} has {shown}"
+                f"{option} {value} contradicts the ledger, whose {state.name!r} has {ledger_words}"
             )
     return ledger_caps
 
 
-def _facts(source: Source, caps: Sensitivity, state: DatasetState | None) -> Facts:
+def _public_facts(source: Source, caps: Sensitivity, state: DatasetState | None) -> Facts:
     """Return the public facts that the plan may depend on: the caps, where labels come from, and
     what pays.
 
@@ -384,8 +391,8 @@ def _facts(source: Source, caps: Sensitivity, state: DatasetState | None) -> Fac
     events = Events(labels_per_user=caps.l0 or "auto", per_label_cap=caps.linf)
     return Facts(
         sensitivity=caps,
-        domain=source.kind,
-        events=events if source.finds and not registered else None,
+        domain=source.label_domain,
+        events=events if source.finds_labels and not registered else None,
         charge_as="auto" if state is None else selections_charged_as(state.account),
     )
 
@@ -406,7 +413,7 @@ def _stated_labels_per_user(protected: Protected, columns: Columns) -> int | Non
     return protected.labels_per_user
 
 
-def _by_segment(
+def _answer_segments(
     source: Source, question: Question, facts: Facts, asker: Asker, output: Output
 ) -> None:
     """Answer the question for each segment and write one sheet with all answers.
@@ -417,7 +424,7 @@ def _by_segment(
     from dptopk.cli.segment_answers import SegmentsSheet
     from dptopk.planning.per_segment import bound_of, within
 
-    source, asker = _with_declared_segments(source, asker)
+    source, asker = _declared_by_ledger(source, asker)
     number_of_segments = len(source.segments)
     if source.segments_per_user is None:
         per_user = number_of_segments
@@ -426,7 +433,7 @@ def _by_segment(
     plans = within(question, facts, source.segments, per_user)
     warn(plans.each.warnings)
     histograms = source.read_segments(plans.each)
-    left: list[str] = []
+    budget_lines: list[str] = []
     if asker.ledger is None:
         plans.check(histograms)
         answers = plans.draw(histograms, asker.rng, average=True)
@@ -434,13 +441,13 @@ def _by_segment(
         first = next(iter(histograms.values()))
         session = asker.session(first)
         answers = session.run_each(histograms, plans.each)
-        left = session.remaining().lines()
+        budget_lines = session.remaining().lines()
     bound = bound_of(plans, question.budget.delta)
-    sheet = SegmentsSheet(plans, answers, bound, output.confidence, left)
+    sheet = SegmentsSheet(plans, answers, bound, output.confidence, budget_lines)
     write_sheet(sheet, output.form, output.out)
 
 
-def _with_declared_segments(source: Source, asker: Asker) -> tuple[Source, Asker]:
+def _declared_by_ledger(source: Source, asker: Asker) -> tuple[Source, Asker]:
     """Return the source and the asker, completed by what the ledger has declared about segments.
 
     If the ledger says that its users are in at most one of these segments, that cap is used unless
@@ -454,7 +461,7 @@ def _with_declared_segments(source: Source, asker: Asker) -> tuple[Source, Asker
         return source, asker
     asker = replace(asker, version=asker.version or state.version)
     if state.segments["by"] == source.segment_by and source.segments_per_user is None:
-        source = replace(source, segments_per_user=1)  # as their owner says
+        source = replace(source, segments_per_user=1)  # declared segments are disjoint
     return source, asker
 
 
@@ -462,7 +469,7 @@ def _write_answer(
     plan: TopKPlan,
     release: Release,
     output: Output,
-    left: list[str],
+    budget_lines: list[str],
     about: dict[str, str],
     *,
     in_ledger: bool,
@@ -476,7 +483,7 @@ def _write_answer(
         plan: the plan that ran.
         release: the answer.
         output: the options for format, file and plot.
-        left: lines on what is left of the budget.
+        budget_lines: lines on what is left of the budget.
         about: the title block.
         in_ledger: whether a ledger stores the answer.
 
@@ -486,7 +493,7 @@ def _write_answer(
     from dptopk.cli.answer_sheet import write_sheet
     from dptopk.cli.output import TopKSheet, write_plot
 
-    sheet = TopKSheet.of(plan, release, output.confidence, left, about)
+    sheet = TopKSheet.of(plan, release, output.confidence, budget_lines, about)
     try:
         write_sheet(sheet, output.form, output.out)
         if output.plot is not None:
@@ -494,14 +501,14 @@ def _write_answer(
     except BrokenPipeError:
         raise
     except OSError as error:
-        trouble = f"the answer could not be written ({error.strerror or error}), and it was charged"
+        failure = f"the answer could not be written ({error.strerror or error}), and it was charged"
         if in_ledger:
             raise fail(
-                f"{trouble}. The ledger keeps it: the same command with --reuse gives it again, "
+                f"{failure}. The ledger keeps it: the same command with --reuse gives it again, "
                 f"free",
                 1,
             ) from None
         if output.out is not None or output.plot is not None:
             write_sheet(sheet, "table", None)
-            raise fail(f"{trouble}. Here it is", 1) from None
-        raise fail(f"{trouble}. Without a ledger it is lost", 1) from None
+            raise fail(f"{failure}. Here it is", 1) from None
+        raise fail(f"{failure}. Without a ledger it is lost", 1) from None

@@ -76,13 +76,13 @@ class _StoredToken:
     expires: str | None
 
     @property
-    def slow(self) -> bool:
-        """Return whether its hash is one of scrypt, which takes long to compute."""
+    def has_scrypt_hash(self) -> bool:
+        """Return whether the stored hash is one of scrypt, which takes long to compute."""
         return not self.hash.startswith(_FAST)
 
-    def fits(self, secret: str) -> bool:
-        """Return whether this is the token's secret, and the token has not ended."""
-        if self.slow:
+    def accepts(self, secret: str) -> bool:
+        """Return whether this is the token's secret, and the token is valid now."""
+        if self.has_scrypt_hash:
             computed = _slow_hash(secret, self.salt)
         else:
             computed = _fast_hash(secret, self.salt)
@@ -124,16 +124,16 @@ class Access:
             days: how long the new token is valid.
 
         Raises:
-            InvalidParameter: when the analyst has none.
+            InvalidParameter: when the analyst has no valid token.
         """
         name = analyst_name(analyst)
-        earlier = [row for row in self.people() if row["analyst"] == name and not row["ended"]]
-        if not earlier:
+        tokens = [row for row in self.people() if row["analyst"] == name and not row["ended"]]
+        if not tokens:
             raise InvalidParameter(f"analyst: {analyst!r} has no token")
-        token, row = _new_token(name, earlier[-1]["role"], days)
+        token, row = _new_token(name, tokens[-1]["role"], days)
         table = Tables.tokens
-        was_there = table.c.id.in_([row["id"] for row in earlier])
-        ending = sa.update(table).where(was_there, table.c.ended.is_(None))
+        is_earlier = table.c.id.in_([row["id"] for row in tokens])
+        ending = sa.update(table).where(is_earlier, table.c.ended.is_(None))
         self._tables.change(row, ending.values(ended=_now()), durable=True)
         return token
 
@@ -163,7 +163,8 @@ class Access:
 
     def read(self) -> None:
         """Read the valid tokens into memory."""
-        began = self.clock()
+        # The clock is read before the rows, so that they are at least as new as ``read_at`` says.
+        started_at = self.clock()
         table = Tables.tokens
         valid = table.c.ended.is_(None) & (table.c.expires.is_(None) | (table.c.expires > _now()))
         stored: dict[str, _StoredToken] = {}
@@ -171,18 +172,16 @@ class Access:
             person = Person(row.analyst, row.role, row.id)
             stored[row.id] = _StoredToken(person, row.salt, row.hash, row.expires)
         self._stored = stored
-        self.read_at = began
+        self.read_at = started_at
 
-    def held(self, token: str) -> bool:
+    def is_known(self, token: str) -> bool:
         """Return whether a token's id was among the valid ones at the last reading."""
         return token_id(token) in self._stored
 
-    def slow(self, token: str) -> bool:
-        """Return whether ``person`` would take long for a token, since its hash is one of
-        scrypt.
-        """
+    def has_scrypt_hash(self, token: str) -> bool:
+        """Return whether a token is stored with a hash of scrypt, so that ``person`` takes long."""
         stored = self._stored.get(token_id(token))
-        return stored is not None and stored.slow
+        return stored is not None and stored.has_scrypt_hash
 
     def person(self, token: str) -> Person | None:
         """Return the person whose token this is, as of the last reading; None for a token that is
@@ -193,23 +192,28 @@ class Access:
             return None
         ident, secret = match.groups()
         stored = self._stored.get(ident)
-        if stored is None or not stored.fits(secret):
+        if stored is None or not stored.accepts(secret):
             return None
-        if stored.slow:
-            self._store_fast(stored, secret)
+        if stored.has_scrypt_hash:
+            self._replace_hash(stored, secret)
         return stored.person
 
-    def _store_fast(self, stored: _StoredToken, secret: str) -> None:
-        """Replace the scrypt hash of a token by a fast one, in the database and in memory."""
+    def _replace_hash(self, stored: _StoredToken, secret: str) -> None:
+        """Replace the scrypt hash of a token by SHA-256, in the database and in memory.
+
+        Args:
+            stored: the token as it is stored.
+            secret: its secret, which was found to be the right one.
+        """
         ident = stored.person.token
-        fast = replace(stored, hash=_fast_hash(secret, stored.salt))
+        renewed = replace(stored, hash=_fast_hash(secret, stored.salt))
         table = Tables.tokens
         is_unchanged = (table.c.id == ident) & (table.c.hash == stored.hash)
-        self._tables.change(sa.update(table).where(is_unchanged).values(hash=fast.hash))
+        self._tables.change(sa.update(table).where(is_unchanged).values(hash=renewed.hash))
         if ident in self._stored:
-            self._stored[ident] = fast
+            self._stored[ident] = renewed
 
-    # What was done
+    # The audit log
 
     def note(
         self, analyst: str, action: str, dataset: str, outcome: str, detail: Mapping[str, Any]
@@ -233,11 +237,13 @@ class Access:
             detail=canonical_json(dict(detail)),
         )
 
-    def begun(
+    def begin_line(
         self, analyst: str, action: str, dataset: str, detail: Mapping[str, Any]
     ) -> tuple[int, int]:
         """Write the line of a question, before anything can be charged for it; return the line's
         number and its size in bytes.
+
+        Args: as for ``note``; the outcome is BEGUN.
         """
         line = self.note(analyst, action, dataset, BEGUN, detail)
         size = len(canonical_json(dict(detail))) + LINE_BYTES
@@ -248,25 +254,26 @@ class Access:
         table = Tables.audit
         return sa.update(table).where(table.c.number == line).values(outcome=outcome)
 
-    def logged(self, analyst: str) -> int:
+    def uncharged_bytes(self, analyst: str) -> int:
         """Return how many bytes the audit log holds of an analyst's questions of today for which
         nothing was charged.
         """
         return self._tables.value(Tables.logged, _today(analyst))
 
-    def add_logged(self, analyst: str, size: int) -> sa.TextClause:
-        """Return the statement that counts the size of one more such question to ``logged``."""
-        return self._tables.add(Tables.logged, _today(analyst), size)
+    def uncharged_statement(self, analyst: str, size: int) -> sa.TextClause:
+        """Return the statement that adds a line's ``size`` in bytes to ``uncharged_bytes``."""
+        return self._tables.add_statement(Tables.logged, _today(analyst), size)
 
     def sweep(self, days: float) -> None:
         """Delete lines of the audit log that are older than a number of days, and old counts of
-        ``logged``.
+        ``uncharged_bytes``.
         """
         table = Tables.audit
-        counted = Tables.logged
+        counts = Tables.logged
+        yesterday = _now(-2)[:10]  # two days: the day may change between counting and deleting
         self._tables.change(
             sa.delete(table).where(table.c.at < _now(-days)),
-            sa.delete(counted).where(counted.c.day_and_analyst < _now(-2)[:10]),
+            sa.delete(counts).where(counts.c.day_and_analyst < yesterday),
         )
 
     def notes(self, *, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
@@ -284,14 +291,15 @@ class Access:
         if before is not None:
             sizes = sizes.where(table.c.number < before)
         numbers: list[int] = []
-        left = PAGE_BYTES
+        # Sizes are read first, so that long lines are not read only to be left out.
+        free_bytes = PAGE_BYTES
         for number, size in self._tables.rows(sizes):
-            left -= size
-            if numbers and left < 0:
+            free_bytes -= size
+            if numbers and free_bytes < 0:
                 break
             numbers.append(number)
-        wanted = table.c.number.between(min(numbers, default=0), max(numbers, default=0))
-        return self._lines(sa.select(table).where(wanted).order_by(newest))
+        is_in_page = table.c.number.between(min(numbers, default=0), max(numbers, default=0))
+        return self._lines(sa.select(table).where(is_in_page).order_by(newest))
 
     def lines(self, since: str = "") -> Iterator[dict[str, Any]]:
         """Yield all lines of the audit log from a time on (text such as "2026-11-01"), oldest

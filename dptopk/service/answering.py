@@ -142,9 +142,9 @@ class AnswerService:
         version = self.ledger.state(spec.name).version
         for histogram in self._read(spec, version, question, plan, job).values():
             plan.check(histogram)
-        self.jobs.charging(job)
+        self.jobs.begin_charging(job)
         record = recorded(question, plan) | recorded_kind(spec, question)
-        segments = spec.paying(question.segments, question.where)
+        segments = spec.paying_segments(question.segments, question.where)
         charge = charge_of(spec, question, plan)
         charging = partial(
             self.ledger.charge,
@@ -184,7 +184,7 @@ class AnswerService:
         Args:
             spec: the data set.
             version: the version of the data.
-            question: the question, for its conditions and segments.
+            question: the question that states conditions and segments.
             plan: the plan that says what is read.
             job: the job whose progress is noted; None: no progress is noted.
         """
@@ -224,8 +224,9 @@ class AnswerService:
             if not plan.charge.includes(release.charge):
                 raise ReleaseWithheld(plan.charge, release.charge)
             releases[segment] = release
-        _refuse_other_data(spend, self.ledger.state(spec.name))  # changed while they were read
-        answer = _stored(question, releases) | {"version": state.version}
+        # The data, or the budget, may have been renewed while the data were read.
+        _refuse_other_data(spend, self.ledger.state(spec.name))
+        answer = _stored_answer(question, releases) | {"version": state.version}
         # What a segment did not use is not given back: another one may have used it.
         used = spend.charge if question.segments else releases[""].charge
         with suppress(InvalidParameter):  # raised if another worker has stored an answer
@@ -250,7 +251,7 @@ def _refuse_other_data(spend: Spend, state: DatasetState) -> None:
         )
 
 
-def _stored(question: PostedQuestion, releases: Mapping[str, Release]) -> dict[str, Any]:
+def _stored_answer(question: PostedQuestion, releases: Mapping[str, Release]) -> dict[str, Any]:
     """Return the answer as the ledger stores it: the release, or a list with that of each
     segment.
     """
@@ -260,14 +261,14 @@ def _stored(question: PostedQuestion, releases: Mapping[str, Release]) -> dict[s
     return {"segments": parts}
 
 
-def shown(
+def sent_answer(
     spend: Spend, answer: Mapping[str, Any], dataset: str, confidence: float = CONFIDENCE
 ) -> dict[str, Any]:
     """Return a stored answer as the service sends it: question, cost, and releases with intervals.
 
     Args:
         spend: the charge.
-        answer: its answer, as ``_stored`` writes it.
+        answer: its answer, as ``_stored_answer`` writes it.
         dataset: the name of the data set.
         confidence: the confidence of the intervals, in (0, 1).
     """
@@ -277,9 +278,9 @@ def shown(
         "question": spend.mechanism.get("question"),
     }
     if "segments" not in answer:
-        return sent | _with_intervals(answer, confidence)
+        return sent | _release_with_intervals(answer, confidence)
     parts = [
-        {"segment": part["segment"]} | _with_intervals(part, confidence)
+        {"segment": part["segment"]} | _release_with_intervals(part, confidence)
         for part in answer["segments"]
     ]
     return sent | {"segments": parts}
@@ -292,7 +293,7 @@ def _charge_facts(spend: Spend, dataset: str) -> dict[str, Any]:
     return {"entry": spend.seq, "at": spend.at, "dataset": dataset, "charge": str(spend.charge)}
 
 
-def begun(spend: Spend, dataset: str) -> dict[str, Any]:
+def sent_stream(spend: Spend, dataset: str) -> dict[str, Any]:
     """Return the charge of a stream, with the stream's terms, as the service sends it."""
     terms = spend.mechanism["stream"]
     mechanism = {name: terms["mechanism"][name] for name in ("k", "days", "days_per_user")}
@@ -300,7 +301,7 @@ def begun(spend: Spend, dataset: str) -> dict[str, Any]:
     return _charge_facts(spend, dataset) | stream
 
 
-def _with_intervals(stored: Mapping[str, Any], confidence: float) -> dict[str, Any]:
+def _release_with_intervals(stored: Mapping[str, Any], confidence: float) -> dict[str, Any]:
     """Return a stored release, and intervals that hold for all of its rows at once with this
     confidence.
     """

@@ -52,6 +52,7 @@ STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
 REFUSED = "DPTOPK_REFUSED"  # names the file in which a worker writes why it did not begin
 MOST_BYTES = 65_536  # the longest body of a request
 BODY_SECONDS = 20.0  # a body must come within this time
+MOST_WORDS = 2000  # the longest message about a body, in characters
 SCRIPTS = (
     "page.js",
     "common.js",
@@ -102,6 +103,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
+        """Close the worker's databases when the application ends."""
         yield
         service.close()
 
@@ -123,9 +125,9 @@ def create_app(
     app.add_api_route(
         "/health", partial(_health, service), methods=["GET"], include_in_schema=False
     )
-    app.add_exception_handler(DptopkError, _refused)
-    app.add_exception_handler(RequestValidationError, _not_understood)
-    app.add_exception_handler(HTTPException, _not_served)
+    app.add_exception_handler(DptopkError, _refusal_of_error)
+    app.add_exception_handler(RequestValidationError, _refusal_of_body)
+    app.add_exception_handler(HTTPException, _refusal_of_status)
     app.add_middleware(_Outermost, service=service)
     return app
 
@@ -172,7 +174,7 @@ def problem(status: int, error: str, message: str) -> JSONResponse:
     return JSONResponse({"error": error, "message": message}, status_code=status)
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _refusal_of_error(_: Request, error: Exception) -> Response:
     """Return the refusal for an error of the library."""
     for kind, status, name in STATUS:
         if isinstance(error, kind):
@@ -180,17 +182,18 @@ async def _refused(_: Request, error: Exception) -> Response:
     return problem(422, "refused", str(error))
 
 
-async def _not_understood(_: Request, error: Exception) -> Response:
+async def _refusal_of_body(_: Request, error: Exception) -> Response:
     """Return the refusal of a request that does not fit its model; values of the request are not
     repeated.
     """
     # The handler is registered for this error alone.
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    words = in_words(error.errors())[:2000]
+    words = in_words(error.errors())[:MOST_WORDS]
+    # A name in the request may hold half of a surrogate pair, which UTF-8 has no bytes for.
     return problem(422, "invalid", words.encode("utf-8", "replace").decode())
 
 
-async def _not_served(_: Request, error: Exception) -> Response:
+async def _refusal_of_status(_: Request, error: Exception) -> Response:
     """Return the refusal for an HTTPException; its word is its message in lower case."""
     assert isinstance(error, HTTPException)  # noqa: S101
     detail = str(error.detail)
@@ -212,9 +215,9 @@ class _LimitedBody:
         self._request = request
         self._receive = receive
         self._clock = asyncio.get_running_loop().time
-        self._until = self._clock() + BODY_SECONDS
+        self._deadline = self._clock() + BODY_SECONDS
         self._size = 0
-        self._more = True
+        self._has_more = True
 
     async def receive(self) -> Message:
         """Return the next message of the request: a piece of its body or, after the last one, that
@@ -233,14 +236,14 @@ class _LimitedBody:
         except LedgerError:
             raise HTTPException(503, "The access database cannot be read") from None
         seconds = None
-        if self._more:
-            seconds = max(0.0, self._until - self._clock())
+        if self._has_more:
+            seconds = max(0.0, self._deadline - self._clock())
         try:
             message = await asyncio.wait_for(self._receive(), seconds)
         except TimeoutError:
             raise HTTPException(408, "Too slow") from None
         self._size = self._size + len(message.get("body", b""))
-        self._more = message.get("more_body", False)
+        self._has_more = message.get("more_body", False)
         if self._size > MOST_BYTES:
             raise HTTPException(413, "Too large")
         return message
@@ -254,7 +257,7 @@ class _Outermost:
     which FastAPI does before anything else.
 
     Args:
-        app: the application inside.
+        app: the application whose requests it takes first.
         service: the worker.
     """
 
@@ -269,7 +272,8 @@ class _Outermost:
         status = 0
         request = Request(scope)
 
-        async def sending(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
+            """Send a message of the answer, with the headers that all answers have."""
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -277,16 +281,18 @@ class _Outermost:
             await send(message)
 
         try:
-            await self.app(scope, _LimitedBody(request, receive).receive, sending)
+            await self.app(scope, _LimitedBody(request, receive).receive, send_with_headers)
         except Exception as error:  # noqa: BLE001
             connection = getattr(request.state, "connection", None)
-            if connection is not None and connection.gone:  # it left before it was answered
+            if (
+                connection is not None and connection.gone
+            ):  # the other end left before it was answered
                 return
             # a traceback may quote data
             LOG.error("a request failed: %s", place(error))  # noqa: TRY400
             if status:
                 raise RuntimeError("the answer broke off") from None
-            await problem(500, "internal", "internal error")(scope, receive, sending)
+            await problem(500, "internal", "internal error")(scope, receive, send_with_headers)
         finally:
             for name in getattr(request.state, "held", ()):
                 self.service.open.leave(name)

@@ -30,9 +30,9 @@ Worker = Annotated[Service, Depends(service_of)]
 
 
 def token_of(request: Request) -> str:
-    """Return the bearer token of a request, or "".
+    """Return the bearer token of a request; "" if it has none, or several.
 
-    If there are two, neither counts: a proxy before the service may have checked the other one.
+    Of two headers neither counts: a proxy before the service may have checked the other one.
     """
     headers = request.headers.getlist("Authorization")
     if len(headers) != 1:
@@ -52,13 +52,13 @@ async def authenticated(request: Request) -> Person:
         HTTPException: with status 401 or 429.
         Busy: when too many requests of the sender are open.
     """
-    known: Person | None = getattr(request.state, "person", None)
-    if known is not None:
-        return known
+    recognised: Person | None = getattr(request.state, "person", None)
+    if recognised is not None:
+        return recognised
     service = await service_of(request)
     person = await service.senders.find(token_of(request))
     if person is None:
-        raise _unknown()
+        raise _unauthorized()
     connection = getattr(request.state, "connection", None)
     if connection is not None:
         connection.identify(person.analyst)
@@ -75,7 +75,8 @@ def pay(service: Service, person: Person, cost: float = 1.0, *, spends: bool = F
         service: the worker.
         person: the sender.
         cost: how many units the request costs; 0: none.
-        spends: whether they are of the rate of requests that spend, or of the free ones.
+        spends: whether the units are taken from the token's rate for requests that spend, or from
+            its rate for free requests.
 
     Raises:
         HTTPException: with status 429, if the rate is used up.
@@ -117,7 +118,7 @@ async def spender_of(request: Request, service: Worker, _: Asking) -> Person:
     """Return the sender of a request that spends, whose token is valid now."""
     person = await service.senders.find(token_of(request), now=True)
     if person is None:
-        raise _unknown()
+        raise _unauthorized()
     if person.role == "reader":
         raise HTTPException(403, "This token asks nothing that is charged")
     pay(service, person, spends=True)
@@ -131,7 +132,7 @@ async def admin_of(request: Request, service: Worker, _: Asking) -> Person:
     """Return the sender of a request for administrators, whose token is valid now."""
     person = await service.senders.find(token_of(request), now=True)
     if person is None:
-        raise _unknown()
+        raise _unauthorized()
     if person.role != "admin":
         raise HTTPException(403, "For administrators")
     return person
@@ -155,6 +156,6 @@ async def dataset_of(
 Dataset = Annotated[DatasetSpec, Depends(dataset_of)]
 
 
-def _unknown() -> HTTPException:
+def _unauthorized() -> HTTPException:
     """Return the refusal of a request without a valid token; the caller raises it."""
     return HTTPException(401, "Token needed", {"WWW-Authenticate": "Bearer"})

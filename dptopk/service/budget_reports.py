@@ -29,6 +29,9 @@ CACHED_PAGES = 512  # the reports that are cached
 RECENT_CHARGES = 20  # the charges among which earlier kinds of questions are looked for
 MOST_KINDS = 5  # the most of them that are reported
 MOST_SPENDING_POINTS = 100  # the most points of the line of spending over time
+# Shares are computed for this many of the last entries for each point: a charge and its release,
+# and as many of other data sets. An older charge is in the report without a share.
+ENTRIES_PER_POINT = 4
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class Further:
         kind = "" if self.kind is None else canonical_json(self.kind.plain())
         return str(self.charge), str(self.stated), kind
 
-    def after(self, account: Account) -> AfterQuestion:
+    def apply_to(self, account: Account) -> AfterQuestion:
         """Return the budget that the question would leave, and how often it fits.
 
         The account must be a copy: the question is spent on it, unless it is refused.
@@ -149,11 +152,11 @@ class SpendingLine:
     """
 
     def __init__(self, state: DatasetState) -> None:
-        self._replayed = state.unspent()
+        self._replayed = state.unspent()  # the account, to which the entries are applied again
         self._dataset = state.name
         self.renewed = state.renewed
         self.last = state.renewed
-        self._shown_from = 0
+        self._first_with_share = 0  # shares are computed from this entry on
         self.points: deque[SpendingPoint] = deque(maxlen=MOST_SPENDING_POINTS)
 
     def follow(self, entries: Iterable[Entry], latest: int) -> None:
@@ -164,16 +167,16 @@ class SpendingLine:
             latest: the number of the ledger's last entry. Shares take time to compute, and are
                 computed only for entries close to it.
         """
-        self._shown_from = latest - 4 * MOST_SPENDING_POINTS
+        self._first_with_share = latest - ENTRIES_PER_POINT * MOST_SPENDING_POINTS
         for entry in entries:
             self.last = entry.seq
             if entry.dataset != self._dataset:
                 continue
             # An entry that an earlier version wrote under other rules may not fit, and is left out.
             with suppress(DptopkError, KeyError):
-                self._follow(entry)
+                self._apply(entry)
 
-    def _follow(self, entry: Entry) -> None:
+    def _apply(self, entry: Entry) -> None:
         """Apply an entry to the replayed account and, if it changes what is used, add or update a
         point.
         """
@@ -196,8 +199,10 @@ class SpendingLine:
         return self._replayed.accounts(entry.analyst, entry.body.get("segments"))["dataset"]
 
     def _set_share(self) -> None:
-        """Set the share of the last point to what is used now, if the entry is recent enough."""
-        if self.last > self._shown_from:
+        """Set the share of the last point to the share that the replayed account has used, if the
+        last entry is recent enough.
+        """
+        if self.last > self._first_with_share:
             self.points[-1]["share"] = self._replayed.account.share()
 
 
@@ -214,7 +219,7 @@ class BudgetReports:
         self._lines: dict[str, SpendingLine] = {}  # by data set
         self._lock = threading.Lock()
 
-    def _cached(self, compute: Callable[[], Any], *key: Hashable) -> Any:
+    def _cached_report(self, compute: Callable[[], Any], *key: Hashable) -> Any:
         """Return a report, which is computed again only when the ledger has a new entry.
 
         Args:
@@ -245,7 +250,7 @@ class BudgetReports:
         """
         name = canonical(analyst)
         key = ("balance", dataset, name, segments, None if further is None else further.key)
-        return self._cached(lambda: self._balance(dataset, name, further, segments), *key)
+        return self._cached_report(lambda: self._balance(dataset, name, further, segments), *key)
 
     def _balance(
         self, dataset: str, name: str, further: Further | None, segments: tuple[str, ...] | None
@@ -265,8 +270,8 @@ class BudgetReports:
         total = self._page(state.account, kind, None, dataset)
         if owner not in shares:
             return {"total": total, "mine": _no_share(name)}
-        own = _account_of(state.account.account(name), segments)
-        page = self._page(own, kind, further, dataset, owner, segments)
+        share = _account_of(state.account.account(name), segments)
+        page = self._page(share, kind, further, dataset, owner, segments)
         return {"total": total, "mine": {"owner": owner} | page}
 
     def budget(self, dataset: str, analyst: str, *, everyone: bool = False) -> dict[str, Any]:
@@ -278,7 +283,7 @@ class BudgetReports:
             analyst: the analyst for whom it is.
             everyone: whether earlier questions of others are named too.
         """
-        return self._cached(
+        return self._cached_report(
             lambda: self._budget(dataset, analyst, everyone), "budget", dataset, analyst, everyone
         )
 
@@ -322,7 +327,9 @@ class BudgetReports:
         page = {
             "epsilon": summary.epsilon_total,
             "epsilon_spent": summary.epsilon_spent,
-            "epsilon_left": self._cached(lambda: epsilon_left(account, kind), "left", *owner),
+            "epsilon_left": self._cached_report(
+                lambda: epsilon_left(account, kind), "left", *owner
+            ),
             "question": str(kind),
             "delta": summary.delta,
             "share": summary.share,
@@ -330,12 +337,14 @@ class BudgetReports:
             "remaining": str(account.remaining()),
         }
         if further is not None:
-            page |= further.after(account)
+            page |= further.apply_to(account)
         return page
 
     def spending(self, dataset: str) -> SpendingPage:
         """Return the report for the owner of a data set."""
-        page: SpendingPage = self._cached(lambda: self._spending(dataset), "spending", dataset)
+        page: SpendingPage = self._cached_report(
+            lambda: self._spending(dataset), "spending", dataset
+        )
         return page
 
     def _spending(self, dataset: str) -> SpendingPage:
@@ -374,7 +383,7 @@ class BudgetReports:
             """Return the version by the ledger's present state."""
             return str(self.ledger.state(dataset).version)
 
-        version: str = self._cached(read, "version", dataset)
+        version: str = self._cached_report(read, "version", dataset)
         return version
 
 

@@ -197,43 +197,49 @@ class DatasetSpec:
             validate.count(top=self.top, at_least=2)
         for per_user in self.segments.values():
             validate.count(segments=per_user)
-        refuse_all(f"datasets.{self.name}: {words}" for wrong, words in self._mistakes() if wrong)
+        broken = (words for is_broken, words in self._rules() if is_broken)
+        refuse_all(f"datasets.{self.name}: {words}" for words in broken)
         validate.assign(
             self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
         )
 
-    def _mistakes(self) -> Iterator[tuple[Any, str]]:
+    def _rules(self) -> Iterator[tuple[Any, str]]:
         """Yield each rule about options that do not go together: whether it is broken, and the
         message.
         """
-        by = self.budget_by
-        events = self.user is not None
+        divided_by = self.budget_by
+        is_events = self.user is not None
         yield (self.user is None) != (self.item is None), "user and item go together"
         yield (
             self.engine not in {"duckdb", "spark"},
             f"engine must be duckdb or spark, got {self.engine!r}",
         )
-        shipped = self.source == "macbeth"
+        is_shipped = self.source == "macbeth"
         yield (
-            shipped and (events or self.filters),
+            is_shipped and (is_events or self.filters),
             "macbeth has no users and no columns to filter by",
         )
-        capped = self.count_capped and not (events and self.labels is None)
-        yield capped, "count_capped is for private labels of events"
-        divided = self.terms.shares is not None
-        yield divided and self.limits, "limits are for a budget that is not divided into shares"
+        has_private_labels = is_events and self.labels is None
+        yield (
+            self.count_capped and not has_private_labels,
+            "count_capped is for private labels of events",
+        )
+        has_shares = self.terms.shares is not None
+        yield has_shares and self.limits, "limits are for a budget that is not divided into shares"
         strangers: set[str] = set()
         if self.analysts is not None:
             strangers = {canonical(name) for name in self.limits} - set(self.analysts)
         yield strangers, f"limits for {', '.join(strangers)}, not among its analysts"
-        needed = (
+        needs = (
             "streams need a source with {version} for the day, and neither top nor "
             "budget_by nor segments"
         )
-        unfit = "{version}" not in self.source or self.top or by or self.several
+        is_unfit = (
+            "{version}" not in self.source or self.top or divided_by or self.overlapping_columns
+        )
         yield (
-            self.streams is not None and unfit,
-            f"{needed} of a table of counts that a user may be in several of",
+            self.streams is not None and is_unfit,
+            f"{needs} of a table of counts that a user may be in several of",
         )
         for column in self.segments:
             yield (
@@ -241,8 +247,8 @@ class DatasetSpec:
                 f"segments by {column} need its public list in filters",
             )
         yield (
-            by and self.segments.get(by) != 1,
-            f"a budget for each {by} needs segments = {{ {by} = 1 }}",
+            divided_by and self.segments.get(divided_by) != 1,
+            f"a budget for each {divided_by} needs segments = {{ {divided_by} = 1 }}",
         )
 
     sensitivity: Sensitivity = field(init=False, repr=False, default=Sensitivity())
@@ -269,7 +275,7 @@ class DatasetSpec:
         return len(self.labels)
 
     @property
-    def finds(self) -> bool:
+    def finds_labels(self) -> bool:
         """Return whether labels may be found under a cap and counted without it."""
         return (
             self.user is not None
@@ -283,14 +289,14 @@ class DatasetSpec:
         A budget that is spent freely pays for every kind; registered costs pay for costs that they
         cover.
         """
-        if self.free:
+        if self.spends_freely:
             return True
         registered = self.terms.registered
         delta = self.terms.delta or 0.0
         return registered is not None and Accountant(registered, delta).can_spend(charge)
 
     @property
-    def free(self) -> bool:
+    def spends_freely(self) -> bool:
         """Return whether the budget and all its shares are spent freely, and not on registered
         costs.
         """
@@ -299,7 +305,7 @@ class DatasetSpec:
         return not any(isinstance(share, Charge) for share in self.terms.shares.values())
 
     @property
-    def several(self) -> tuple[str, ...]:
+    def overlapping_columns(self) -> tuple[str, ...]:
         """Return the columns of a table of counts of which one user may be in several values.
 
         The caps are declared for each value, and not for the sums of rows over several values, so
@@ -314,8 +320,8 @@ class DatasetSpec:
         """Return whether an analyst may ask about this data set."""
         return self.analysts is None or analyst in self.analysts
 
-    def checked(self, where: Mapping[str, str]) -> dict[str, str]:
-        """Return the conditions of a question, in the order of their columns.
+    def check_conditions(self, where: Mapping[str, str]) -> None:
+        """Refuse conditions of a question that the catalog does not offer.
 
         Raises:
             InvalidParameter: for a column or a value that is not in the public list.
@@ -329,18 +335,17 @@ class DatasetSpec:
                 raise InvalidParameter(
                     f"where: {column} must be one of {', '.join(self.filters[column])}"
                 )
-        return dict(sorted(where.items()))
 
     @property
-    def declared(self) -> dict[str, tuple[str, ...]] | None:
+    def declared_segments(self) -> dict[str, tuple[str, ...]] | None:
         """Return the disjoint segments that have a budget each, column -> names, as
-        ``Ledger.create_dataset`` takes them; None without such.
+        ``Ledger.create_dataset`` takes them; None if the budget is not divided by segments.
         """
         if self.budget_by is None:
             return None
         return {self.budget_by: self.filters[self.budget_by]}
 
-    def paying(
+    def paying_segments(
         self, segments: Mapping[str, Sequence[str]], where: Mapping[str, str]
     ) -> tuple[str, ...] | None:
         """Return the declared segments that a question is about, each of which pays for it.

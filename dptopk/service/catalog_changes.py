@@ -64,13 +64,13 @@ class Difference:
         )
 
 
-def opened(catalog: Catalog, tables: Tables) -> Ledger:
-    """Return the catalog's ledger, open, with an account for each of its data sets and each limit.
+def open_ledger(catalog: Catalog, tables: Tables) -> Ledger:
+    """Open and return the catalog's ledger, with an account for each data set and each limit.
 
     A new ledger is made only if no data were served before.
 
     Raises:
-        LedgerError: when the ledger says anything else than the catalog.
+        LedgerError: when the ledger cannot be opened, or says anything else than the catalog.
     """
     create = not served_before(tables)
     try:
@@ -105,7 +105,7 @@ def agree(catalog: Catalog, ledger: Ledger, tables: Tables) -> None:
         raise LedgerError(f"{'; '.join(differing)}; {HOW}")
     for spec in catalog.datasets.values():
         create(ledger, spec)
-        _bind(tables, spec)
+        _record_source(tables, spec)
 
 
 def terms_by_place(
@@ -120,7 +120,7 @@ def terms_by_place(
     def budget_terms() -> RecordedTerms:
         """Return the terms of the data set's budget, one for each segment if there are any."""
         terms = shared_terms_of(**spec.terms.arguments())
-        return by_segment(terms, segments_of(spec.declared))
+        return by_segment(terms, segments_of(spec.declared_segments))
 
     yield "budget", spec.terms, budget_terms
     for analyst, limit in spec.limits.items():
@@ -133,14 +133,14 @@ def create(ledger: Ledger, spec: DatasetSpec) -> None:
         try:
             ledger.create_dataset(
                 spec.name,
-                segments=spec.declared,
+                segments=spec.declared_segments,
                 sensitivity=spec.sensitivity,
                 unit=spec.unit,
                 version=spec.version,
                 **spec.terms.arguments(),
             )
         except InvalidParameter:
-            if spec.name not in ledger.datasets():  # else another worker was first
+            if spec.name not in ledger.datasets():  # another worker may have written it meanwhile
                 raise
     for analyst, terms in spec.limits.items():
         if not ledger.state(spec.name).limits_of(canonical(analyst)):
@@ -157,38 +157,41 @@ def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iter
     in_ledger = ledger.datasets()
     for spec in catalog.datasets.values():
         owner = sources.owners.get(spec.identity, spec.name)
-        before = sources.before(spec)
+        source = sources.source_of(spec)
         if owner != spec.name:
             yield Difference(
                 spec.name, "source", f"that it is the data of {owner!r}", "the same source"
             )
-        elif spec.name in in_ledger and not _same_source(before, spec.identity, catalog):
+        elif spec.name in in_ledger and not _same_source(source, spec.identity, catalog):
             yield Difference(
-                spec.name, "source", f"that it is {_name_of(before)}", _name_of(spec.identity)
+                spec.name,
+                "source",
+                f"that it is {_source_name(source)}",
+                _source_name(spec.identity),
             )
         if spec.name in in_ledger:
             state = ledger.state(spec.name)
             _refuse_fixed_differences(spec, state)
-            yield from _terms_that_differ(spec, state)
+            yield from _terms_differences(spec, state)
         elif sources.owners.get(spec.identity) == spec.name:
             yield Difference(spec.name, "ledger", "nothing of it", "data that were served before")
 
 
-def _same_source(before: str, now: str, catalog: Catalog) -> bool:
+def _same_source(ledger_source: str, catalog_source: str, catalog: Catalog) -> bool:
     """Return whether a data set still has its source.
 
     Hosts that share an access database on a server may each have the file in a folder of their own:
     then only the names of the files are compared.
 
     Args:
-        before: the identity of the source that it had.
-        now: that of the source in the catalog.
+        ledger_source: the identity of the source that was served before.
+        catalog_source: the identity of the source in the catalog.
         catalog: the catalog, for the place of the access database.
     """
-    both_are_files = "://" not in before and "://" not in now
-    if both_are_files and "://" in str(catalog.access):
-        return Path(before).name == Path(now).name
-    return before == now
+    are_files = "://" not in ledger_source and "://" not in catalog_source
+    if are_files and "://" in str(catalog.access):
+        return Path(ledger_source).name == Path(catalog_source).name
+    return ledger_source == catalog_source
 
 
 def served_before(tables: Tables) -> dict[str, str]:
@@ -215,11 +218,11 @@ class _Sources:
         current = {row.dataset: row.source for row in tables.rows(sa.select(Tables.current))}
         return cls(owners, current)
 
-    def before(self, spec: DatasetSpec) -> str:
-        """Return the source that a data set had until now; if it is new, that of the catalog.
+    def source_of(self, spec: DatasetSpec) -> str:
+        """Return the recorded source of a data set; of a new one, the source in the catalog.
 
         A database of an older version records all sources that a data set ever had, but not which
-        is the present one: it is the catalog's if that is among them, else the last one.
+        is the present one: the catalog's source is taken if it is recorded, else the last one.
         """
         if spec.name in self.current:
             return self.current[spec.name]
@@ -229,8 +232,8 @@ class _Sources:
         return recorded[-1]
 
 
-def _name_of(source: str) -> str:
-    """Return the name of a source for messages: of a URL without its host and password."""
+def _source_name(source: str) -> str:
+    """Return the name of a source for messages, which leaves out the host and password of a URL."""
     if "://" not in source:
         return repr(Path(source).name)
     scheme, _, _ = source.partition("://")
@@ -238,7 +241,7 @@ def _name_of(source: str) -> str:
     return repr(f"{scheme} database {database}")
 
 
-def _terms_that_differ(spec: DatasetSpec, state: DatasetState) -> Iterator[Difference]:
+def _terms_differences(spec: DatasetSpec, state: DatasetState) -> Iterator[Difference]:
     """Yield the budget and the limits of a data set that differ between catalog and ledger."""
     pairs = [("budget", state.terms, spec.terms)]
     for analyst, terms in spec.limits.items():
@@ -249,7 +252,7 @@ def _terms_that_differ(spec: DatasetSpec, state: DatasetState) -> Iterator[Diffe
         in_ledger = _plain_terms(ledger_terms)
         in_catalog = _plain_terms_of_catalog(catalog_terms)
         if in_ledger != in_catalog:
-            yield Difference(spec.name, what, _in_words(in_ledger), _in_words(in_catalog))
+            yield Difference(spec.name, what, _terms_text(in_ledger), _terms_text(in_catalog))
 
 
 def apply(catalog: Catalog, reason: str) -> list[Difference]:
@@ -281,7 +284,7 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
                 elif change.what == "source":
                     # The account is made before the source is recorded as paid from it.
                     create(ledger, spec)
-                    _bind(tables, spec)
+                    _record_source(tables, spec)
                 else:
                     _set_limit(ledger, spec, change)
             agree(catalog, ledger, tables)
@@ -298,7 +301,7 @@ def _set_limit(ledger: Ledger, spec: DatasetSpec, difference: Difference) -> Non
             return
 
 
-def _bind(tables: Tables, spec: DatasetSpec) -> None:
+def _record_source(tables: Tables, spec: DatasetSpec) -> None:
     """Record that a source is the data of this data set from now on.
 
     The shipped table is public, and may be the source of any number of data sets.
@@ -331,7 +334,7 @@ def _refuse_fixed_differences(spec: DatasetSpec, state: DatasetState) -> None:
             f"the catalog {spec.unit!r} "
             f"and {spec.sensitivity}"
         )
-    for column, values in (spec.declared or {}).items():
+    for column, values in (spec.declared_segments or {}).items():
         declared = state.segments or {"by": "nothing", "names": ()}
         if declared["by"] != column or not set(values) <= set(declared["names"]):
             in_ledger = str(declared["by"])
@@ -387,8 +390,8 @@ def _plain_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
     return total | {"delta": delta, "failure_delta": failures}
 
 
-def _in_words(terms: Mapping[str, Any]) -> str:
+def _terms_text(terms: Mapping[str, Any]) -> str:
     """Return the terms of ``_plain_terms`` for messages."""
-    parts = [f"{name} ({_in_words(part)})" for name, part in terms.get("shares", {}).items()]
+    parts = [f"{name} ({_terms_text(part)})" for name, part in terms.get("shares", {}).items()]
     others = [f"{name} {value}" for name, value in terms.items() if name != "shares"]
     return ", ".join([*parts, *others])

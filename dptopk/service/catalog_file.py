@@ -49,7 +49,7 @@ class Mistakes:
     messages: list[str] = field(default_factory=list)
 
     @contextmanager
-    def under(self, where: str) -> Iterator[None]:
+    def collecting(self, where: str) -> Iterator[None]:
         """Catch an error that is raised in the block, and add it to the mistakes of a part of the
         catalog.
 
@@ -66,7 +66,7 @@ class Mistakes:
         except (OverflowError, ValueError, RecursionError):  # of a number or a text beyond measure
             self.messages.append(f"{where}: a value is too large or too long")
 
-    def fitting(self, table: Toml, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
+    def valid_entries(self, table: Toml, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
         """Return the entries of a table whose values have the right kind; others, and unknown keys,
         are added to the mistakes.
 
@@ -80,18 +80,18 @@ class Mistakes:
             self.messages.append(f"{where} must be a table")
             return {}
         kind_of = {name: kind for kind, names in kinds.items() for name in names.split()}
-        with self.under(where):
-            refuse_others(table, set(kind_of), where)
-        fitting = {}
+        with self.collecting(where):
+            refuse_unknown_keys(table, set(kind_of), where)
+        entries = {}
         for name, value in table.items():
             if name not in kind_of:
                 continue
             fits, words = _KINDS[kind_of[name]]
             if fits(value):
-                fitting[name] = value
+                entries[name] = value
             else:
                 self.messages.append(f"{where}: {name} must be {words}")
-        return fitting
+        return entries
 
 
 def _is_text(value: Toml) -> bool:
@@ -115,17 +115,17 @@ def _is_list(value: Toml) -> bool:
     return len(set(map(str, value))) == len(value)
 
 
-def _table_of(fits: Callable[[Toml], bool]) -> Callable[[Toml], bool]:
-    """Return a check that a value is a table whose values all pass the check ``fits``."""
+def _table_check(value_check: Callable[[Toml], bool]) -> Callable[[Toml], bool]:
+    """Return a check that a value is a table whose values all pass ``value_check``."""
 
     def table_fits(value: Toml) -> bool:
         """Return whether a value is a table whose values fit."""
-        return isinstance(value, dict) and all(fits(entry) for entry in value.values())
+        return isinstance(value, dict) and all(value_check(entry) for entry in value.values())
 
     return table_fits
 
 
-def _number(least: float, most: float) -> Callable[[Toml], bool]:
+def _number_check(least: float, most: float) -> Callable[[Toml], bool]:
     """Return a check that a value is a number from ``least`` to ``most``."""
 
     def fits(value: Toml) -> bool:
@@ -146,17 +146,17 @@ def _is_table(value: Toml) -> bool:
 _KINDS: dict[str, tuple[Callable[[Toml], bool], str]] = {
     "text": (_is_text, "a text"),
     "count": (_is_count, "a whole number from 1 to 2^53"),
-    "wait": (_number(0, LONGEST_WAIT), f"a number from 0 to {LONGEST_WAIT:g}"),
-    "rate": (_number(1e-3, 1e9), "a number from 0.001 to 1e9"),
-    "days": (_number(1, 36_500), "a number from 1 to 36500"),
+    "wait": (_number_check(0, LONGEST_WAIT), f"a number from 0 to {LONGEST_WAIT:g}"),
+    "rate": (_number_check(1e-3, 1e9), "a number from 0.001 to 1e9"),
+    "days": (_number_check(1, 36_500), "a number from 1 to 36500"),
     "list": (_is_list, 'a list of different values, such as ["one", "two"]'),
     "flag": (lambda value: isinstance(value, bool), "true or false"),
     "table": (_is_table, "a table"),
-    "lists": (_table_of(_is_list), "a table of lists"),
-    "counts": (_table_of(_is_count), "a table of counts"),
-    "tables": (_table_of(_is_table), "a table of tables"),
+    "lists": (_table_check(_is_list), "a table of lists"),
+    "counts": (_table_check(_is_count), "a table of counts"),
+    "tables": (_table_check(_is_table), "a table of tables"),
 }
-# The keys of each table, by the kind of their values (``Mistakes.fitting``).
+# The keys of each table, by the kind of their values (``Mistakes.valid_entries``).
 _DATASET_KEYS = {
     "text": "source label count user item unit version labels engine budget_by description streams",
     "count": "labels_per_user per_label_cap top days_per_user",
@@ -177,7 +177,7 @@ _KEYS = {
 _RATES = {"rate": "free spending"}
 _AUDIT = {"days": "days", "count": "bytes"}
 # The keys of a data set whose values are changed before DatasetSpec takes them.
-_NOT_AS_THEY_ARE = {"source", "labels", "analysts", "filters", "limits", "budget", "streams"}
+_CONVERTED_KEYS = {"source", "labels", "analysts", "filters", "limits", "budget", "streams"}
 
 
 def load(path: str | Path) -> Catalog:
@@ -207,26 +207,26 @@ def read(table: dict[str, Toml], base: Path) -> Catalog:
         CatalogRefused: naming all mistakes.
     """
     mistakes = Mistakes()
-    values = mistakes.fitting(table, _KEYS, "catalog")
-    rates = mistakes.fitting(values.get("rates", {}), _RATES, "rates")
-    audit = mistakes.fitting(values.get("audit", {}), _AUDIT, "audit")
-    places = {name: _located(values[name], base) for name in PLACES if name in values}
+    values = mistakes.valid_entries(table, _KEYS, "catalog")
+    rates = mistakes.valid_entries(values.get("rates", {}), _RATES, "rates")
+    audit = mistakes.valid_entries(values.get("audit", {}), _AUDIT, "audit")
+    places = {name: _resolved_path(values[name], base) for name in PLACES if name in values}
     for name, place in places.items():
-        with mistakes.under(name):
+        with mistakes.collecting(name):
             _refuse_bad_place(place)
     datasets: dict[str, DatasetSpec] = {}
     for name, entry in values.get("datasets", {}).items():
-        with mistakes.under(f"datasets.{name}"):
+        with mistakes.collecting(f"datasets.{name}"):
             datasets[name] = _dataset(name, entry, base)
     if not table.get("datasets"):
         mistakes.messages.append("catalog: there is no [datasets.NAME]")
-    ledger = places.get("ledger", _located("ledger.db", base))
+    ledger = places.get("ledger", _resolved_path("ledger.db", base))
     key_file = places.get("key_file")
-    with mistakes.under("catalog"):
+    with mistakes.collecting("catalog"):
         catalog = Catalog(
             datasets=datasets,
             ledger=ledger,
-            access=places.get("access", _beside(ledger)),
+            access=places.get("access", _default_access(ledger)),
             key_file=None if key_file is None else Path(key_file),
             head_file=places.get("head_file"),
             answers_every=float(values.get("answers_every", 0.0)),
@@ -263,38 +263,38 @@ def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
     """
     where = f"datasets.{name}"
     mistakes = Mistakes()
-    values = mistakes.fitting(table, _DATASET_KEYS, where)
+    values = mistakes.valid_entries(table, _DATASET_KEYS, where)
     if not {"source", "budget"} <= table.keys():
         mistakes.messages.append(f"{where}: source and budget are needed")
     limits = _limits(values.get("limits", {}), f"{where}.limits", mistakes)
-    read = _DatasetParts()
-    with mistakes.under(f"{where}.analysts"):
+    parts = _DatasetParts()
+    with mistakes.collecting(f"{where}.analysts"):
         if "analysts" in values:
-            read.analysts = _names(values["analysts"], f"{where}.analysts")
-    with mistakes.under(f"{where}.labels"):
+            parts.analysts = _names(values["analysts"], f"{where}.analysts")
+    with mistakes.collecting(f"{where}.labels"):
         if "labels" in values:
-            read.labels = _labels(base / values["labels"], f"{where}.labels")
-    with mistakes.under(f"{where}.budget"):
+            parts.labels = _labels(base / values["labels"], f"{where}.labels")
+    with mistakes.collecting(f"{where}.budget"):
         if "budget" in values:
-            read.budget = budget_in(values["budget"], f"{where}.budget")
-    with mistakes.under(f"{where}.streams"):
+            parts.budget = budget_in(values["budget"], f"{where}.budget")
+    with mistakes.collecting(f"{where}.streams"):
         if "streams" in values:
-            read.streams = base / values["streams"]
-            _refuse_no_folder(read.streams)
+            parts.streams = base / values["streams"]
+            _refuse_no_folder(parts.streams)
     filters = values.get("filters", {})
     source = values.get("source", "")
-    with mistakes.under(where):
-        if source and read.budget is not None:
+    with mistakes.collecting(where):
+        if source and parts.budget is not None:
             spec = DatasetSpec(
                 name=name,
-                source=source if source == "macbeth" else _located(source, base),
-                terms=read.budget,
+                source=source if source == "macbeth" else _resolved_path(source, base),
+                terms=parts.budget,
                 filters={column: tuple(map(str, listed)) for column, listed in filters.items()},
                 limits=limits,
-                analysts=read.analysts,
-                labels=read.labels,
-                streams=read.streams,
-                **{key: value for key, value in values.items() if key not in _NOT_AS_THEY_ARE},
+                analysts=parts.analysts,
+                labels=parts.labels,
+                streams=parts.streams,
+                **{key: value for key, value in values.items() if key not in _CONVERTED_KEYS},
             )
     refuse_all(mistakes.messages)
     return spec
@@ -318,9 +318,9 @@ def _limits(table: Mapping[str, Any], where: str, mistakes: Mistakes) -> dict[st
     """
     limits: dict[str, CatalogBudget] = {}
     for analyst, part in table.items():
-        with mistakes.under(f"{where}.{analyst}"):
+        with mistakes.collecting(f"{where}.{analyst}"):
             limits[analyst] = budget_in(part, f"{where}.{analyst}")
-    with mistakes.under(where):
+    with mistakes.collecting(where):
         _names(limits, where)
     return limits
 
@@ -341,11 +341,11 @@ def budget_in(table: Toml, where: str) -> CatalogBudget:
     known = kinds | {"delta"}
     if is_filter:
         known.add("failure_delta")
-    refuse_others(table, known, where)
+    refuse_unknown_keys(table, known, where)
     mistakes = Mistakes()
     numbers: dict[str, float] = {}
     for name in ("epsilon", "rho", "delta", "failure_delta"):
-        with mistakes.under(where):
+        with mistakes.collecting(where):
             if name in table:
                 numbers[name] = _number_in(name, table[name])
     refuse_all(mistakes.messages)
@@ -389,11 +389,11 @@ def _shares(table: Toml, where: str) -> dict[str, Charge | Budget]:
     The δ of registered costs is that of the whole budget.
     """
     if not isinstance(table, dict) or not table:
-        raise InvalidParameter(f"{where}: there is none")
+        raise InvalidParameter(f"{where}: give the share of at least one analyst")
     mistakes = Mistakes()
     shares: dict[str, Charge | Budget] = {}
     for name, part in table.items():
-        with mistakes.under(f"{where}.{name}"):
+        with mistakes.collecting(f"{where}.{name}"):
             shares[name] = _share(part, f"{where}.{name}")
     refuse_all(mistakes.messages)
     return shares
@@ -407,8 +407,8 @@ def _share(part: Any, where: str) -> Charge | Budget:
             registered costs.
     """
     terms = budget_in(part, where)
-    own_delta = "registered" in part and "delta" in part
-    if terms.shares is not None or own_delta or "failure_delta" in part:
+    states_delta = "registered" in part and "delta" in part
+    if terms.shares is not None or states_delta or "failure_delta" in part:
         raise InvalidParameter(
             f"{where}: give epsilon and delta, or registered without a delta of its own"
         )
@@ -419,11 +419,11 @@ def _labels(path: Path, where: str) -> list[str]:
     """Return the public labels in a file.
 
     Raises:
-        InvalidParameter: if it holds none.
+        InvalidParameter: if it holds no label.
     """
     labels = read_labels(refuse_special(path))
     if not labels:
-        raise InvalidParameter(f"{where}: the file holds none")
+        raise InvalidParameter(f"{where}: the file holds no label")
     return labels
 
 
@@ -435,7 +435,7 @@ def _names(names_in_file: Iterable[Any], where: str) -> tuple[str, ...]:
     return tuple(names)
 
 
-def refuse_others(table: Mapping[str, Any], known: set[str], where: str) -> None:
+def refuse_unknown_keys(table: Mapping[str, Any], known: set[str], where: str) -> None:
     """Refuse keys of a table that are not known.
 
     Raises:
@@ -462,14 +462,14 @@ def _refuse_bad_place(place: str) -> None:
         raise InvalidParameter("this is no address of a database") from None
 
 
-def _located(url: str, base: Path) -> str:
+def _resolved_path(url: str, base: Path) -> str:
     """Return a URL as it is, and a path relative to ``base``."""
     if "://" in url:
         return url
     return str(base / url)
 
 
-def _beside(ledger: str) -> str:
+def _default_access(ledger: str) -> str:
     """Return the default place of the access database: the ledger's server, or a file beside it."""
     if "://" in ledger:
         return ledger

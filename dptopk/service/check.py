@@ -64,15 +64,15 @@ def check(path: str | Path) -> list[CatalogProblem]:
         return [CatalogProblem(message, refused=True) for message in error.messages]
     except DptopkError as error:
         return [CatalogProblem(str(error), refused=True)]
-    problems = list(_guarded("catalog", partial(_files, catalog)))
+    problems = list(_caught_problems("catalog", partial(_file_problems, catalog)))
     for name, spec in catalog.datasets.items():
-        problems += _guarded(f"datasets.{name}", partial(_dataset, spec))
-    problems += _guarded("ledger", partial(_ledger, catalog))
-    problems += _guarded("access", partial(_people, catalog))
+        problems += _caught_problems(f"datasets.{name}", partial(_dataset_problems, spec))
+    problems += _caught_problems("ledger", partial(_ledger_problems, catalog))
+    problems += _caught_problems("access", partial(_token_problems, catalog))
     return problems
 
 
-def _guarded(
+def _caught_problems(
     where: str, checking: Callable[[], Iterator[CatalogProblem]]
 ) -> Iterator[CatalogProblem]:
     """Yield the problems that a check finds; an error that stops it is a problem too.
@@ -90,11 +90,11 @@ def _guarded(
         yield CatalogProblem(f"{where}: {type(error).__name__}", refused=True)
 
 
-def _files(catalog: Catalog) -> Iterator[CatalogProblem]:
+def _file_problems(catalog: Catalog) -> Iterator[CatalogProblem]:
     """Yield the problems with the key, the head and the folders that a catalog names."""
     readers: dict[str, Callable[[], Any]] = {
         "key_file": lambda: catalog.key,
-        "head_file": lambda: _head(catalog),
+        "head_file": lambda: _stored_head(catalog),
     }
     for name, read in readers.items():
         try:
@@ -114,7 +114,7 @@ def _files(catalog: Catalog) -> Iterator[CatalogProblem]:
         yield CatalogProblem("head_file: without one an old copy of the ledger is not detected")
 
 
-def _head(catalog: Catalog) -> Any:
+def _stored_head(catalog: Catalog) -> Any:
     """Return the stored head of the ledger's chain; None if the catalog names no place for it.
 
     Raises:
@@ -126,43 +126,50 @@ def _head(catalog: Catalog) -> Any:
     return witness_at(catalog.head_file).read()
 
 
-def _dataset(spec: DatasetSpec) -> Iterator[CatalogProblem]:
+def _dataset_problems(spec: DatasetSpec) -> Iterator[CatalogProblem]:
     """Yield the problems with a data set: its budgets, shares and caps, and whether its data can be
     read.
     """
     where = f"datasets.{spec.name}"
-    yield from _budgets(spec, where)
+    yield from _budget_problems(spec, where)
     if spec.analysts is not None and spec.terms.shares is not None:
-        others = {canonical(name) for name in spec.terms.shares} - {"reserve"} - set(spec.analysts)
-        if others:
-            yield CatalogProblem(f"{where}: shares of {', '.join(others)}, who may not ask")
+        strangers = (
+            {canonical(name) for name in spec.terms.shares} - {"reserve"} - set(spec.analysts)
+        )
+        if strangers:
+            yield CatalogProblem(f"{where}: shares of {', '.join(strangers)}, who may not ask")
     if spec.labels_per_user is None and spec.source != "macbeth":
         yield CatalogProblem(f"{where}: labels_per_user is not given: all labels of a user count")
-    yield from _guarded(where, partial(_refuse_texts, spec))
+    yield from _caught_problems(where, partial(_text_problems, spec))
     for place, budget, account_terms in terms_by_place(spec):
         part = f"{where}.{place}"
-        yield from _guarded(part, partial(_protects, part, budget, account_terms))
+        yield from _caught_problems(part, partial(_epsilon_problems, part, budget, account_terms))
     # The data are read once as a whole, and once under one condition of each column.
     conditions: list[dict[str, str]] = [{}]
     conditions += [{column: values[0]} for column, values in spec.filters.items()]
     for condition in conditions:
-        yield from _guarded(where, partial(_read, spec, condition))
+        yield from _caught_problems(where, partial(_data_problems, spec, condition))
 
 
-def _refuse_texts(spec: DatasetSpec) -> Iterator[CatalogProblem]:
+def _text_problems(spec: DatasetSpec) -> Iterator[CatalogProblem]:
     """Refuse a unit and a version that the ledger would refuse as text; yield nothing."""
     plain_text(unit=spec.unit)
     plain_text(version=spec.version)
     yield from ()
 
 
-def _read(spec: DatasetSpec, where: Mapping[str, str]) -> Iterator[CatalogProblem]:
-    """Read the data once, under the conditions ``where``, so that an error shows; yield nothing."""
+def _data_problems(spec: DatasetSpec, where: Mapping[str, str]) -> Iterator[CatalogProblem]:
+    """Read the data once under conditions, so that an error shows; yield nothing.
+
+    Args:
+        spec: the data set.
+        where: column -> the value that rows must have.
+    """
     read_once(spec, where, Segmented())
     yield from ()
 
 
-def _protects(
+def _epsilon_problems(
     where: str, budget: CatalogBudget, account_terms: Callable[[], RecordedTerms]
 ) -> Iterator[CatalogProblem]:
     """Yield a warning if a budget's ε is so large that it limits nothing in practice.
@@ -184,7 +191,7 @@ def _protects(
         yield CatalogProblem(f"{where}: epsilon {epsilon:.6g} protects nobody")
 
 
-def _budgets(spec: DatasetSpec, where: str) -> Iterator[CatalogProblem]:
+def _budget_problems(spec: DatasetSpec, where: str) -> Iterator[CatalogProblem]:
     """Yield warnings about a δ that is too large, and about limits and shares above the whole
     budget.
     """
@@ -209,10 +216,10 @@ def _budgets(spec: DatasetSpec, where: str) -> Iterator[CatalogProblem]:
             yield CatalogProblem(f"{where}.{name} is above the whole budget, and limits nothing")
 
 
-def _ledger(catalog: Catalog) -> Iterator[CatalogProblem]:
+def _ledger_problems(catalog: Catalog) -> Iterator[CatalogProblem]:
     """Yield the problems with the ledger: that it refuses charges, or differs from the catalog."""
     if not _exists(catalog.ledger):
-        yield _no_ledger(catalog)
+        yield _missing_ledger(catalog)
         return
     if _exists(catalog.access):
         tables = Tables(catalog.access, read_only=True)
@@ -244,7 +251,7 @@ def _ledger(catalog: Catalog) -> Iterator[CatalogProblem]:
             tables.close()
 
 
-def _no_ledger(catalog: Catalog) -> CatalogProblem:
+def _missing_ledger(catalog: Catalog) -> CatalogProblem:
     """Return the problem that there is no ledger: a warning, or a refusal if the data were served
     before.
     """
@@ -260,7 +267,7 @@ def _no_ledger(catalog: Catalog) -> CatalogProblem:
     )
 
 
-def _people(catalog: Catalog) -> Iterator[CatalogProblem]:
+def _token_problems(catalog: Catalog) -> Iterator[CatalogProblem]:
     """Yield a warning for each analyst of the catalog who has no token."""
     with_token = set()
     if _exists(catalog.access):

@@ -14,6 +14,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Protocol
 
+RESERVED_FILES = 224  # of 1,024, which is what most systems allow; 800 are left for connections
+LEAST_CONNECTIONS = 16
+FEW_STRANGERS = 1 / 8  # strangers have few connections below this part of their limit
+
 
 class ConnectionPhase(IntEnum):
     """The state of a connection, in the order in which connections end to make room."""
@@ -59,13 +63,17 @@ class ConnectionLimits:
     of_analyst: int = 100
 
     @classmethod
-    def within(cls, files: int) -> ConnectionLimits:
+    def for_files(cls, files: int) -> ConnectionLimits:
         """Return the usual limits or, for a process that may open fewer than 1,024 files, smaller
         ones in the same proportion.
 
-        224 files are left for databases and data.
+        RESERVED_FILES of them are left for databases and data; even so there are at least
+        LEAST_CONNECTIONS.
+
+        Args:
+            files: how many files the process may have open.
         """
-        total = min(cls.total, max(16, files - 224))
+        total = min(cls.total, max(LEAST_CONNECTIONS, files - RESERVED_FILES))
         return cls(
             total=total,
             strangers=cls.strangers * total // cls.total,
@@ -111,7 +119,7 @@ class Connections:
         analyst = max(self._known, key=lambda name: len(self._known[name]), default="")
         connections_of_analyst = self._known.get(analyst, {})
         groups: list[Iterable[Place]] = [self._all_strangers(), connections_of_analyst]
-        if self._number_of_strangers <= self._limits.strangers // 8:
+        if self._number_of_strangers <= self._limits.strangers * FEW_STRANGERS:
             groups.reverse()
         for group in groups:
             if self._end_one(group):

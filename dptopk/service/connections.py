@@ -41,16 +41,16 @@ _OPEN: WeakKeyDictionary[ServerState, Connections] = WeakKeyDictionary()
 def open_connections(state: ServerState) -> Connections:
     """Return the open connections of a worker, by uvicorn's record of the worker."""
     if state not in _OPEN:
-        _OPEN[state] = Connections(ConnectionLimits.within(_files()))
+        _OPEN[state] = Connections(ConnectionLimits.for_files(_file_limit()))
     return _OPEN[state]
 
 
-def configured(app: FastAPI, host: str, port: int) -> uvicorn.Config:
+def uvicorn_config(app: FastAPI, host: str, port: int) -> uvicorn.Config:
     """Return uvicorn's configuration for one worker, whose connections are limited."""
     return uvicorn.Config(app, host=host, port=port, **SETTINGS)
 
 
-def _files() -> int:
+def _file_limit() -> int:
     """Return how many files this process may have open; 1024 on a system that does not say."""
     try:
         import resource
@@ -76,7 +76,7 @@ class LimitedConnection(HttpToolsProtocol):
     since = 0.0
 
     _deadline: asyncio.TimerHandle | None = None  # ends the connection if the phase lasts too long
-    _unfetched: asyncio.TimerHandle | None = None  # ends it if an answer is not fetched
+    _fetch_deadline: asyncio.TimerHandle | None = None  # ends it if an answer is not fetched
     _head_bytes = 0  # the bytes of this request's head that have come
     _body_bytes = 0  # the bytes of a body in the piece that the parser gets now
     _in_head = True  # whether the next byte is of a head, or begins one
@@ -91,21 +91,21 @@ class LimitedConnection(HttpToolsProtocol):
         """Count the connection, and wait for the first request."""
         super().connection_made(transport)  # type: ignore[arg-type]
         self.address = self.client[0] if self.client else ""
-        self._come_to(ConnectionPhase.RECEIVING, HEAD_SECONDS)
+        self._begin_phase(ConnectionPhase.RECEIVING, HEAD_SECONDS)
         self._connections.enter(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Count one connection less, and stop its timers."""
         super().connection_lost(exc)
         self._connections.leave(self)
-        self._cancel()
-        self._fetched()
+        self._cancel_deadline()
+        self._cancel_fetching()
 
     def eof_received(self) -> None:
         """End the connection when the other end sends nothing more; requests under way are not
         answered.
         """
-        self._forget()
+        self._disconnect()
 
     def data_received(self, data: bytes) -> None:
         """Give the bytes to the parser in small pieces, as long as the request is short enough."""
@@ -126,12 +126,12 @@ class LimitedConnection(HttpToolsProtocol):
         full.
         """
         super().pause_writing()
-        self._unfetched = self.loop.call_later(SEND_SECONDS, self._abort)
+        self._fetch_deadline = self.loop.call_later(SEND_SECONDS, self._abort)
 
     def resume_writing(self) -> None:
-        """End that limit: some of the answer was fetched."""
+        """End the limit of ``pause_writing``: some of the answer was fetched."""
         super().resume_writing()
-        self._fetched()
+        self._cancel_fetching()
 
     # The parser calls these.
 
@@ -141,7 +141,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._in_request = True
         self.scope["state"]["connection"] = self
         if self.phase is ConnectionPhase.IDLE:
-            self._come_to(ConnectionPhase.RECEIVING, HEAD_SECONDS)
+            self._begin_phase(ConnectionPhase.RECEIVING, HEAD_SECONDS)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """Add a header to the request; refuse too many, and drop trailers.
@@ -160,7 +160,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_headers_complete()
         self._in_head = False
         if self.phase is ConnectionPhase.RECEIVING:
-            self._arm(MESSAGE_SECONDS, self.end)
+            self._set_deadline(MESSAGE_SECONDS, self.end)
 
     def on_body(self, body: bytes) -> None:
         """Count a part of the body, which is no part of the head."""
@@ -175,7 +175,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._completed = True
         if self.cycle.response_complete:  # it was answered before its end had come
             return
-        self._come_to(ConnectionPhase.ANSWERING)
+        self._begin_phase(ConnectionPhase.ANSWERING)
 
     # uvicorn calls this.
 
@@ -185,16 +185,16 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_response_complete()
         self._unset_keepalive_if_required()
         if self.transport.is_closing():
-            self._come_to(ConnectionPhase.RECEIVING, SEND_SECONDS, self._abort)
+            self._begin_phase(ConnectionPhase.RECEIVING, SEND_SECONDS, self._abort)
         elif pipelined:
-            self._come_to(ConnectionPhase.ANSWERING)
+            self._begin_phase(ConnectionPhase.ANSWERING)
         elif self._in_request and not self._in_head:
-            self._linger()
+            self._stop_sending()
         elif self._in_request:
-            self._come_to(ConnectionPhase.RECEIVING, HEAD_SECONDS)
+            self._begin_phase(ConnectionPhase.RECEIVING, HEAD_SECONDS)
         else:
             unsent = self.transport.get_write_buffer_size()
-            self._come_to(ConnectionPhase.IDLE, SEND_SECONDS if unsent else IDLE_SECONDS)
+            self._begin_phase(ConnectionPhase.IDLE, SEND_SECONDS if unsent else IDLE_SECONDS)
 
     # The service calls these.
 
@@ -209,7 +209,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def end(self) -> None:
         """End the connection now; an answer that was not sent yet is lost."""
-        self._forget()
+        self._disconnect()
         if self.transport.get_write_buffer_size():
             self.transport.abort()
         else:
@@ -234,13 +234,13 @@ class LimitedConnection(HttpToolsProtocol):
         except httptools.HttpParserError:
             self._refuse(431 if self._too_large else 400)
             return
-        self._count(len(piece) - self._body_bytes)
+        self._count_head(len(piece) - self._body_bytes)
         if self._head_bytes >= MOST_HEAD_BYTES:
             self._refuse(431)
         elif len(self.pipeline) >= MOST_PIPELINED:
             self._answer_and_close()
 
-    def _count(self, head_bytes: int) -> None:
+    def _count_head(self, head_bytes: int) -> None:
         """Count bytes of a piece that are not a body's towards the head of the request.
 
         If one request ends in the piece and another begins, all of them count for the second one,
@@ -267,24 +267,24 @@ class LimitedConnection(HttpToolsProtocol):
         text = b'{"error":"%d","message":"The head of the request is not read"}' % status
         head = STATUS_LINE[status] + b"content-type: application/json\r\nconnection: close\r\n"
         self.transport.write(head + b"content-length: %d\r\n\r\n" % len(text) + text)
-        self._linger()
+        self._stop_sending()
 
     def _answer_and_close(self) -> None:
         """Read nothing more, and end the connection after the answers that are under way."""
         self._dropped = 0
         if self.cycle is None or self.cycle.response_complete:
-            self._linger()
+            self._stop_sending()
         else:
             self.cycle.keep_alive = False
 
-    def _linger(self) -> None:
+    def _stop_sending(self) -> None:
         """Send nothing more, and drop for a moment what still comes.
 
         To close at once would reset the connection, and the other end would lose an answer it has
         not read.
         """
         self._dropped = 0
-        self._come_to(ConnectionPhase.IDLE, LINGER_SECONDS, self._abort)
+        self._begin_phase(ConnectionPhase.IDLE, LINGER_SECONDS, self._abort)
         self.flow.resume_reading()
         if self.transport.can_write_eof():
             self.transport.write_eof()
@@ -297,7 +297,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     # Timers.
 
-    def _come_to(
+    def _begin_phase(
         self,
         phase: ConnectionPhase,
         seconds: float | None = None,
@@ -313,28 +313,28 @@ class LimitedConnection(HttpToolsProtocol):
         self.phase = phase
         self.since = self.loop.time()
         if seconds is None:
-            self._cancel()
+            self._cancel_deadline()
         else:
-            self._arm(seconds, act or self.end)
+            self._set_deadline(seconds, act or self.end)
 
-    def _arm(self, seconds: float, act: Callable[[], Any]) -> None:
+    def _set_deadline(self, seconds: float, act: Callable[[], Any]) -> None:
         """Call a function after a number of seconds, unless the phase ends before."""
-        self._cancel()
+        self._cancel_deadline()
         self._deadline = self.loop.call_later(seconds, act)
 
-    def _cancel(self) -> None:
+    def _cancel_deadline(self) -> None:
         """Stop the timer of the phase."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
 
-    def _fetched(self) -> None:
+    def _cancel_fetching(self) -> None:
         """Stop the timer of an answer that is not fetched."""
-        if self._unfetched is not None:
-            self._unfetched.cancel()
-            self._unfetched = None
+        if self._fetch_deadline is not None:
+            self._fetch_deadline.cancel()
+            self._fetch_deadline = None
 
-    def _forget(self) -> None:
+    def _disconnect(self) -> None:
         """Tell the application that the other end has gone, for each request that is being
         answered.
 
@@ -349,7 +349,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def _abort(self) -> None:
         """End the connection at once, whatever is still to be sent."""
-        self._forget()
+        self._disconnect()
         self.transport.abort()
 
 

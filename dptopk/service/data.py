@@ -103,7 +103,7 @@ def _read(
         histograms = _read_source(spec, version, where, segmented, report)
         if spec.labels is not None:
             histograms = {
-                segment: _public(spec, histogram, spec.labels)
+                segment: _over_public_labels(spec, histogram, spec.labels)
                 for segment, histogram in histograms.items()
             }
     except Exception as error:  # noqa: BLE001
@@ -122,10 +122,12 @@ def read_once(spec: DatasetSpec, where: Mapping[str, str], segmented: Segmented)
     histograms = _read_source(spec, spec.version, where, segmented, lambda _done, _total: None)
     if spec.labels is not None:
         for histogram in histograms.values():
-            _public(spec, histogram, spec.labels)
+            _over_public_labels(spec, histogram, spec.labels)
 
 
-def _public(spec: DatasetSpec, histogram: Histogram, labels: Sequence[Any]) -> Histogram:
+def _over_public_labels(
+    spec: DatasetSpec, histogram: Histogram, labels: Sequence[Any]
+) -> Histogram:
     """Return the same counts over the public labels."""
     return Histogram(
         histogram.labels,
@@ -153,13 +155,13 @@ def _read_source(
     if "://" not in path:
         refuse_special(Path(path))
     if spec.user is None or spec.item is None:
-        return _counts(spec, path, where, segmented, progress)
+        return _segment_histograms_of_counts(spec, path, where, segmented, progress)
     reading = _EventsReading(spec, spec.user, spec.item, path, where, progress)
     if segmented.values:
-        return reading.segments(segmented)
+        return reading.segment_histograms(segmented)
     if segmented.finding is None:
-        return {"": reading.capped()}
-    return {"": reading.with_and_without_cap(segmented.finding)}
+        return {"": reading.capped_histogram()}
+    return {"": reading.counts_with_and_without_cap(segmented.finding)}
 
 
 @dataclass(frozen=True)
@@ -190,7 +192,7 @@ class _EventsReading:
 
         return Spark()
 
-    def capped(self) -> Histogram:
+    def capped_histogram(self) -> Histogram:
         """Return the histogram under the catalog's caps."""
         return events_histogram(
             self.path,
@@ -204,9 +206,12 @@ class _EventsReading:
             progress=self.progress,
         )
 
-    def with_and_without_cap(self, finding: EventsReading) -> Histogram:
-        """Return the counts of all events together with those under the cap with which labels are
-        found.
+    def counts_with_and_without_cap(self, finding: EventsReading) -> Histogram:
+        """Return the counts of all events, together with the counts under the cap with which labels
+        are found.
+
+        Args:
+            finding: the cap, and what else is read to find labels.
         """
         return event_counts(
             self.path,
@@ -221,9 +226,9 @@ class _EventsReading:
             progress=self.progress,
         )
 
-    def segments(self, segmented: Segmented) -> HistogramOfSegment:
-        """Return the histogram of each segment: under the catalog's caps, or with both counts if
-        labels are found first.
+    def segment_histograms(self, segmented: Segmented) -> HistogramOfSegment:
+        """Return the histogram of each segment: under the catalog's caps or, if labels are found
+        first, the counts with and without the cap.
         """
         finding = segmented.finding
         return segment_histograms(
@@ -245,10 +250,11 @@ class _EventsReading:
         )
 
 
-def _counts(
+def _segment_histograms_of_counts(
     spec: DatasetSpec, path: str, where: Mapping[str, str], segmented: Segmented, progress: Progress
 ) -> HistogramOfSegment:
-    """Return the histogram of each segment of a table of counts; "" -> that of all rows.
+    """Return the histogram of each segment of a table of counts; without segments the histogram of
+    all rows is under the name "".
 
     The arguments are those of ``_read_source``, with the path of the table.
     """

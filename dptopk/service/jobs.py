@@ -24,6 +24,7 @@ HEARTBEAT_SECONDS = 5.0  # a worker writes so often that it still answers a ques
 LOST_SECONDS = 60.0  # a worker that has not written for so long counts as killed
 # A finished job is deleted after a day. A job that was called off stays, as its key is used up.
 KEPT_SECONDS = 86_400.0
+SWEEP_SECONDS = 3600.0  # a worker deletes finished jobs at most so often
 
 OPEN = ("reading", "charging")
 OVER = ("failed", "done")
@@ -81,7 +82,7 @@ class Job:
     message: str = ""
 
     @property
-    def over(self) -> bool:
+    def has_ended(self) -> bool:
         """Return whether the job has ended."""
         return self.stage in {"done", "cancelled", "failed"}
 
@@ -102,7 +103,7 @@ class Jobs:
         self._tables = tables
         self._visible = visible
         self._clock = clock
-        self._shown: dict[str, float] = {}
+        self._written_at: dict[str, float] = {}  # job -> when its progress was last written
         self._swept = 0.0
 
     def start(self, ident: str, analyst: str, dataset: str, *, charged: bool = False) -> None:
@@ -122,7 +123,7 @@ class Jobs:
         """
         table = Tables.jobs
         now = self._clock()
-        if now - self._swept > KEPT_SECONDS / 24:  # once an hour
+        if now - self._swept > SWEEP_SECONDS:
             is_old = table.c.updated < now - KEPT_SECONDS
             self._tables.change(sa.delete(table).where(is_old & _among(OVER)))
             self._swept = now
@@ -134,6 +135,7 @@ class Jobs:
             if charged:
                 self._update(table.c.id == ident, FRESH | {"stage": stage})
             elif not self._move(ident, "reading"):
+                # It is being charged, was charged or failed: it begins again at "charging".
                 moved = self._move(ident, "charging", FRESH)
                 self._refuse_unmoved(ident, moved)
 
@@ -144,16 +146,16 @@ class Jobs:
             Cancelled: when the job was called off.
         """
         now = self._clock()
-        if now - self._shown.get(ident, -PROGRESS_SECONDS) < PROGRESS_SECONDS and done < total:
+        if now - self._written_at.get(ident, -PROGRESS_SECONDS) < PROGRESS_SECONDS and done < total:
             return
-        self._shown[ident] = now
+        self._written_at[ident] = now
         columns: JobColumns = {}
         if self._visible:
             columns = {"done": done, "total": total}
         not_called_off = (Tables.jobs.c.id == ident) & _among(NOT_CALLED_OFF)
         self._refuse_unmoved(ident, self._update(not_called_off, columns))
 
-    def charging(self, ident: str) -> None:
+    def begin_charging(self, ident: str) -> None:
         """Write that a job may be charged from now on, so that it can no longer be called off.
 
         Raises:
@@ -166,10 +168,10 @@ class Jobs:
         """Return the statement, not yet run, that ends a job as ``stage``, "done" or "failed".
 
         It changes no row if the job may not move there: one that another worker has ended as "done"
-        does not become "failed" (MOVES). How far this worker has shown the job's progress is
-        forgotten at once.
+        does not become "failed" (MOVES). When this worker last wrote the job's
+        progress is forgotten at once.
         """
-        self._shown.pop(ident, None)
+        self._written_at.pop(ident, None)
         return self._move_statement(ident, stage, {"code": code, "message": message})
 
     def cancel(self, ident: str) -> bool:

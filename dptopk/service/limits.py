@@ -71,12 +71,12 @@ class Turns:
 
     Args:
         threads: how many threads there are.
-        each: how many of them one person may have at a time.
+        per_person: how many of them one person may have at a time.
         at_most: how many pieces of work of one person may wait or run.
     """
 
-    def __init__(self, threads: int, *, each: int, at_most: int) -> None:
-        self._each = each
+    def __init__(self, threads: int, *, per_person: int, at_most: int) -> None:
+        self._per_person = per_person
         self._at_most = at_most
         # person -> their pieces of work; the person whose turn is next comes first
         self._waiting: OrderedDict[str, deque[Piece]] = OrderedDict()
@@ -88,7 +88,7 @@ class Turns:
         """Refuse a person who has as much under way as one person may have.
 
         Raises:
-            Busy: if so.
+            Busy: when ``at_most`` pieces of the person's work wait or run.
         """
         with self._lock:
             if len(self._waiting.get(who, ())) + self._running[who] >= self._at_most:
@@ -104,33 +104,33 @@ class Turns:
         with self._lock:
             self.refuse_more(who)
             self._waiting.setdefault(who, deque()).append((future, work))
-        self._pool.submit(self._work)
+        self._pool.submit(self._do_pieces)
         return future
 
-    def _work(self) -> None:
-        """Do pieces of work until none may run now.
+    def _do_pieces(self) -> None:
+        """Do pieces of work, one after the other, until none may run now.
 
         A piece that must wait, since its sender has as many threads as one person may have, is done
         later by one of those threads: each looks for more work when it has finished.
         """
         while True:
-            piece = self._take()
+            piece = self._next_piece()
             if piece is None:
                 return
             who, future, work = piece
             if not future.set_running_or_notify_cancel():  # nobody waits for it any more
-                self._end(who)
+                self._count_end(who)
                 continue
             try:
                 result = work()
             except BaseException as error:  # noqa: BLE001
-                self._end(who)
+                self._count_end(who)
                 future.set_exception(error)
             else:
-                self._end(who)
+                self._count_end(who)
                 future.set_result(result)
 
-    def _take(self) -> tuple[str, Future[Any], Callable[[], Any]] | None:
+    def _next_piece(self) -> tuple[str, Future[Any], Callable[[], Any]] | None:
         """Remove and return the first piece of work of the next person who may have a thread; that
         person is last from now on.
 
@@ -138,10 +138,8 @@ class Turns:
             the person, the result to come and the work; None if no piece may run now.
         """
         with self._lock:
-            for who in self._waiting:
-                if self._running[who] < self._each:
-                    break
-            else:
+            who = self._next_person()
+            if who is None:
                 return None
             pieces = self._waiting.pop(who)
             future, work = pieces.popleft()
@@ -150,7 +148,16 @@ class Turns:
             self._running[who] += 1
         return who, future, work
 
-    def _end(self, who: str) -> None:
+    def _next_person(self) -> str | None:
+        """Return the person whose turn is next, of those who may have one more thread; None if
+        nobody may. The caller holds the lock.
+        """
+        for who in self._waiting:
+            if self._running[who] < self._per_person:
+                return who
+        return None
+
+    def _count_end(self, who: str) -> None:
         """Count one running piece of work less of a person."""
         with self._lock:
             self._running[who] -= 1

@@ -51,13 +51,13 @@ def in_words(errors: Iterable[Mapping[str, Any]]) -> str:
         located_by_kind[kind].append((where, error))
     located = located_by_kind.pop("", [])
     if located_by_kind:
-        most_similar = min(located_by_kind.values(), key=_misfits)
+        most_similar = min(located_by_kind.values(), key=_key_errors)
         located += most_similar
     lines = [_line(where, error) for where, error in located]
     return "; ".join(dict.fromkeys(lines))
 
 
-def _misfits(located: list[Located]) -> int:
+def _key_errors(located: list[Located]) -> int:
     """Return how many of the errors are about a key that is missing or unknown."""
     return sum(error["type"] in {"missing", "extra_forbidden"} for _, error in located)
 

@@ -63,7 +63,7 @@ class Metrics:
                 "gauge",
                 "Share of a data set's budget that is used.",
                 "dataset of",
-                _by_labels(shares),
+                _share_samples(shares),
             ),
             ("jobs_running", "gauge", "Questions that are being answered.", "", [((), running)]),
             ("ledger_entries", "gauge", "Entries of the ledger.", "", [((), entries)]),
@@ -74,7 +74,7 @@ class Metrics:
         return "".join(lines)
 
 
-def _by_labels(
+def _share_samples(
     shares: Mapping[str, Mapping[str, float]],
 ) -> list[tuple[tuple[str, str], float]]:
     """Return each share with its labels: (data set, part of its budget) and the share."""
@@ -100,7 +100,7 @@ def _family(
     label_names = labels.split()
     for label_values, number in values:
         pairs = zip(label_names, label_values, strict=True)
-        selectors = [f'{label}="{_escaped(str(value))}"' for label, value in pairs]
+        selectors = [f'{label}="{_quoted_value(str(value))}"' for label, value in pairs]
         if selectors:
             lines.append(f"dptopk_{name}{{{','.join(selectors)}}} {number:g}\n")
         else:
@@ -108,6 +108,6 @@ def _family(
     return lines
 
 
-def _escaped(text: str) -> str:
+def _quoted_value(text: str) -> str:
     """Return a label's value as Prometheus quotes it."""
     return text.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")

@@ -79,7 +79,7 @@ class PostedQuestion(Body):
 
     @property
     def rows(self) -> int:
-        """Return about how many rows the answer about one histogram has."""
+        """Return an estimate of the rows of the answer about one histogram."""
         raise NotImplementedError
 
     def prepared(self, spec: DatasetSpec) -> Plan:
@@ -112,20 +112,20 @@ class PostedQuestion(Body):
         return fingerprint([spec.name, self.plain()])
 
     def is_that(self, plain: Mapping[str, Any] | None) -> bool:
-        """Return whether ``plain`` is the JSON of this same question; as labels 1, 1.0 and true
-        differ.
+        """Return whether ``plain`` is the JSON of this question; the labels 1, 1.0 and true are
+        different ones there.
         """
         return canonical_json(plain) == canonical_json(self.plain())
 
     def check(self, spec: DatasetSpec) -> None:
         """Refuse conditions and segments that the data set does not offer."""
-        spec.checked(self.where)
+        spec.check_conditions(self.where)
         segmented = spec.segmented(self.segments, self.where)
         if self.rows * len(segmented.values) > MOST_LABELS:
             raise InvalidParameter(
                 f"segments: an answer may have at most {MOST_LABELS} rows in all"
             )
-        for column in spec.several:
+        for column in spec.overlapping_columns:
             if column not in {segmented.column, *self.where}:
                 raise InvalidParameter(
                     f"where: name one {column}, or ask by segments: a user may be in several of "
@@ -143,6 +143,9 @@ def form(kind: type[questions.Question] = questions.Question) -> type[PostedQues
 
     The fields ``where`` and ``segments`` are those of PostedQuestion, which questions for single
     mechanisms have too.
+
+    Args:
+        kind: Question, or a class with more fields.
     """
     hints = get_type_hints(kind)
     fields = {}
@@ -226,16 +229,16 @@ def facts_of(spec: DatasetSpec) -> questions.Facts:
     events = questions.Events(
         labels_per_user=spec.labels_per_user or "auto",
         per_label_cap=spec.per_label_cap,
-        profile="always" if spec.free else False,
+        profile="always" if spec.spends_freely else False,
     )
     return questions.Facts(
         sensitivity=spec.sensitivity,
         domain=spec.domain,
-        events=events if spec.finds else None,
+        events=events if spec.finds_labels else None,
         rows=spec.top,
-        looks=spec.top is None and spec.free,
+        looks=spec.top is None and spec.spends_freely,
         charge_as="bounded_range",
-        registered=not spec.free,
+        registered=not spec.spends_freely,
         covers=lambda plan: spec.covers(plan.charge),
     )
 

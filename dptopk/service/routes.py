@@ -30,7 +30,7 @@ from dptopk.service.authentication import (
 )
 from dptopk.service.budget_reports import Further
 from dptopk.service.catalog import DatasetSpec, valid_name
-from dptopk.service.jobs import Job
+from dptopk.service.jobs import PROGRESS_SECONDS, Job
 from dptopk.service.models import Divide, NewVersion, Problem
 from dptopk.service.plan_summary import plan_summary
 from dptopk.service.questions import PostedQuestion, Run, TopK, charge_of, kind_of
@@ -64,17 +64,19 @@ PLAN = 2.0  # a small plan costs so much,
 ROWS_PER_UNIT = 40  # the rows of its answer that cost one more unit
 DIVIDE = 25.0  # each query of a division costs so much
 STORED_ROWS_PER_UNIT = 200  # the rows of a stored answer that cost one unit
+STORED_ANSWERS_PER_UNIT = 5  # the stored answers, in a list of them, that cost one unit
 
 
 def queued(route: Callable[..., Any]) -> Callable[..., Any]:
     """Return a route that runs in one of the worker's threads when it is its sender's turn."""
 
     @wraps(route)
-    async def waiting(*, service: Service, person: Person, **parameters: Any) -> Any:
-        running = partial(route, service, person, **parameters)
-        return await wrap_future(service.work.submit(person.analyst, running))
+    async def run_in_turn(*, service: Service, person: Person, **parameters: Any) -> Any:
+        """Queue the route among the work of its sender, and return its answer."""
+        call = partial(route, service, person, **parameters)
+        return await wrap_future(service.work.submit(person.analyst, call))
 
-    return waiting
+    return run_in_turn
 
 
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
@@ -153,8 +155,8 @@ async def plan(service: Worker, person: Asking, spec: Dataset, question: TopK | 
     """
     question.check(spec)
     pay(service, person, PLAN + question.rows / ROWS_PER_UNIT)
-    planning = partial(_plan, service, person, spec, question)
-    return await wrap_future(service.planning.submit(person.analyst, planning))
+    make_plan = partial(_plan, service, person, spec, question)
+    return await wrap_future(service.planning.submit(person.analyst, make_plan))
 
 
 def _plan(
@@ -163,10 +165,10 @@ def _plan(
     """Return the cost and accuracy of a question, and the budget before and after it."""
     prepared = service.plans.get(spec, question)
     charge = charge_of(spec, question, prepared)
-    paying = spec.paying(question.segments, question.where)
+    segments = spec.paying_segments(question.segments, question.where)
     stated = prepared.stated if prepared.charge == charge else None
     further = Further(charge, stated, kind_of(spec, question))
-    balance = service.reports.balance(spec.name, person.analyst, further, segments=paying)
+    balance = service.reports.balance(spec.name, person.analyst, further, segments=segments)
     delta = float(balance["total"]["delta"])
     summary = service.pages.get(
         ("plan", question.fingerprint(spec), delta),
@@ -186,7 +188,7 @@ async def topk(
     """Ask: plan, charge durably, answer. The same key gives the same answer again and is charged
     once.
     """
-    return await answered(service, person, spec, key, question, wait)
+    return await answer_response(service, person, spec, key, question, wait)
 
 
 @router.post("/datasets/{dataset}/run", responses=SPENDS)
@@ -194,10 +196,10 @@ async def run(
     service: Worker, person: Spending, spec: Dataset, key: Key, question: Run, wait: Wait = 30.0
 ) -> Response:
     """Run one mechanism: charge durably, answer; as exactly once as `topk`."""
-    return await answered(service, person, spec, key, question, wait)
+    return await answer_response(service, person, spec, key, question, wait)
 
 
-async def answered(
+async def answer_response(
     service: Service,
     person: Person,
     spec: DatasetSpec,
@@ -207,23 +209,33 @@ async def answered(
 ) -> Response:
     """Return the answer to a question that spends, or its job if that takes more than ``wait``
     seconds (status 202).
+
+    Args:
+        service: the worker.
+        person: the sender.
+        spec: the data set.
+        key: the idempotency key.
+        question: the question, or the request about a stream.
+        wait: the seconds after which the job is returned.
     """
     segmented = spec.segmented(question.segments, question.where)
     rows = question.rows * max(1, len(segmented.values))
     pay(service, person, rows / STORED_ROWS_PER_UNIT, spends=True)
     begin = partial(service.begin, spec, person, key, question)
-    begun = await wrap_future(service.work.submit(person.analyst, begin))
-    if isinstance(begun, Future):
-        answering = wrap_future(begun)
+    charge_or_future = await wrap_future(service.work.submit(person.analyst, begin))
+    if isinstance(charge_or_future, Future):
+        answering = wrap_future(charge_or_future)
         answering.add_done_callback(_retrieve_error)
         finished, _ = await asyncio.wait([answering], timeout=wait)
         if not finished:
             job = job_of(person.analyst, spec.name, key)
             location = {"Location": f"/v1/jobs/{job}"}
             return JSONResponse({"job": job, "stage": "reading"}, status_code=202, headers=location)
-        begun = answering.result()
-    reading = partial(service.page, spec, begun)
-    return reply(await wrap_future(service.work.submit(person.analyst, reading)))
+        charge = answering.result()
+    else:
+        charge = charge_or_future
+    read_page = partial(service.page, spec, charge)
+    return reply(await wrap_future(service.work.submit(person.analyst, read_page)))
 
 
 def _retrieve_error(answering: asyncio.Future[Spend]) -> None:
@@ -241,7 +253,7 @@ def releases(
     service: Worker, person: Asking, spec: Dataset, limit: Annotated[int, Query(ge=1, le=100)] = 20
 ) -> Response:
     """Return your answers again, newest first; free."""
-    pay(service, person, limit / 5)
+    pay(service, person, limit / STORED_ANSWERS_PER_UNIT)
     spends = service.reports.ledger.recent(
         spec.name, analyst=person.analyst, at_most=limit, outcomes=False
     )
@@ -296,11 +308,12 @@ async def events(
     expires.
     """
     hold(service, request, f"streams of {person.analyst}", MOST_STREAMS)
-    reading = partial(_own_job, service, person, job)
-    first = await wrap_future(service.work.submit(person.analyst, reading))
+    read_status = partial(_own_job, service, person, job)
+    first = await wrap_future(service.work.submit(person.analyst, read_status))
     token = token_of(request)
 
     async def lines() -> AsyncIterator[str]:
+        """Yield the status as an event, whenever it has changed, until the job has ended."""
         status: Job | None = first
         last_sent = ""
         while status is not None:
@@ -308,9 +321,9 @@ async def events(
             if text != last_sent:
                 yield f"event: progress\ndata: {text}\n\n"
             last_sent = text
-            if status.over:
+            if status.has_ended:
                 return
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(PROGRESS_SECONDS)
             if await service.senders.find(token) is None:
                 return
             status = await asyncio.to_thread(service.jobs.find, job)

@@ -28,13 +28,13 @@ class Senders:
     Args:
         access: the tokens.
         logins: the threads that read the rows.
-        slow: the threads for hashes of older versions.
+        slow_logins: the threads for hashes of older versions.
     """
 
-    def __init__(self, access: Access, logins: Turns, slow: Turns) -> None:
+    def __init__(self, access: Access, logins: Turns, slow_logins: Turns) -> None:
         self._access = access
         self._logins = logins
-        self._slow = slow
+        self._slow_logins = slow_logins
         self._reading: Future[None] | None = None
 
     async def find(self, token: str, *, now: bool = False) -> Person | None:
@@ -51,36 +51,36 @@ class Senders:
             return None
         arrived = self._access.clock()
         await self._read(arrived - RECENT_SECONDS)
-        if not self._access.held(token):
-            await self._read(arrived, apart=STRANGER_SECONDS)
-        person = await self._verified(token)
+        if not self._access.is_known(token):
+            await self._read(arrived, gap=STRANGER_SECONDS)
+        person = await self._verify(token)
         if person is not None and now and self._access.read_at < arrived:
             await self._read(arrived)
-            person = await self._verified(token)
+            person = await self._verify(token)
         return person
 
-    async def _verified(self, token: str) -> Person | None:
+    async def _verify(self, token: str) -> Person | None:
         """Return the person whose token this is, by the rows in memory; a slow hash is computed in
         a thread.
         """
         verify = partial(self._access.person, token)
-        if not self._access.slow(token):
+        if not self._access.has_scrypt_hash(token):
             return verify()
         # Each secret has a turn of its own, so that guesses do not delay the right one.
         turn = fingerprint(token)
-        return await asyncio.shield(wrap_future(self._slow.submit(turn, verify)))
+        return await asyncio.shield(wrap_future(self._slow_logins.submit(turn, verify)))
 
-    async def _read(self, moment: float, apart: float = -math.inf) -> None:
+    async def _read(self, moment: float, gap: float = -math.inf) -> None:
         """Wait until the rows in memory are as of this moment or later.
 
         Args:
             moment: a time of the clock of ``Access``.
-            apart: a reading begins no sooner than that many seconds after the last one.
+            gap: the seconds that must pass between the last reading and a new one.
         """
         while self._access.read_at < moment:
             reading = self._reading
             if reading is None or reading.done():
-                wait = self._access.read_at + apart - self._access.clock()
+                wait = self._access.read_at + gap - self._access.clock()
                 if wait > 0:
                     await asyncio.sleep(wait)
                     continue

@@ -32,7 +32,7 @@ from dptopk.mechanisms.continual import ContinualTopK
 from dptopk.planning import plan_continual
 from dptopk.service import routes
 from dptopk.service.access import Person
-from dptopk.service.answering import begun
+from dptopk.service.answering import sent_stream
 from dptopk.service.authentication import Asking, Dataset, Spending, Worker, pay
 from dptopk.service.budget_reports import Further
 from dptopk.service.catalog import DatasetSpec, Segmented, valid_name
@@ -44,6 +44,7 @@ from dptopk.session.stream_session import Calendar, StreamSession, mechanism_in,
 
 router = APIRouter(prefix="/v1/datasets/{dataset}/streams", responses=routes.REFUSALS)
 MOST_DAYS = 400  # for more days planning takes longer than a request may
+STREAMS_LIST = 5.0  # a list of streams, for which every charge is looked up, costs so much
 DAYS_PER_UNIT = 20  # a request costs one more unit of the sender's rate for each 20 days
 Name = Annotated[str, InPath(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
@@ -103,10 +104,8 @@ class NewStream(WantedStream, StreamQuestion):
         """Return the dates of the stream's days."""
         return Calendar(first_day=self.first_day, time_zone=self.time_zone)
 
-    def planned(self, service: Service, spec: DatasetSpec) -> ContinualTopK:
-        """Return the stream's mechanism; planning takes seconds, so that it is done once and
-        cached.
-        """
+    def mechanism(self, service: Service, spec: DatasetSpec) -> ContinualTopK:
+        """Return the stream's mechanism; since planning takes seconds, it is cached."""
         planning = partial(
             plan_continual,
             self.k,
@@ -119,20 +118,21 @@ class NewStream(WantedStream, StreamQuestion):
         mechanism: ContinualTopK = service.pages.get(("stream", self.fingerprint(spec)), planning)
         return mechanism
 
-    def put(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
+    def record(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
         """Charge the stream and make its file, unless that was done before."""
-        like = Histogram(
+        # An empty histogram states the sensitivity and the domain of the days to come.
+        shape = Histogram(
             {},
             sensitivity=spec.sensitivity,
             domain="private" if spec.labels is None else spec.labels,
         )
-        book = LedgerBudget(
-            service.reports.ledger, spec.name, analyst, like, None, spec.unit, seeded=False
+        budget = LedgerBudget(
+            service.reports.ledger, spec.name, analyst, shape, None, spec.unit, seeded=False
         )
-        mechanism = self.planned(service, spec)
+        mechanism = self.mechanism(service, spec)
         path = _file(spec, analyst, self.stream)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        StreamSession.begin(book, like, self.stream, mechanism, path, self.calendar)
+        StreamSession.begin(budget, shape, self.stream, mechanism, path, self.calendar)
 
 
 class StreamDayQuestion(StreamQuestion):
@@ -141,7 +141,7 @@ class StreamDayQuestion(StreamQuestion):
     day: int
     action: ClassVar[str] = "stream day"
 
-    def put(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
+    def record(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
         """Answer the day if it is the next one; a day that was answered before is left as it is.
 
         Raises:
@@ -185,9 +185,9 @@ class StreamService:
         of it.
         """
         analyst = analyst_name(analyst)
-        question.put(self.service, spec, analyst)
+        question.record(self.service, spec, analyst)
         spend = self.known(spec, analyst, key, question)
-        assert spend is not None  # noqa: S101 - put has written it
+        assert spend is not None  # noqa: S101 - record has written it
         return spend
 
 
@@ -219,7 +219,7 @@ def _price(
     service: Service, person: Person, spec: DatasetSpec, question: NewStream
 ) -> dict[str, Any]:
     """Return the charge, ε, accuracy and balance of a stream that is not charged yet."""
-    mechanism = question.planned(service, spec)
+    mechanism = question.mechanism(service, spec)
     charge = mechanism.charge(spec.sensitivity, labels=spec.domain_size)
     return {
         "charge": str(charge),
@@ -259,23 +259,23 @@ async def create(
     pay(service, person, wanted.days / DAYS_PER_UNIT, spends=True)
     key = stream_key(wanted.stream)
     question = NewStream(**wanted.model_dump())
-    return await routes.answered(service, person, spec, key, question, wait)
+    return await routes.answer_response(service, person, spec, key, question, wait)
 
 
 @router.get("")
 @routes.queued
 def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
     """Your streams."""
-    pay(service, person, 5)
+    pay(service, person, STREAMS_LIST)
     pattern = _file(spec, person.analyst, "*")
     files = pattern.parent.glob(pattern.name) if spec.streams is not None else ()
     start = pattern.name.index("*")  # where the stream's name begins in the file's
-    charged = []
+    sent = []
     for name in sorted(file.stem[start:] for file in files):
         spend = _charge_of_stream(service, person, spec, name)
         if spend is not None:
-            charged.append(begun(spend, spec.name))
-    return routes.reply(charged)
+            sent.append(sent_stream(spend, spec.name))
+    return routes.reply(sent)
 
 
 @router.post("/{stream}/days", responses=routes.SPENDS)
@@ -290,14 +290,16 @@ async def ask(
     """The top k of all days up to this one: drawn once, given again to whoever asks again; nothing
     more is charged.
     """
-    find = partial(_own_stream, service, person, spec, stream)
-    charged = await wrap_future(service.work.submit(person.analyst, find))
+    find_charge = partial(_own_stream, service, person, spec, stream)
+    charged = await wrap_future(service.work.submit(person.analyst, find_charge))
     terms = charged.mechanism["stream"]
     day = Calendar(**terms["calendar"]).number(day_question.day)
     if day > terms["mechanism"]["days"]:
         raise HTTPException(404, "No such day")
     question = StreamDayQuestion(stream=stream, day=day, k=terms["mechanism"]["k"])
-    return await routes.answered(service, person, spec, stream_key(stream, day), question, wait)
+    return await routes.answer_response(
+        service, person, spec, stream_key(stream, day), question, wait
+    )
 
 
 @router.get("/{stream}/days")
@@ -311,13 +313,13 @@ def days(
     limit: Annotated[int, Query(ge=1, le=100)] = 100,
 ) -> Response:
     """A stream's terms, how exact its totals are, and its answers, in order, again and free."""
-    pay(service, person, limit / 5)
+    pay(service, person, limit / routes.STORED_ANSWERS_PER_UNIT)
     charged = _own_stream(service, person, spec, stream)
     mechanism = mechanism_in(charged.mechanism["stream"])
     widths = service.pages.get(("widths", spec.name, charged.seq), lambda: _widths(mechanism, spec))
     days = range(first, first + limit)
     answers = list(_answers(service, person, spec, stream, days))
-    return routes.reply(begun(charged, spec.name) | widths | {"answers": answers})
+    return routes.reply(sent_stream(charged, spec.name) | widths | {"answers": answers})
 
 
 def _answers(

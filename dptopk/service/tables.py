@@ -99,11 +99,11 @@ class Tables:
                 place = _database_url(url)
                 self.engine = _engine(place, durable=False)
                 self._durable = _engine(place, durable=True)
-            self._make()
+            self._create_tables()
         except (sa.exc.SQLAlchemyError, sqlite3.Error, ModuleNotFoundError) as error:
             raise LedgerError(f"cannot open the access database: {_reason(error)}") from None
 
-    def _make(self) -> None:
+    def _create_tables(self) -> None:
         """Make the tables that are missing, and the column that an earlier version of the tokens
         lacked.
         """
@@ -134,8 +134,8 @@ class Tables:
             durable: whether to wait until the disk has the changes.
 
         Raises:
-            LedgerError: when nothing can be written now; nothing was.
-                sqlalchemy.exc.IntegrityError: when a row with the same key is there.
+                LedgerError: when nothing can be written now; nothing was.
+            sqlalchemy.exc.IntegrityError: when a row with the same key is there.
         """
         changed = 0
         engine = self._durable if durable else self.engine
@@ -156,7 +156,7 @@ class Tables:
             return int(key[0])
         return 0
 
-    def add(self, table: sa.Table, key: str, amount: int) -> sa.TextClause:
+    def add_statement(self, table: sa.Table, key: str, amount: int) -> sa.TextClause:
         """Return the statement that adds an amount to the number in the row of a key; a missing row
         is made.
         """
@@ -170,9 +170,10 @@ class Tables:
     def value(self, table: sa.Table, key: str) -> int:
         """Return the number in the row of a key; 0 if there is no such row."""
         name, value = table.columns.values()
-        for (number,) in self.rows(sa.select(value).where(name == key)):
-            return int(number)
-        return 0
+        rows = self.rows(sa.select(value).where(name == key))  # one at most: name is the key
+        if not rows:
+            return 0
+        return int(rows[0][0])
 
     def close(self) -> None:
         """Close the connections."""
@@ -258,7 +259,7 @@ def _engine(url: str, *, durable: bool) -> sa.Engine:
         "postgresql": (f"SET synchronous_commit = {'on' if durable else 'off'}",),
     }[engine.dialect.name]
 
-    def configured(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+    def apply_settings(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
         """Apply the settings to a new connection."""
         cursor = connection.cursor()
         for statement in settings:
@@ -266,5 +267,5 @@ def _engine(url: str, *, durable: bool) -> sa.Engine:
         cursor.close()
         connection.commit()
 
-    sa.event.listen(engine, "connect", configured)
+    sa.event.listen(engine, "connect", apply_settings)
     return engine

@@ -20,10 +20,10 @@ from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerE
 from dptopk.ledger.names import canonical
 from dptopk.ledger.spends import Spend
 from dptopk.service.access import Access, Person
-from dptopk.service.answering import AnswerService, KeyUsed, begun, job_of, shown
+from dptopk.service.answering import AnswerService, KeyUsed, job_of, sent_answer, sent_stream
 from dptopk.service.budget_reports import BudgetReports
 from dptopk.service.catalog import Catalog, DatasetSpec
-from dptopk.service.catalog_changes import agree, opened
+from dptopk.service.catalog_changes import agree, open_ledger
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import HEARTBEAT_SECONDS, Cancelled, Jobs
@@ -68,18 +68,18 @@ class Service:
     rates: Rates = field(default_factory=Rates)
     metrics: Metrics = field(default_factory=Metrics)
     open: Open = field(default_factory=Open)
-    logins: Turns = field(default_factory=lambda: Turns(3, each=1, at_most=64))
-    slow_logins: Turns = field(default_factory=lambda: Turns(1, each=1, at_most=1))
-    work: Turns = field(default_factory=lambda: Turns(8, each=2, at_most=32))
-    planning: Turns = field(default_factory=lambda: Turns(4, each=1, at_most=8))
-    questions: Turns = field(default_factory=lambda: Turns(16, each=2, at_most=16))
+    logins: Turns = field(default_factory=lambda: Turns(3, per_person=1, at_most=64))
+    slow_logins: Turns = field(default_factory=lambda: Turns(1, per_person=1, at_most=1))
+    work: Turns = field(default_factory=lambda: Turns(8, per_person=2, at_most=32))
+    planning: Turns = field(default_factory=lambda: Turns(4, per_person=1, at_most=8))
+    questions: Turns = field(default_factory=lambda: Turns(16, per_person=2, at_most=16))
 
     def __post_init__(self) -> None:
         self.tables = Tables(self.catalog.access)
         self.access = Access(self.tables)
         self.senders = Senders(self.access, self.logins, self.slow_logins)
         self.jobs = Jobs(self.tables, visible=not self.catalog.answers_every)
-        self.reports = BudgetReports(opened(self.catalog, self.tables))
+        self.reports = BudgetReports(open_ledger(self.catalog, self.tables))
         self._running: dict[str, tuple[PostedQuestion, Future[Spend]]] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
@@ -106,10 +106,11 @@ class Service:
     def follow(self) -> None:
         """Read the catalog again if an operator has asked for it since the last call."""
         generation = self.tables.value(Tables.settings, RELOAD)
-        before = self._generation
+        if generation == self._generation:
+            return
+        # Set first: a catalog that is refused is not read again at each heartbeat.
         self._generation = generation
-        if generation != before:
-            self.reload()
+        self.reload()
 
     def reload(self) -> None:
         """Read the catalog again; a catalog that does not fit the ledger is refused, and the old
@@ -136,7 +137,7 @@ class Service:
         question.check(spec)
         spend = question.answerer(self).known(spec, person.analyst, key, question)
         is_answered = spend is not None and spend.answer is not None
-        if is_answered and not self.running(person.analyst, spec.name, key):
+        if is_answered and not self.is_running(person.analyst, spec.name, key):
             self.metrics.question(spec.name, "again")
             return cast("Spend", spend)
         return self.submit(spec, person, key, question, charged=spend is not None)
@@ -149,7 +150,11 @@ class Service:
         """
 
         def read() -> tuple[str, dict[str, Any]]:
-            """Return who was charged, and the answer."""
+            """Return the name of the analyst who was charged, and the answer.
+
+            Raises:
+                LookupError: if there is no such charge or no answer, so that nothing is cached.
+            """
             spend = self.reports.ledger.spend(spec.name, seq)
             if spend is None or spend.answer is None:
                 raise LookupError
@@ -172,10 +177,10 @@ class Service:
             """Return the answer as the ledger has it."""
             answer = self.reports.ledger.answer(spend)
             if answer is None and "stream" in spend.mechanism:
-                return begun(spend, spec.name)
+                return sent_stream(spend, spec.name)
             if answer is None:
                 raise LedgerError("this answer was not stored")
-            return shown(spend, answer, spec.name)
+            return sent_answer(spend, answer, spec.name)
 
         return self.pages.get(("answer", spend.seq, spend.answer), read)
 
@@ -219,21 +224,21 @@ class Service:
                 answering = partial(self._answer, spec, person, key, question, job)
                 running = self.questions.submit(person.analyst, answering)
                 self._running[job] = (question, running)
-                running.add_done_callback(lambda done: self._forget(job, done))
+                running.add_done_callback(lambda ended: self._forget(job, ended))
         return running
 
     def _refuse_full(self, analyst: str) -> None:
         """Refuse an analyst who has written as much as the catalog allows.
 
         Raises:
-            Busy: if so.
+            Busy: when the answers, or today's lines of the audit log, have reached their limit.
         """
         if self.tables.value(Tables.usage, analyst) >= self.catalog.storage:
             raise Busy(
                 "your stored answers take as much room as the catalog allows (storage): "
                 "ask its owner"
             )
-        if self.access.logged(analyst) >= self.catalog.audit_bytes:
+        if self.access.uncharged_bytes(analyst) >= self.catalog.audit_bytes:
             raise Busy(
                 "your questions of today for which nothing was charged take as much room in the "
                 "audit log as the catalog allows (audit.bytes): ask again tomorrow (UTC)"
@@ -268,11 +273,11 @@ class Service:
                 # a traceback may quote data
                 LOG.error("a sign of life failed: %s", place(error))  # noqa: TRY400
 
-    def _forget(self, job: str, done: Future[Spend]) -> None:
-        """Remove a job whose future has ended from those that run here."""
+    def _forget(self, job: str, ended: Future[Spend]) -> None:
+        """Remove a job whose thread has ended from the jobs that run in this worker."""
         with self._lock:
             _, future = self._running.get(job, (None, None))
-            if future is done:  # not a later one of the same job
+            if future is ended:  # the job may have been begun again since
                 del self._running[job]
 
     def _answer(
@@ -285,12 +290,12 @@ class Service:
         """
         ending = Ending()
         detail = {"question": question.plain(), "key": key, "job": job}
-        line, size = self.access.begun(person.analyst, question.action, spec.name, detail)
+        line, size = self.access.begin_line(person.analyst, question.action, spec.name, detail)
         try:
             spend = question.answerer(self).ask(spec, person.analyst, key, question)
-            ending = Ending.answered(len(json.dumps([spend.mechanism, self.page(spec, spend)])))
+            ending = Ending.of_answer(len(json.dumps([spend.mechanism, self.page(spec, spend)])))
         except DptopkError as error:
-            ending = Ending.by(error)
+            ending = Ending.of_error(error)
             raise
         except Exception as error:
             # a traceback may quote data
@@ -299,62 +304,66 @@ class Service:
         else:
             return spend
         finally:
-            self._hold()
+            self._wait_for_schedule()
             self.metrics.question(spec.name, ending.outcome)
             changes: list[Any] = [self.access.outcome_statement(line, ending.outcome)]
             if ending.written:
-                changes.append(self.tables.add(Tables.usage, person.analyst, ending.written))
+                changes.append(
+                    self.tables.add_statement(Tables.usage, person.analyst, ending.written)
+                )
             else:
-                changes.append(self.access.add_logged(person.analyst, size))
+                changes.append(self.access.uncharged_statement(person.analyst, size))
             if ending.stage != "cancelled":  # whoever called it off wrote that already
                 changes.append(
                     self.jobs.end_statement(job, ending.stage, ending.code, ending.message)
                 )
             self.tables.change(*changes)
 
-    def running(self, analyst: str, dataset: str, key: str) -> bool:
+    def is_running(self, analyst: str, dataset: str, key: str) -> bool:
         """Return whether this worker is answering a question under a key."""
         with self._lock:
             return job_of(analyst, dataset, key) in self._running
 
-    def _hold(self) -> None:
+    def _wait_for_schedule(self) -> None:
         """Wait for the next time at which answers are sent, if the catalog has a schedule
         for them.
         """
-        every = self.catalog.answers_every
-        if every:
-            self.sleep(every - self.wall() % every)
+        period = self.catalog.answers_every
+        if period:
+            self.sleep(period - self.wall() % period)
 
     def shares(self) -> dict[str, dict[str, float]]:
         """Return for each data set the used share of each part of its budget."""
         return {name: self.reports.shares(name) for name in self.catalog.datasets}
 
-    def well(self) -> bool:
-        """Return whether both databases can be read; one check holds for a second."""
+    def databases_readable(self) -> bool:
+        """Return whether the ledger and the access database can be read; one check holds for a
+        second.
+        """
         second = int(time.monotonic())
-        checked_at, is_well = self._health
+        checked_at, is_readable = self._health
         if checked_at == second:
-            return is_well
+            return is_readable
         try:
             self.reports.ledger.head()
             self.tables.value(Tables.settings, RELOAD)
-            is_well = True
+            is_readable = True
         except Exception as error:  # noqa: BLE001
             LOG.error("not well: %s", place(error))  # noqa: TRY400
-            is_well = False
-        self._health = (second, is_well)
-        return is_well
+            is_readable = False
+        self._health = (second, is_readable)
+        return is_readable
 
     async def health(self) -> bool:
         """Return whether both databases can be read, without blocking the event loop.
 
         Only one check runs at a time, and a check of this second is not repeated.
         """
-        checked_at, is_well = self._health
+        checked_at, is_readable = self._health
         if checked_at == int(time.monotonic()):
-            return is_well
+            return is_readable
         if self._checking is None or self._checking.done():
-            self._checking = self.logins.submit("health", self.well)
+            self._checking = self.logins.submit("health", self.databases_readable)
         return await asyncio.shield(asyncio.wrap_future(self._checking))
 
     def close(self) -> None:
@@ -374,7 +383,7 @@ def refuse_unfit(catalog: Catalog) -> None:
     """
     tables = Tables(catalog.access)
     try:
-        opened(catalog, tables).close()
+        open_ledger(catalog, tables).close()
     finally:
         tables.close()
 
@@ -396,12 +405,12 @@ class Ending:
     written: int = 0
 
     @classmethod
-    def answered(cls, written: int) -> Ending:
+    def of_answer(cls, written: int) -> Ending:
         """Return the ending of a question whose stored answer has this size."""
         return cls("done", "", "", written)
 
     @classmethod
-    def by(cls, error: DptopkError) -> Ending:
+    def of_error(cls, error: DptopkError) -> Ending:
         """Return the ending of a question that failed with an error which the analyst may read."""
         stage = "cancelled" if isinstance(error, Cancelled) else "failed"
         return cls(stage, type(error).__name__, str(error))

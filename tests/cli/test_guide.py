@@ -16,7 +16,7 @@ import pytest
 from rich.console import Console
 
 from dptopk.cli import guide
-from dptopk.cli.guide import ROWS, _columns
+from dptopk.cli.guide import ROWS, _ask_columns
 from dptopk.datasets import columns_of
 from dptopk.planning.request import number_of_labels
 
@@ -217,5 +217,5 @@ def test_columns_whose_names_have_spaces_around_them_or_are_missing(tmp_path, mo
     path.write_text('," user"," page "\n0,ann,a\n', encoding="ascii")
     assert columns_of(path) == [" user", " page "]
     monkeypatch.setattr("builtins.input", lambda: " page ")
-    chosen = _columns("2", columns_of(path), Console(quiet=True))
+    chosen = _ask_columns("2", columns_of(path), Console(quiet=True))
     assert chosen == {"--item-col": " page "}

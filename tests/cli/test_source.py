@@ -22,7 +22,7 @@ def test_a_label_of_one_user_does_not_change_what_the_public_labels_mean(tmp_pat
     data, domain = tmp_path / "data.jsonl", tmp_path / "domain.txt"
     data.write_text('{"label": 7, "count": 30}\n{"label": "8", "count": 20}\n' + others)
     domain.write_text('7\n"8"\n9\nother words\n')
-    histogram = Source(path=data, domain=domain).counted(ONE)
+    histogram = Source(path=data, domain=domain).capped_histogram(ONE)
     assert histogram.labels.tolist() == [7, "8", 9, "other words"]
     assert histogram.counts.tolist() == [30, 20, 0, 0]
 
@@ -31,30 +31,30 @@ def test_labels_of_a_csv_file_are_text(tmp_path):
     data, domain = tmp_path / "data.csv", tmp_path / "domain.txt"
     data.write_text("label,count\n07,30\n7,20\n")
     domain.write_text("7\n8\n")
-    assert Source(path=data, domain=domain).counted(ONE).counts.tolist() == [20, 0]
+    assert Source(path=data, domain=domain).capped_histogram(ONE).counts.tolist() == [20, 0]
 
 
 def test_the_source_is_where_data_come_from_and_never_what_they_are(tmp_path):
     data = tmp_path / "data.csv"
     data.write_text("label,count\na,30\n")
-    first = Source(path=data).stated()
-    assert Source(path=data).stated() == first
-    assert Source(path=data, label="other").stated() != first
-    assert Source(path=data, where=["x=1"]).stated() != first
-    assert Source(path=data, known_domain=True).stated() != first
+    first = Source(path=data).state_fingerprint()
+    assert Source(path=data).state_fingerprint() == first
+    assert Source(path=data, label="other").state_fingerprint() != first
+    assert Source(path=data, where=["x=1"]).state_fingerprint() != first
+    assert Source(path=data, known_domain=True).state_fingerprint() != first
     os.utime(data, ns=(1, 1))
-    rewritten = Source(path=data).stated()
+    rewritten = Source(path=data).state_fingerprint()
     assert rewritten != first
     copy = tmp_path / "copy.csv"
     copy.write_text("label,count\na,30\n")
-    assert Source(path=copy).stated() != rewritten
+    assert Source(path=copy).state_fingerprint() != rewritten
 
 
 def test_a_public_integer_column_takes_integers(tmp_path):
     data, domain = tmp_path / "data.parquet", tmp_path / "domain.txt"
     pd.DataFrame({"label": [7, 8], "count": [30, 20]}).to_parquet(data)
     domain.write_text("8\n9\n")
-    assert Source(path=data, domain=domain).counted(ONE).counts.tolist() == [20, 0]
+    assert Source(path=data, domain=domain).capped_histogram(ONE).counts.tolist() == [20, 0]
     domain.write_text("eight\n")
     with pytest.raises(InvalidParameter, match="integers"):
-        Source(path=data, domain=domain).counted(ONE)
+        Source(path=data, domain=domain).capped_histogram(ONE)

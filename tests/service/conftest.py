@@ -14,7 +14,7 @@ import uvicorn
 from dptopk.service.access import Access
 from dptopk.service.app import create_app
 from dptopk.service.catalog_file import load as load_catalog
-from dptopk.service.connections import configured, open_connections
+from dptopk.service.connections import open_connections, uvicorn_config
 from dptopk.service.tables import Tables
 
 CATALOG = """
@@ -98,7 +98,7 @@ class Server:
 
     @contextmanager
     def running(self) -> Iterator[Server]:
-        config = configured(self.app, "127.0.0.1", 0)
+        config = uvicorn_config(self.app, "127.0.0.1", 0)
         config.log_level = "critical"
         config.configure_logging()
         server = uvicorn.Server(config)

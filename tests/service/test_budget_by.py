@@ -9,7 +9,7 @@ from dptopk.costs import Charge, PureDP
 from dptopk.errors import LedgerError
 from dptopk.ledger.ledger import Ledger
 from dptopk.service import answering
-from dptopk.service.catalog_changes import opened
+from dptopk.service.catalog_changes import open_ledger
 from dptopk.service.catalog_file import load as load_catalog, read as read_catalog
 from dptopk.service.tables import Tables
 
@@ -22,7 +22,7 @@ LABELS = {"labels": ["three"]}
 
 def ledger_of(path):
     catalog = load_catalog(path)
-    return opened(catalog, Tables(catalog.access))
+    return open_ledger(catalog, Tables(catalog.access))
 
 
 @pytest.fixture

@@ -359,7 +359,7 @@ def test_all_places_taken_by_analysts_go_from_the_one_who_has_most():
 
 @pytest.mark.parametrize("files", [1, 100, 256, 1024, 2**20])
 def test_a_process_with_few_files_has_fewer_places(files):
-    limits = ConnectionLimits.within(files)
+    limits = ConnectionLimits.for_files(files)
     assert 3 <= limits.of_address <= limits.strangers < limits.total <= 800
     assert limits.total <= max(16, files - 224)
     assert limits.of_analyst >= 2

@@ -294,7 +294,7 @@ def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
     """Two workers find the same unanswered charge: both draw, the ledger takes one answer, both
     give that one.
     """
-    from dptopk.service.catalog_changes import opened
+    from dptopk.service.catalog_changes import open_ledger
     from dptopk.service.questions import Plans, TopK, recorded
 
     catalog = load_catalog(folder / "catalog.toml")
@@ -304,7 +304,7 @@ def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
         Plans(),
         Tables(catalog.access),
     )
-    ledger = opened(catalog, tables)
+    ledger = open_ledger(catalog, tables)
     plan = plans.get(spec, question)
     ledger.charge("words", "ann", plan.charge, once="a-key-12", mechanism=recorded(question, plan))
     drawn = []
@@ -341,7 +341,7 @@ def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(fo
     of it.
     """
     from dptopk.service.answering import KeyUsed
-    from dptopk.service.catalog_changes import opened
+    from dptopk.service.catalog_changes import open_ledger
     from dptopk.service.questions import Plans, TopK, recorded
 
     catalog = load_catalog(folder / "catalog.toml")
@@ -351,7 +351,7 @@ def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(fo
         Plans(),
         Tables(catalog.access),
     )
-    with opened(catalog, tables) as ledger:
+    with open_ledger(catalog, tables) as ledger:
         plan = plans.get(spec, question)
         for key in ("lost-key-1", "answered-1"):
             ledger.charge("words", "ann", plan.charge, once=key, mechanism=recorded(question, plan))
@@ -369,13 +369,13 @@ def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(fo
 def test_an_answer_that_is_drawn_while_the_budget_is_renewed_is_not_given(folder, monkeypatch):
     """Its data may be those that the new budget is for."""
     from dptopk.service.answering import KeyUsed
-    from dptopk.service.catalog_changes import opened
+    from dptopk.service.catalog_changes import open_ledger
     from dptopk.service.questions import Plans, TopK, recorded
 
     catalog = load_catalog(folder / "catalog.toml")
     spec, question, plans = catalog.datasets["words"], TopK(**ASKED), Plans()
     tables = Tables(catalog.access)
-    with opened(catalog, tables) as ledger:
+    with open_ledger(catalog, tables) as ledger:
         plan = plans.get(spec, question)
         ledger.charge(
             "words", "ann", plan.charge, once="a-key-13", mechanism=recorded(question, plan)

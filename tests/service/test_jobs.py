@@ -156,7 +156,7 @@ def test_jobs_of_killed_workers_end(two, clock):
     one, other = two
     for job in ("reading", "charging"):
         one.start(job, "ann", "words")
-    one.charging("charging")
+    one.begin_charging("charging")
     assert one.running() == 2
     clock[0] += LOST_SECONDS
     other.beat(["reading"])
@@ -164,7 +164,7 @@ def test_jobs_of_killed_workers_end(two, clock):
     assert one.running() == 1
     assert other.find("reading").stage == "reading"
     lost = other.find("charging")
-    assert (lost.stage, lost.code, lost.over) == ("failed", "interrupted", True)
+    assert (lost.stage, lost.code, lost.has_ended) == ("failed", "interrupted", True)
     clock[0] += LOST_SECONDS
     assert other.cancel("reading")  # nobody can charge it any more
     assert called_off(one.charging, "reading")

@@ -47,7 +47,7 @@ class Gate:
 
 
 def test_who_asks_much_waits_for_nobody_else():
-    turns, gate = Turns(3, each=2, at_most=40), Gate()
+    turns, gate = Turns(3, per_person=2, at_most=40), Gate()
     futures = [turns.submit("ann", gate.work("ann")) for _ in range(30)]
     futures += [turns.submit(who, gate.work(who)) for who in ("bob", "eve", "bob")]
     gate.open.set()
@@ -60,7 +60,7 @@ def test_who_asks_much_waits_for_nobody_else():
 
 
 def test_one_person_has_a_limited_number_under_way():
-    turns, gate = Turns(2, each=1, at_most=3), Gate()
+    turns, gate = Turns(2, per_person=1, at_most=3), Gate()
     futures = [turns.submit("ann", gate.work("ann")) for _ in range(3)]
     with pytest.raises(Busy):
         turns.submit("ann", gate.work("ann"))
@@ -81,7 +81,7 @@ def test_one_person_has_a_limited_number_under_way():
 
 def test_work_that_nobody_waits_for_leaves_the_turn_to_what_is_next():
     """To give a result to what was called off is an error, which ended the sender's thread."""
-    turns, gate = Turns(1, each=1, at_most=9), Gate()
+    turns, gate = Turns(1, per_person=1, at_most=9), Gate()
     first = turns.submit("ann", gate.work("ann"))
     called_off = turns.submit("ann", gate.work("never"))
     after = turns.submit("ann", lambda: 3)

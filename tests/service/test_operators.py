@@ -18,7 +18,7 @@ from dptopk.ledger.ledger import Ledger
 from dptopk.service.access import Access
 from dptopk.service.app import create_app
 from dptopk.service.catalog import Segmented
-from dptopk.service.catalog_changes import apply, opened
+from dptopk.service.catalog_changes import apply, open_ledger
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.check import check
 from dptopk.service.questions import TopK
@@ -132,7 +132,7 @@ MISTAKES = [  # what is written, what instead, what is told
     (TOTAL, "budget = { epsilon = 4.0, delta = 1e-5, failure_delta = 1 }", "failure_delta"),
     (TOTAL, 'budget = { registered = "3*WR(1)", delta = 1e-5 }', "WR"),
     (TOTAL, "budget = { shares = { ann = 3 }, delta = 1e-5 }", "exactly one"),
-    (TOTAL, "budget = { shares = {}, delta = 1e-5 }", "there is none"),
+    (TOTAL, "budget = { shares = {}, delta = 1e-5 }", "at least one analyst"),
     (LIMIT, "limits = 5", "limits must be a table of tables"),
     (LIMIT, "limits = { bob = 5 }", "limits must be a table of tables"),
     (LIMIT, "limits = { bob = { epsilon = 50, delta = 1e-6 } }", "above the whole budget"),
@@ -429,7 +429,7 @@ def test_data_that_were_served_before_get_no_new_ledger(catalog):
 
     def start():
         with contextlib.closing(Tables(service.access)) as tables:
-            opened(service, tables).close()
+            open_ledger(service, tables).close()
 
     start()
     away = catalog.parent / "away"
