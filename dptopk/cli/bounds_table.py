@@ -69,7 +69,9 @@ def write_bounds(
     """
     quantity = query.quantity
     applicable = rows[rows["applies"]].sort_values(quantity, kind="stable")
-    best = None if applicable.empty else str(applicable["name"].iloc[0])
+    best = None
+    if not applicable.empty:
+        best = str(applicable["name"].iloc[0])
     if output_format == "csv":
         write(rows.to_csv(index=False), None)
         return
@@ -82,6 +84,19 @@ def write_bounds(
     console = Console(highlight=False)
     for line in _answer_lines(charge, applicable, quantity, query):
         console.print(Text(line))
+    _print_rows(rows, quantity, best, console)
+
+
+def _print_rows(rows: pd.DataFrame, quantity: str, best: str | None, console: Console) -> None:
+    """Print the bounds that have a value, those that apply first, each part from the smallest to the
+    largest; then name the other bounds.
+
+    Args:
+        rows: a row for each bound, as ``bounds.table`` gives them.
+        quantity: the name of the number that is asked for.
+        best: the name of the smallest bound that applies; None: none applies.
+        console: the console to print to.
+    """
     rows_with_value = rows[rows[quantity].notna()]
     order = ["applies", quantity]
     rows_with_value = rows_with_value.sort_values(order, ascending=[False, True], kind="stable")

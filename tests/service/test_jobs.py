@@ -143,7 +143,7 @@ def test_no_order_of_two_workers_says_cancelled_of_what_may_be_charged(two):
             elif act == "again":
                 assert called_off(jobs.start, job, "ann", "words") == off
             elif act == "charge":
-                refused = called_off(jobs.charging, job)
+                refused = called_off(jobs.begin_charging, job)
                 assert refused == off
                 charged = charged or not refused
             else:
@@ -167,7 +167,7 @@ def test_jobs_of_killed_workers_end(two, clock):
     assert (lost.stage, lost.code, lost.has_ended) == ("failed", "interrupted", True)
     clock[0] += LOST_SECONDS
     assert other.cancel("reading")  # nobody can charge it any more
-    assert called_off(one.charging, "reading")
+    assert called_off(one.begin_charging, "reading")
     assert not other.cancel("charging")  # its worker may only be slow
     other.start("charging", "ann", "words")
     assert other.find("charging").stage == "charging"
