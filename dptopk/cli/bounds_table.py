@@ -88,8 +88,8 @@ def write_bounds(
 
 
 def _print_rows(rows: pd.DataFrame, quantity: str, best: str | None, console: Console) -> None:
-    """Print the bounds that have a value, those that apply first, each part from the smallest to the
-    largest; then name the other bounds.
+    """Print the bounds that have a value, those that apply first, each part from the smallest to
+    the largest; then name the other bounds.
 
     Args:
         rows: a row for each bound, as ``bounds.table`` gives them.
