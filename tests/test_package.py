@@ -13,6 +13,7 @@ import re
 import rlcompleter
 import subprocess
 import sys
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -76,6 +77,7 @@ ROOMS = [
 ]
 
 
+@cache
 def imports(path: Path) -> set[str]:
     """Everything that a file imports, anywhere in it: also for types alone, and inside
     functions.
@@ -91,7 +93,10 @@ def imports(path: Path) -> set[str]:
     return found
 
 
-GRAPH = {name: imports(path) & MODULES.keys() - {name} for name, path in MODULES.items()}
+@cache
+def import_graph() -> dict[str, set[str]]:
+    """The modules of the package that each module imports."""
+    return {name: imports(path) & MODULES.keys() - {name} for name, path in MODULES.items()}
 
 
 def arrows(graph: dict[str, set[str]], depth: int, inside: str) -> set[tuple[str, str]]:
@@ -107,15 +112,16 @@ def arrows(graph: dict[str, set[str]], depth: int, inside: str) -> set[tuple[str
 
 def test_no_circle():
     graph = {
-        name: {t for t in targets if (name, t) not in TYPE_ONLY} for name, targets in GRAPH.items()
+        name: {t for t in targets if (name, t) not in TYPE_ONLY}
+        for name, targets in import_graph().items()
     }
     assert len(list(TopologicalSorter(graph).static_order())) == len(MODULES)
     with pytest.raises(CycleError):  # what is left out is a circle, and would be found
-        TopologicalSorter(GRAPH).prepare()
+        TopologicalSorter(import_graph()).prepare()
 
 
 def test_imports_flow_one_way():
-    for source, target in sorted(arrows(GRAPH, 1, "dptopk.")):
+    for source, target in sorted(arrows(import_graph(), 1, "dptopk.")):
         if (f"dptopk.{source}", f"dptopk.{target}") not in TYPE_ONLY:
             assert source in FLOOR_OF, f"{source} has no floor"
             assert FLOOR_OF[target] < FLOOR_OF[source], f"{source} imports {target}"
@@ -124,7 +130,7 @@ def test_imports_flow_one_way():
 def test_only_the_command_line_knows_the_service():
     known = {
         source.split(".")[1]
-        for source, targets in GRAPH.items()
+        for source, targets in import_graph().items()
         if any("dptopk.service" in t for t in targets)
     }
     assert known <= {"service", "cli"}
@@ -154,7 +160,7 @@ def test_accounting_is_families_with_few_corridors():
         "published",
     }
     assert len(entries) <= 18
-    corridors = arrows(GRAPH, 2, "dptopk.accounting.")
+    corridors = arrows(import_graph(), 2, "dptopk.accounting.")
     assert (
         len(corridors) <= 59
     )  # bounds imports the families by plain imports, which shows their corridors

@@ -52,7 +52,7 @@ LOOSE = 1 + 2 * RTOL
 
 @cache
 def applicable(charge: Charge, interaction: str = "batch") -> list[str]:
-    listed = table(charge, delta=DELTA, interaction=interaction)
+    listed = table(charge, delta=DELTA, interaction=interaction, effort="quick")
     return list(listed.loc[listed["applies"], "name"])
 
 
@@ -77,7 +77,19 @@ def takes(charge: Charge, name: str) -> bool:
 
 
 CASES = [(label, name) for label, charge in CHARGES.items() for name in applicable(charge)]
-each_bound = pytest.mark.parametrize(("label", "name"), CASES, ids=[f"{a}-{b}" for a, b in CASES])
+# Cases that take two thirds of the time of all.
+SLOW = {
+    ("zcdp", "optimal_setwise"),
+    ("cdp", "optimal_setwise"),
+    ("two ranged", "br_heterogeneous"),
+}
+each_bound = pytest.mark.parametrize(
+    ("label", "name"),
+    [
+        pytest.param(*case, marks=[pytest.mark.slow] if case in SLOW else [], id="-".join(case))
+        for case in CASES
+    ],
+)
 
 
 def test_every_bound_is_reached() -> None:

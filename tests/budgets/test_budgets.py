@@ -264,6 +264,7 @@ class TestRho:
             budget.spend(Charge({}, delta=6e-7))
         assert Accountant.filter(Budget(rho=1)).fits(Charge({ZCDP(0.1): 1})) == 10
 
+    @pytest.mark.slow
     def test_plans(self):
         budget = Budget(rho=0.05)
         plan = plan_topk(3, budget, sensitivity=Sensitivity(l0=3), domain="public", method="peel")

@@ -86,6 +86,7 @@ def test_a_look_comes_first_where_no_cap_is_stated(events, more):
 
 
 @pytest.mark.parametrize("form", ["table", "html"])
+@pytest.mark.slow
 def test_of_capped_data_only_lower_ends_are_said_to_hold(events, tmp_path, form):
     said = " ".join(topk(events, "--format", form, "--count-capped").stdout.split())
     assert (

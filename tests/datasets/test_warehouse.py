@@ -74,6 +74,7 @@ def expected(events):
     return rows(event_counts(events, **columns, **OPTIONS, key=KEY, portable=True))
 
 
+@pytest.mark.slow
 def test_the_result_is_what_events_give_here(events, result, tmp_path):
     assert rows(event_counts(result, **OPTIONS)) == expected(events)
     result.to_csv(tmp_path / "counted.csv", index=False)

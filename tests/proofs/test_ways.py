@@ -250,6 +250,7 @@ def test_mutants_are_caught():
     assert ratio(table, find, fair, rate=2.5, noise=noise, selected_by=both_ways) > 1.1
 
 
+@pytest.mark.slow
 def test_the_plan_runs_the_law_that_was_enumerated():
     """Frequencies of picks by the plan on one table, against the enumeration of this file."""
     users = (ALL, ("a", "b"), ("a",), ("b", "c"), ("b",), ("a", "c"))

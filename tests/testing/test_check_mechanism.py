@@ -78,6 +78,7 @@ def test_our_mechanisms_state_what_they_do(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", [KnownLaplace(epsilon=0.8), KnownGumbel(k=2, epsilon=0.8)])
+@pytest.mark.slow
 def test_one_call_is_enough(mechanism):
     report = check_mechanism(mechanism, draws=150, sensitivities=ONE)
     assert report.holds

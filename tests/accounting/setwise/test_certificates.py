@@ -575,6 +575,7 @@ def test_costs_are_stated_one_by_one(stated, checker, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("charge", ["2*ZCDP(0.6)", "2*ZCDP(0.3, xi=0.3)"])
+@pytest.mark.slow
 def test_theorem_h_is_for_small_costs(charge, checker, tmp_path, capsys):
     """Each is refused as a part of a Gaussian, whose ε would be less."""
     true = certificates.certify(Charge.parse(charge), delta=1e-6).text

@@ -222,6 +222,7 @@ def test_degenerate_scales():
     assert noise.laplace_law(1e300, 1).pmf(1).tolist() == [0.0, 1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_secure_and_seeded_draws_of_more_than_one_chunk():
     assert noise.gaussian_law(50.0).sample(200_001, random_bits()).shape == (200_001,)
 
