@@ -35,7 +35,7 @@ from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT, finding_sensiti
 from dptopk.planning import Plan, plan_two_phases
 from dptopk.planning.profile import capped_menu, menu, under_of
 from dptopk.planning.two_phase import TwoPhasePlan
-from dptopk.planning.ways import Counting, Way, calibrated
+from dptopk.planning.ways import FINDING_DELTA, Counting, Way, calibrated
 
 BUDGET = Budget(1.0, 1e-6)
 RANKS, ONE, TWO = (10, 25, 100), (5, 10, 20, 60, None), (2, 5, 10, 30, 100, 300)
@@ -45,6 +45,8 @@ DRAWS, SCREEN, ANEW = 20, 8, 100
 BOXED, HINDSIGHT_STEP = 25, 2
 FIXED: tuple[int, float] = (5, 0.4)
 SMALL_RANKS = (5, 10)
+# All that find labels under a cap; to find them without one is a part of the menu.
+CAPPED_FINDERS = tuple(find for find in FINDING_DELTA if find != "uncapped")
 
 
 def worlds(number: int) -> Iterator[tuple[str, pd.DataFrame]]:
@@ -177,7 +179,7 @@ def hindsight() -> None:
         alone = {cap: both(pairs, cap, rng, weights=False) for cap in ONE}
         for k in ALL_RANKS:
             tried = {}
-            for cap, find, share in product(CAPS, ("weights", "threshold", "coins"), SHARES):
+            for cap, find, share in product(CAPS, CAPPED_FINDERS, SHARES):
                 try:
                     tried[f"{find} {cap} {share}"] = (
                         two_phases(k, cap, find, share),

@@ -55,7 +55,8 @@ def after_looks(name: str, l0: int | None, k: int, budget: Budget, like: Any = N
     planned = partial(plan_topk, k, sensitivity=data.sensitivity, like=like)
     seeds = [np.random.default_rng([*name.encode(), l0 or 0, k, number]) for number in range(LOOKS)]
     seen = [look.mechanism.release(at_ranks(data, k), seed) for seed in seeds]
-    return [loss(name, look.plan(one, data.sensitivity, planned, look.rest)) for one in seen]
+    usual = planned(budget=look.rest, like=None)
+    return [loss(name, look.plan(one, data.sensitivity, planned, usual)) for one in seen]
 
 
 def factors(budget: Budget) -> dict[tuple[str, int | None, int], float]:

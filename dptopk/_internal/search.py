@@ -126,3 +126,57 @@ def bisect_each(
         low = np.where(holds, middle, low)
         high = np.where(holds, high, middle)
     return low, high
+
+
+def cross_each(
+    excess: Callable[[Floats], Floats],
+    low: Floats,
+    high: Floats,
+    start: Floats,
+    scale: Floats | float,
+    *,
+    close: float = 1e-6,
+    most_steps: int = 80,
+) -> Floats:
+    """Return about where each of many falling functions is 0, inside its range; where it is 0
+    nowhere there, an end.
+
+    The steps are secants inside a bracket, and its middle where these lead outside it, and every
+    fourth time.
+
+    Args:
+        excess: evaluates all functions together; logarithms of what falls about as e^(-x/scale)
+            need few steps.
+        low: the left ends of the ranges.
+        high: the right ends.
+        start: the first points, inside the ranges.
+        scale: about by how much x grows where a value falls by 1; above 0.
+        close: the search ends where every value is within this of 0, or its bracket narrower than
+            this share of ``scale``.
+        most_steps: at most this many; a quarter of them halve the bracket.
+
+    >>> cross_each(lambda x: -np.log(x / [2.0, 3.0]), np.ones(2), np.full(2, 9.0), np.ones(2), 1.0
+    ...     ).round(4).tolist()
+    [2.0, 3.0]
+    """
+    point = start
+    value = excess(point)
+    slope = np.broadcast_to(-1.0 / np.asarray(scale), point.shape)
+    for step in range(most_steps):
+        above = value > 0
+        low = np.where(above, point, low)
+        high = np.where(above, high, point)
+        done = (np.abs(value) <= close) | (high - low <= close * scale)
+        if done.all():
+            break
+        secant = point - value / slope
+        middle = (low + high) / 2
+        usable = (low < secant) & (secant < high) & (step % 4 != 3)
+        following = np.where(done, point, np.where(usable, secant, middle))
+        there = excess(following)
+        moved = np.where(following == point, 1.0, following - point)
+        seen = (there - value) / moved
+        slope = np.where(seen < 0, seen, slope)
+        point = following
+        value = there
+    return point

@@ -15,15 +15,17 @@ from typing import Any
 
 import numpy as np
 
+from dptopk._internal.search import cross_each
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.planning.shape import Outcome, Shape
 
 Array = np.ndarray[Any, Any]
 # Ranks are counted together where counts change little, in this many groups.
 GROUPS = 40
-# Halvings of the range of counts: with 20 of them the level of large counts is off by more than
-# small noise, and designs for labels alone are compared wrongly.
-STEPS = 30
+# Nothing is more than so many deviations of its noise off; and the least chance that is written as
+# a logarithm.
+FAR = 20.0
+LEAST_CHANCE = 1e-300
 # A loss of x times that of the usual plan, with x > 1, counts x^CAUTION times as much: a plan made
 # after a look should not lose much more than the plan without one on any likely shape.
 CAUTION = 2
@@ -166,15 +168,24 @@ class Mixture:
         """
         if math.isinf(noise):  # those above the threshold are all alike
             return alone * np.minimum(k / np.maximum(alone @ self.sizes, 1e-9), 1.0)[:, None]
-        low = np.full((len(alone), 1), -20 * noise)
-        high = self.counts[:, :1] + 20 * noise
-        for _ in range(STEPS):
-            level = (low + high) / 2
-            shown = np.minimum(alone, exceeds(level - self.counts))
-            many = (shown @ self.sizes)[:, None] > k
-            low = np.where(many, level, low)
-            high = np.where(many, high, level)
-        last: Array = np.minimum(alone, exceeds(high - self.counts))
+        kth = int(np.searchsorted(self.edges, k)) - 1
+        around_kth = self.counts[:, kth : kth + 2].mean(axis=1, keepdims=True)
+
+        def shown_above(level: Array) -> Array:
+            """Return the chance of each label to be shown where this level decides."""
+            return np.minimum(alone, exceeds(level - self.counts))
+
+        def excess(level: Array) -> Array:
+            """Return the logarithm of how many labels are shown, over k, shape (shapes, 1)."""
+            number = (shown_above(level) @ self.sizes)[:, None]
+            return np.log(np.maximum(number / k, LEAST_CHANCE))
+
+        low = np.full((len(alone), 1), -FAR * noise)
+        # Where no more than k are above the threshold there is no level among them.
+        more_than_k = (alone @ self.sizes)[:, None] > k
+        start = np.where(more_than_k, around_kth, low)
+        high = np.where(more_than_k, self.counts[:, :1] + FAR * noise, low)
+        last: Array = shown_above(cross_each(excess, low, high, start, noise))
         return last
 
     def _simulated(

@@ -115,7 +115,7 @@ class Look:
         return Budget(round_down(exact), self.budget.delta)
 
     def plan(
-        self, seen: Release, sensitivity: Sensitivity, planned: partial[OnePhase], rest: Budget
+        self, seen: Release, sensitivity: Sensitivity, planned: partial[OnePhase], usual: OnePhase
     ) -> OnePhase:
         """Return the plan that does best on what a look leaves open: the plan for it, the usual
         one, or that for a given shape.
@@ -125,19 +125,18 @@ class Look:
             sensitivity: of the histogram.
             planned: plan_topk with all arguments but the budget; with ``like=``, the shape that the
                 look checks.
-            rest: the budget of the plan.
+            usual: the plan, made without a shape, of the budget that the look leaves.
         """
         like = planned.keywords.get("like")
         counts = dict(zip(seen.labels, np.asarray(seen.counts).tolist(), strict=True))
         noisy = np.array([counts[f"rank {rank}"] for rank in ranks(self.k)])
         nothing = noisy[0] < STDS_SEEN * self.mechanism.noise_std(sensitivity, labels=len(noisy))
-        usual = planned(budget=rest, like=None)
         if nothing and like is None:
             return usual
         open_ = shapes(noisy, self.k, self.mechanism, sensitivity.linf, ranks(self.k)[-1] + 92)
         open_ = open_.beside(usual.mechanisms, self.k, sensitivity, usual.counted)
         others = [shape for shape in (like, None if nothing else open_) if shape is not None]
-        plans = [usual, *(planned(budget=rest, like=shape) for shape in others)]
+        plans = [usual, *(planned(budget=usual.budget, like=shape) for shape in others)]
         return min(
             plans,
             key=lambda plan: open_.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss,
@@ -253,38 +252,34 @@ class LookedPlan(OnePhase):
         looking = self.first(data)
         # A filter sets half of its δ aside: after a look, which needs none, that half is what a
         # whole answer can have.
-        most = self.look.rest
-        rests = most, Budget(most.epsilon, most.delta / 2)
-        stored = self._stored(data, looking, rests, account)
+        less = Budget(self.look.rest.epsilon, self.look.rest.delta / 2)
+        stored = self._stored(data, looking, less, account)
         if stored is not None:
             then, seen = stored
         else:
-            before, rest = self._before(looking, rests, account)
+            before = self._before(looking, less, account)
             if not account.covers(looking.plan, before):
                 if not self.look.optional:
                     raise account.refuse(looking.charge, before.charge)
                 without = self.planned(budget=self.look.budget)
                 return without.run(data, rng, average=average, paying=account)
             seen = account.answer(looking, rng)
-            then = self.look.plan(seen, self.sensitivity, self.planned, rest)
+            then = self.look.plan(seen, self.sensitivity, self.planned, before)
             then = then if account.covers(then) else before
             narrow(rng, lambda: canonical_json(then.record()))
         answer = account.answer(Step(then, data, average=average), rng)
         return self.look.total(then), self.look.on(answer, seen.charge)
 
-    def _before(
-        self, looking: Step, rests: tuple[Budget, Budget], account: Paying
-    ) -> tuple[OnePhase, Budget]:
+    def _before(self, looking: Step, less: Budget, account: Paying) -> OnePhase:
         """Return the plan, made without what the look shows, that the account pays for after the
-        look, and its budget; where it pays for none, the cheapest.
+        look; where it pays for none, that of the smaller budget ``less``.
         """
-        most, less = rests
         if account.covers(looking.plan, self.usual):
-            return self.usual, most
-        return self.planned(budget=less, like=None), less
+            return self.usual
+        return self.planned(budget=less, like=None)
 
     def _stored(
-        self, data: Histogram, looking: Step, rests: tuple[Budget, Budget], account: Paying
+        self, data: Histogram, looking: Step, less: Budget, account: Paying
     ) -> tuple[OnePhase, Release] | None:
         """Return the plan by a stored look that was answered too, and that look, which both were
         paid for; None if there is none.
@@ -292,8 +287,9 @@ class LookedPlan(OnePhase):
         seen = account.known(looking)
         if seen is None:
             return None
-        for rest in rests:
-            then = self.look.plan(seen, self.sensitivity, self.planned, rest)
+        for rest in (self.look.rest, less):
+            usual = self.usual if rest == self.look.rest else self.planned(budget=rest, like=None)
+            then = self.look.plan(seen, self.sensitivity, self.planned, usual)
             if account.has(Step(then, data)):
                 return then, seen
         return None

@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from dptopk._internal.search import bisect, bisect_each, bracket, first_true
+from dptopk._internal.search import bisect, bisect_each, bracket, cross_each, first_true
 
 RANGES = [
     (low, most)
@@ -70,3 +70,35 @@ def test_each_is_bisected_alone():
     assert (low <= roots).all()
     assert (high >= roots).all()
     assert (high - low).max() < 2e-15
+
+
+def test_roots_of_many_falling_functions_are_found_together_in_few_steps():
+    """Sums of Gumbel and of normal tails around counts that are far apart for their noise, and
+    equal ones: where they are as large as the number that is wanted.
+    """
+    ndtr = pytest.importorskip("scipy.special").ndtr
+    counts = np.stack([1e5 / np.arange(1, 60), np.full(59, 500.0), np.linspace(1e3, 1, 59)])
+    wanted = np.array([[10.5], [20.0], [3.0]])
+    for tail in (lambda x: -np.expm1(-np.exp(np.minimum(-x, 50.0))), lambda x: ndtr(-x)):
+        calls = []
+
+        def excess(level, tail=tail, calls=calls):
+            calls.append(level)
+            number = tail((level - counts) / 5.0).sum(axis=1, keepdims=True)
+            return np.log(np.maximum(number / wanted, 1e-300))
+
+        ends = np.full((3, 1), -100.0), counts[:, :1] + 100.0
+        found = cross_each(excess, *ends, counts[:, 9:10], 5.0)
+        assert np.abs(excess(found)).max() <= 1e-6
+        assert len(calls) < 25
+        low, high = bisect_each(lambda level, excess=excess: excess(level) > 0, *ends)
+        assert (np.abs(found - low) < 1e-3).all()
+        assert (low <= high).all()
+
+
+def test_a_jump_over_0_is_bracketed_and_where_none_is_an_end_is_returned():
+    def excess(point):
+        return np.where(point < [[3.0], [-1.0], [99.0]], 1.0, -2.0)
+
+    found = cross_each(excess, np.zeros((3, 1)), np.full((3, 1), 9.0), np.ones((3, 1)), 0.1)
+    assert found == pytest.approx(np.array([[3.0], [0.0], [9.0]]), abs=1e-5)

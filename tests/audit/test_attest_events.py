@@ -212,10 +212,10 @@ class Remembering(Look):
 
     plans: ClassVar[dict] = {}
 
-    def plan(self, seen: Release, sensitivity, planned, rest):
-        key = tuple(zip(seen.labels, seen.counts.tolist(), strict=True)), rest
+    def plan(self, seen: Release, sensitivity, planned, usual):
+        key = tuple(zip(seen.labels, seen.counts.tolist(), strict=True)), usual.budget
         if key not in self.plans:
-            self.plans[key] = super().plan(seen, sensitivity, planned, rest)
+            self.plans[key] = super().plan(seen, sensitivity, planned, usual)
         return self.plans[key]
 
 

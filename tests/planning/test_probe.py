@@ -97,7 +97,7 @@ def test_equal_counts_that_the_usual_plan_loses_are_shown_after_a_look():
     planned = partial(plan_topk, 5, sensitivity=sensitivity)
     look = Look(5, TOTAL)
     seen = look.mechanism.release(at_ranks(data, 5), np.random.default_rng(2))
-    looked = look.plan(seen, sensitivity, planned, look.rest)
+    looked = look.plan(seen, sensitivity, planned, planned(budget=look.rest))
     losses = [
         Shape.of(counts).outcome(plan.mechanisms, 5, sensitivity, True).loss
         for plan in (looked, planned(budget=TOTAL))
@@ -258,11 +258,9 @@ def test_what_is_not_seen_changes_no_plan():
     """Counts far below the noise of the look: the plan is that without one, for what is left."""
     words, look = _words([12] * 40, l0=20), Look(5, TOTAL, 0.05)
     seen = look.mechanism.release(at_ranks(words, 5), np.random.default_rng(1))
-    planned = []
-    look.plan(
-        seen, words.sensitivity, partial(lambda **asked: planned.append(asked) or "plan"), look.rest
-    )
-    assert planned == [{"budget": look.rest, "like": None}]
+    planned = partial(plan_topk, 5, sensitivity=words.sensitivity)
+    usual = planned(budget=look.rest)
+    assert look.plan(seen, words.sensitivity, planned, usual) is usual
     assert look.rest.epsilon == 0.95
 
 
@@ -278,7 +276,8 @@ def test_a_shape_that_is_wrong_is_found_out():
     def planned(budget, like):
         return plan_topk(5, budget, method=names[isinstance(like, Mixture)])
 
-    plan = look.plan(seen, words.sensitivity, partial(planned, like=[1e5, 1e4]), look.rest)
+    usual = planned(look.rest, None)
+    plan = look.plan(seen, words.sensitivity, partial(planned, like=[1e5, 1e4]), usual)
     assert plan.design == names[True]
 
 
