@@ -163,20 +163,25 @@ def cross_each(
     value = excess(point)
     slope = np.broadcast_to(-1.0 / np.asarray(scale), point.shape)
     for step in range(most_steps):
-        above = value > 0
-        low = np.where(above, point, low)
-        high = np.where(above, high, point)
+        low = np.where(value > 0, point, low)
+        high = np.where(value > 0, high, point)
         done = (np.abs(value) <= close) | (high - low <= close * scale)
         if done.all():
             break
         secant = point - value / slope
-        middle = (low + high) / 2
         usable = (low < secant) & (secant < high) & (step % 4 != 3)
-        following = np.where(done, point, np.where(usable, secant, middle))
+        tried = np.where(usable, secant, (low + high) / 2)
+        following = np.where(done, point, tried)
         there = excess(following)
-        moved = np.where(following == point, 1.0, following - point)
-        seen = (there - value) / moved
-        slope = np.where(seen < 0, seen, slope)
+        slope = _falling_slope(following - point, there - value, slope)
         point = following
         value = there
     return point
+
+
+def _falling_slope(run: Floats, rise: Floats, before: Floats) -> Floats:
+    """Return rise over run, or the slope from before where that is not falling or where nothing was
+    moved.
+    """
+    slope = rise / np.where(run == 0, 1.0, run)
+    return np.where(slope < 0, slope, before)
