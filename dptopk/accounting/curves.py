@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 LARGEST_EPSILON = 500.0  # of a profile: e^ε and its products stay finite
 SAMPLES = 201  # of a trade-off curve
+NUDGE = 1e-3  # of a bracket, by which points are tried beside the root of its secant
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,37 +262,42 @@ class _RootBrackets:
             at_high=excess(high),
         )
 
-    def probes(self, step: int) -> Floats:
-        """Return a point in every interval: of three steps, two are secant steps and one is a
-        bisection.
+    def probes(self) -> Floats:
+        """Return three points in every interval, shape (3, n): one a little before the secant's
+        root and one a little after it, between which the root usually is, and the middle.
         """
         width = self.high - self.low
         middle = self.low + width / 2
-        if step % 3 == 2:
-            return middle
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             secant = self.low + width * (self.at_low / (self.at_low - self.at_high))
         in_bracket = np.isfinite(secant) & (secant > self.low) & (secant < self.high)
-        # Nudge past the root, alternating sides, so that both ends close in.
-        nudge = width * 1e-3 * (1 if step % 3 == 0 else -1)
-        nudged = np.clip(secant + nudge, self.low + width * 1e-6, self.high - width * 1e-6)
-        return np.where(in_bracket, nudged, middle)
+        centre = np.where(in_bracket, secant, middle)
+        around = np.stack([centre - width * NUDGE, centre + width * NUDGE, middle])
+        return np.clip(around, self.low + width * 1e-6, self.high - width * 1e-6)
 
     def narrowed(
-        self, middle: Floats, at_middle: Floats, unfinished: NDArray[np.bool_]
+        self, points: Floats, at_points: Floats, unfinished: NDArray[np.bool_]
     ) -> _RootBrackets:
-        """Return the intervals with the unfinished ones cut at ``middle``, so that the values at
-        ``high`` stay <= 0.
+        """Return the intervals with the unfinished ones cut at points inside, one after the other,
+        so that the values at ``high`` stay <= 0.
+
+        Args:
+            points: shape (points, n).
+            at_points: the values there.
+            unfinished: which intervals are cut.
         """
-        fits = at_middle <= 0
-        move_high = unfinished & fits
-        move_low = unfinished & ~fits
-        return _RootBrackets(
-            low=np.where(move_low, middle, self.low),
-            at_low=np.where(move_low, at_middle, self.at_low),
-            high=np.where(move_high, middle, self.high),
-            at_high=np.where(move_high, at_middle, self.at_high),
-        )
+        brackets = self
+        for point, value in zip(points, at_points, strict=True):
+            inside = unfinished & (brackets.low < point) & (point < brackets.high)
+            move_high = inside & (value <= 0)
+            move_low = inside & ~move_high
+            brackets = _RootBrackets(
+                low=np.where(move_low, point, brackets.low),
+                at_low=np.where(move_low, value, brackets.at_low),
+                high=np.where(move_high, point, brackets.high),
+                at_high=np.where(move_high, value, brackets.at_high),
+            )
+        return brackets
 
 
 def smallest_where(
@@ -300,8 +306,8 @@ def smallest_where(
     """Return the smallest ε found with log_delta(ε) <= log_target, for each target, to a relative
     1e-13.
 
-    Secant steps alternate with bisection inside a bracket [low, high] in which ``high`` has always
-    been evaluated and found to satisfy the inequality: what is returned is checked, not
+    A bracket [low, high] is cut around the root of its secant and in its middle; ``high`` has
+    always been evaluated and found to satisfy the inequality: what is returned is checked, not
     extrapolated. It is inf where there is no such ε below 1e300.
 
     Args:
@@ -312,8 +318,10 @@ def smallest_where(
     target = np.asarray(log_target, dtype=float)
 
     def excess(x: Floats) -> Floats:
-        """Return by how much ln δ is above its target; a NaN counts as far above."""
-        values = log_delta(x) - np.where(target > -np.inf, target, 0.0)
+        """Return by how much ln δ is above its target, shape (n,) or (points, n); a NaN counts as
+        far above.
+        """
+        values = log_delta(x.ravel()).reshape(x.shape) - np.where(target > -np.inf, target, 0.0)
         values = np.where((target == -np.inf) & (values > -np.inf), np.inf, values)
         values = np.where(x >= epsilon_max, -np.inf, values)
         return np.where(np.isnan(values), np.inf, values)
@@ -327,13 +335,13 @@ def smallest_where(
         grow = (brackets.at_high > 0) & (brackets.high < 1e300)
     solved = brackets.at_low <= 0  # already satisfied at ε = 0
     impossible = brackets.at_high > 0
-    for step in range(200):
+    for _ in range(200):
         wide = brackets.high - brackets.low > 1e-13 * brackets.high
         unfinished = ~solved & ~impossible & wide
         if not unfinished.any():
             break
-        middle = brackets.probes(step)
-        brackets = brackets.narrowed(middle, excess(middle), unfinished)
+        points = brackets.probes()
+        brackets = brackets.narrowed(points, excess(points), unfinished)
     return np.where(impossible, np.inf, np.where(solved, 0.0, brackets.high))
 
 

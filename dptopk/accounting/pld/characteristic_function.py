@@ -7,11 +7,13 @@ What is known of each frequency and what it means for the masses: docs/notes/lat
 from __future__ import annotations
 
 import math
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal.rounding import EPS, Floats
+from dptopk._internal.sums import inner
 from dptopk.accounting.pld.laws import by_squaring
 
 Indices = NDArray[np.int64]
@@ -45,15 +47,19 @@ class CharacteristicFunction:
         """Start with the constant 1, the characteristic function of a sum without terms."""
         length = _fast_length(places)
         self._length = length
-        self._roots = np.exp(-2j * np.pi / length * np.arange(length))
         self._active = np.arange(length // 2 + 1)
         self._values = np.ones(self._active.size, dtype=complex)
         self._errors = np.full(self._active.size, TINIEST)  # bounds on the absolute errors
         self._dropped = 0.0  # the sum of the squares of those of the others
 
+    @cached_property
+    def _roots(self) -> NDArray[np.complex128]:
+        """Return the powers of the root of unity of the grid."""
+        return np.exp(-2j * np.pi / self._length * np.arange(self._length))
+
     def error(self) -> float:
         """Return a bound on the 2-norm of the error at all frequencies, negative ones included."""
-        squares = float(self._errors @ self._errors) + self._dropped
+        squares = inner(self._errors, self._errors) + self._dropped
         return math.sqrt(2 * squares) * (1 + 1e-9)
 
     def masses(self, first: int) -> tuple[Floats, float]:
@@ -66,7 +72,7 @@ class CharacteristicFunction:
         values = np.zeros(self._length // 2 + 1, dtype=complex)
         values[self._active] = self._values
         masses: Floats = np.roll(np.fft.irfft(values, self._length), -(first % self._length))
-        norm = float(np.linalg.norm(values))
+        norm = math.sqrt(inner(values.real, values.real) + inner(values.imag, values.imag))
         inverse = FFT_ERROR * math.log2(self._length + 1) * EPS * norm
         return masses, self.error() + math.sqrt(2) * inverse
 
@@ -80,13 +86,14 @@ class CharacteristicFunction:
         """
         from scipy.sparse import csr_array
 
+        atoms = indices.shape[1]
+        by_fft = atoms * self._active.size > FFT_WORTH * self._length
         for rows in _blocks(indices[:, 0]):
-            points, place = np.unique(indices[rows], return_inverse=True)
-            place = place.reshape(rows.size, -1)
-            if rows.size == 1 and points.size * self._active.size > FFT_WORTH * self._length:
+            if rows.size == 1 and by_fft:
                 self._by_fft(indices[rows[0]], masses[rows[0]], count)
                 continue
-            atoms = place.shape[1]
+            points, place = np.unique(indices[rows], return_inverse=True)
+            place = place.reshape(rows.size, -1)
             ends = np.arange(0, place.size + 1, atoms)
             weights = csr_array(
                 (masses[rows].ravel(), place.ravel(), ends), shape=(rows.size, points.size)
@@ -106,8 +113,9 @@ class CharacteristicFunction:
             masses: their probabilities.
             count: how often the law is taken.
         """
-        dense = np.bincount(indices % self._length, masses, minlength=self._length)
-        norm = math.sqrt(self._length) * min(float(np.linalg.norm(dense)), 1.0)
+        counted = np.bincount(indices % self._length, masses, minlength=self._length)
+        dense = np.asarray(counted, dtype=float)
+        norm = math.sqrt(self._length) * min(math.sqrt(inner(dense, dense)), 1.0)
         error = (FFT_ERROR * math.log2(self._length + 1) * norm + 8) * EPS
         self._factor(np.fft.rfft(dense)[self._active], count, error)
 

@@ -33,6 +33,7 @@ from functools import cached_property
 import numpy as np
 
 from dptopk._internal.rounding import EPS, Floats
+from dptopk._internal.sums import inner
 from dptopk.accounting.pld.characteristic_function import CharacteristicFunction, Indices
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pld.pairs import Pairs, log_sum, pair_of
@@ -432,7 +433,7 @@ def _decayed_sum(
     d = distance[counted]
     unit = _exp(law.log_scale - log_factor + law.log_error)
     gains = np.exp(-rate * d) * -np.expm1(-d)
-    sums = float(law.masses[counted] @ gains)
+    sums = inner(law.masses[counted], gains)
     return unit * (sums + 1e-300), unit * law.error * math.exp(log_peak(rate))
 
 

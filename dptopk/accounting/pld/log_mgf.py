@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal.rounding import Floats, exp_up, outward
+from dptopk._internal.sums import weighted
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.constraints import PERTURBATION, worst_case
 from dptopk.costs import Cost, MultiDP, sum_up
@@ -174,7 +175,7 @@ def summed_log_mgf(
         values = np.zeros(flat.shape[1])
         for start in range(0, len(epsilons), block):
             rows = slice(start, start + block)
-            values = values + counts[rows] @ log_mgf_of(epsilons[rows, None], flat)
+            values = values + weighted(log_mgf_of(epsilons[rows, None], flat).T, counts[rows])
         return values.reshape(lam.shape)
 
     return total

@@ -6,7 +6,10 @@ An (ε, δ)-DP cost arrives here as ε-DP: its failure mass is split off beforeh
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +18,7 @@ from dptopk._internal import validate
 from dptopk._internal.rounding import Floats, sum_decimals
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.accounting.cost_models.cost_registry import types_with
-from dptopk.accounting.curves import Curve, DeferredCurve, EpsilonCurve
+from dptopk.accounting.curves import Answer, Curve, EpsilonCurve, Query
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.registry import bound
@@ -59,6 +62,10 @@ def one_epsilon(charge: Charge) -> tuple[float, int]:
 
 # Outcomes that are listed at most: a second, and 200 MB.
 MOST_SUMMED_OUTCOMES = 4_000_000
+# How far (in logarithms) below the answer's δ the outcomes are that one question leaves out, about,
+# and what share of it they may be.
+REACH = 50.0
+NEGLIGIBLE = 1e-14
 
 
 def refuse_too_many(counts: Mapping[float, int]) -> None:
@@ -80,6 +87,90 @@ def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
     return LossCurve(
         losses, log_masses, log_error=error, epsilon_max=sum_up({epsilon: count}), exact=attained
     )
+
+
+@dataclass(frozen=True)
+class EqualEpsilons(Curve):
+    """The privacy curve of many equal ε's, as ``homogeneous`` gives it; one question looks at the
+    outcomes near its answer only.
+
+    Attributes:
+        each: ε.
+        count: k.
+        attained: whether a lower bound is reported too.
+    """
+
+    each: float
+    count: int
+    attained: bool
+
+    @cached_property
+    def whole(self) -> LossCurve:
+        """Return the curve of all outcomes."""
+        return homogeneous(self.each, self.count, attained=self.attained)
+
+    def _deltas(self, epsilon: Floats) -> Floats:
+        """Return upper bounds on δ."""
+        return self.whole.delta(epsilon)
+
+    def _epsilons(self, delta: Floats) -> Floats:
+        """Return upper bounds on ε."""
+        return self.whole.epsilon(delta)
+
+    def answer(self, query: Query) -> Answer:
+        """Return the answer to one query, from the outcomes near it where they say as much as
+        all of them.
+        """
+        first, last = self._near(query)
+        if last - first > self.count / 2:
+            return self.whole.answer(query)
+        log_masses, errors = log_response_pmf(self.count, self.each, first, last)
+        answers = np.arange(2 * first - self.count, 2 * last - self.count + 1, 2, dtype=float)
+        losses = answers * self.each
+        beyond = self._beyond(last, float(log_masses[-1] + errors[-1]))
+        part = LossCurve(losses, log_masses, log_error=errors, tail=beyond, exact=self.attained)
+        answer = part.answer(query)
+        if query.epsilon is not None:
+            x, delta = query.epsilon, answer.value
+        else:
+            x, delta = answer.value, query.delta
+        # Below the first loss of the part its δ is too small.
+        if losses[0] * (1 + 1e-9) < x < losses[-1] and beyond <= NEGLIGIBLE * delta:
+            return answer
+        return self.whole.answer(query)
+
+    def _near(self, query: Query) -> tuple[int, int]:
+        """Return the first and the last outcome l that are listed for a query: from far below its
+        answer, a guess, to where e^-REACH of what is there is left.
+        """
+        mean = self.count / (1 + math.exp(-self.each))
+        if query.epsilon is not None:
+            # By Hoeffding's inequality P[l >= mean + t] <= e^{-2t²/k}.
+            at = max((query.epsilon / self.each + self.count) / 2, 0.0)
+            exponent = 2 * max(at - mean, 0.0) ** 2 / self.count
+            first = at
+        else:
+            exponent = -math.log(max(query.delta, 5e-324))
+            first = mean - math.sqrt(self.count)
+        last = mean + math.sqrt(self.count * (exponent + REACH) / 2)
+        least = max(math.floor(first) - 2, 0)
+        return least, min(max(math.ceil(last), least + 2), self.count)
+
+    def _beyond(self, last: int, log_mass: float) -> float:
+        """Return an upper bound on the probability of more than ``last`` true answers; 1 where none
+        is known.
+
+        Args:
+            last: l.
+            log_mass: ln P[l], rounded up.
+        """
+        if last == self.count:
+            return 0.0
+        # The quotient of neighbouring masses falls: beyond l they are at most geometric.
+        quotient = (self.count - last) / (last + 1) * math.exp(self.each) * (1 + 1e-12)
+        if quotient >= 1:
+            return 1.0
+        return min(math.exp(log_mass) * quotient / (1 - quotient) * (1 + 1e-9) + 1e-300, 1.0)
 
 
 def optimal_dp_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Floats:
@@ -147,4 +238,4 @@ def optimal_dp(charge: Charge) -> Curve:
     """
     epsilon, count = one_epsilon(charge)
     refuse_too_many({epsilon: count})
-    return DeferredCurve(lambda: homogeneous(epsilon, count, attained=all_pure(charge)))
+    return EqualEpsilons(epsilon, count, attained=all_pure(charge))

@@ -7,6 +7,7 @@ from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.rounding import EPS, Floats, outward
+from dptopk._internal.sums import weighted
 from dptopk.accounting.cost_models.conversions import pure_epsilons
 from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Answer, Curve, DeferredCurve, Query, smallest_where
@@ -100,7 +101,7 @@ class TwoEpsilonCurve(Curve):
         for start in range(0, x.size, rows):
             part = x[start : start + rows]
             z = part[:, None] - self._losses - side * self._loss_error
-            values[start : start + rows] = self._delta_left(z, side) @ self._masses
+            values[start : start + rows] = weighted(self._delta_left(z, side), self._masses)
         rounding = self._error + (self._losses.size + 8) * EPS
         if side < 0:
             return values * (1 - rounding)

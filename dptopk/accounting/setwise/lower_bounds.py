@@ -25,6 +25,7 @@ from scipy.special import logsumexp
 
 from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk._internal.search import bisect
+from dptopk._internal.sums import weighted
 from dptopk.accounting.cost_models.dominating_pairs import loss_components
 from dptopk.accounting.curves import Query
 from dptopk.accounting.pld.binomial import log_binomial_pmf
@@ -298,7 +299,7 @@ class Strategy:
         else:
             values = self.last.below(x_left)
         rounding = ROUNDOFF * (len(self.atoms.masses) + 8)
-        total = values @ self.atoms.masses * (1 - rounding)
+        total = weighted(values, self.atoms.masses) * (1 - rounding)
         return np.maximum(total - self.atoms.error(x) - FLOOR, 0.0)
 
     def answer(self, query: Query, low: float, high: float) -> float:

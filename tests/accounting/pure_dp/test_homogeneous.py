@@ -12,9 +12,15 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.curves import Query
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.accounting.pure_dp import homogeneous as module
-from dptopk.accounting.pure_dp.homogeneous import homogeneous, optimal_dp_delta, optimal_dp_epsilon
+from dptopk.accounting.pure_dp.homogeneous import (
+    EqualEpsilons,
+    homogeneous,
+    optimal_dp_delta,
+    optimal_dp_epsilon,
+)
 from dptopk.costs import ApproxDP, BoundedRange, Charge, PureDP
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
@@ -93,6 +99,26 @@ def test_a_million_mechanisms(epsilon: float) -> None:
     assert np.isfinite(found).all()
     back = optimal_dp_delta(epsilon, count, at_epsilon=found[2:3])
     assert back[0] <= 1e-6 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(1e-4, 50_000), (0.03, 4_000), (1.5, 3_000)])
+@pytest.mark.parametrize("delta", [1e-300, 1e-12, 1e-4, 0.3])
+def test_outcomes_near_the_answer_say_what_all_do(epsilon: float, count: int, delta: float) -> None:
+    near = EqualEpsilons(epsilon, count, attained=True)
+    found = near.answer(Query(delta=delta))
+    back = near.answer(Query(epsilon=found.value * 0.99))
+    if delta > 1e-300:
+        assert "whole" not in vars(near)
+    whole = near.whole.answer(Query(delta=delta))
+    assert whole.lower is not None
+    assert found.lower is not None
+    assert whole.lower * (1 - 1e-15) <= found.value <= whole.value * (1 + 1e-15)
+    assert whole.lower * (1 - 1e-15) <= found.lower <= found.value
+    whole_back = near.whole.answer(Query(epsilon=found.value * 0.99))
+    assert whole_back.lower is not None
+    assert back.lower is not None
+    assert whole_back.lower <= back.value <= whole_back.value * (1 + 1e-13)
+    assert whole_back.lower * (1 - 1e-13) <= back.lower <= back.value
 
 
 @pytest.mark.slow
