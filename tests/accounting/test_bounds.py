@@ -78,17 +78,14 @@ def takes(charge: Charge, name: str) -> bool:
 
 CASES = [(label, name) for label, charge in CHARGES.items() for name in applicable(charge)]
 # Cases that take two thirds of the time of all.
-SLOW = {
-    ("zcdp", "optimal_setwise"),
-    ("cdp", "optimal_setwise"),
-    ("two ranged", "br_heterogeneous"),
+MARKS = {
+    ("zcdp", "optimal_setwise"): [pytest.mark.slow, pytest.mark.study],
+    ("cdp", "optimal_setwise"): [pytest.mark.slow],
+    ("two ranged", "br_heterogeneous"): [pytest.mark.slow],
 }
 each_bound = pytest.mark.parametrize(
     ("label", "name"),
-    [
-        pytest.param(*case, marks=[pytest.mark.slow] if case in SLOW else [], id="-".join(case))
-        for case in CASES
-    ],
+    [pytest.param(*case, marks=MARKS.get(case, ()), id="-".join(case)) for case in CASES],
 )
 
 

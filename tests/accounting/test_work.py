@@ -73,7 +73,11 @@ def forget() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("charge", charges(10))
-@pytest.mark.parametrize("asked", [{"delta": 1e-6}, {"epsilon": 0.8}], ids=str)
+@pytest.mark.parametrize(
+    "asked",
+    [{"delta": 1e-6}, pytest.param({"epsilon": 0.8}, marks=pytest.mark.study)],
+    ids=str,
+)
 def test_more_work_never_gives_a_worse_end(
     charge: str, asked: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:

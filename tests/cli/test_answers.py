@@ -303,11 +303,23 @@ def test_help_version_and_completion():
     ("arguments", "extra"),
     [
         (("topk", "events.parquet", "--user-col", "u", "--item-col", "i", *BASE), "data"),
-        (("topk", "counts.csv", "--user-col", "u", "--item-col", "i", *BASE), "data"),
-        (("datasets", "make", "events.parquet", "--events", "100"), "data"),
-        (("topk", "COUNTS", *BASE, "--format", "parquet", "--out", "a.parquet"), "data"),
+        pytest.param(
+            ("topk", "counts.csv", "--user-col", "u", "--item-col", "i", *BASE),
+            "data",
+            marks=pytest.mark.study,
+        ),
+        pytest.param(
+            ("datasets", "make", "events.parquet", "--events", "100"),
+            "data",
+            marks=pytest.mark.study,
+        ),
+        pytest.param(
+            ("topk", "COUNTS", *BASE, "--format", "parquet", "--out", "a.parquet"),
+            "data",
+            marks=pytest.mark.study,
+        ),
         (("topk", "COUNTS", *BASE, "--plot", "a.png"), "plots"),
-        (("reproduce", "all"), "plots"),
+        pytest.param(("reproduce", "all"), "plots", marks=pytest.mark.study),
     ],
 )
 def test_a_missing_extra_is_one_line(counts, tmp_path, arguments, extra):

@@ -290,7 +290,9 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.study) for seed in (1, 2, 3))]
+)
 def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
     """Whether codes stand for the texts of users and of items, or not since two texts share one:
     the same histogram.

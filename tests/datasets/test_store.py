@@ -273,7 +273,7 @@ def append_and_die(path, delay):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delay", [0.3, 0.6])
+@pytest.mark.parametrize("delay", [pytest.param(0.3, marks=pytest.mark.study), 0.6])
 def test_a_killed_append_leaves_all_or_nothing(tmp_path, delay):
     path = tmp_path / "events.store"
     with EventsStore(path, **COLUMNS, labels_per_user=3) as store:

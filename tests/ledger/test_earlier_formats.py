@@ -274,7 +274,7 @@ def _that_grant(folder):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.parametrize("after", [False, True])
+@pytest.mark.parametrize("after", [pytest.param(False, marks=pytest.mark.study), True])
 @pytest.mark.parametrize("name", [pytest.param("b87cee6", marks=pytest.mark.study), "0307ff8"])
 def test_a_migration_that_is_killed_leaves_at_most_one_ledger_that_grants(tmp_path, name, after):
     for number, (where, at, call) in enumerate(POINTS):

@@ -302,7 +302,7 @@ def _storm(path, me, ahead, seconds):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("ahead", [pytest.param(False, marks=pytest.mark.study), True])
 def test_a_storm_of_readers_writers_and_forks_loses_nothing(path, ahead):
     with Ledger(path) as ledger:
         ledger.renew("d", registered=ONE.times(10**6), delta=1e-6, reason="room")

@@ -43,7 +43,7 @@ def test_concurrent_writers_spend_exactly_the_budget(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("ahead", [False, True])
+@pytest.mark.parametrize("ahead", [pytest.param(False, marks=pytest.mark.study), True])
 def test_writers_killed_at_random_instants_lose_no_charge(tmp_path, ahead):
     found = torture(
         tmp_path, writers=4, tokens=1000 if ahead else 500, kills=12, spends=5, ahead=ahead

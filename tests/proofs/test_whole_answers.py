@@ -26,7 +26,7 @@ KINDS = [
     (CanonicalTopK, Subsets, itertools.combinations),
 ]
 WORLDS = [
-    (6, 3, (0, 1, 2), Sensitivity(linf=1)),
+    pytest.param(6, 3, (0, 1, 2), Sensitivity(linf=1), marks=pytest.mark.study),
     (4, 2, (0, 1, 2, 3), Sensitivity(linf=1)),
     (4, 2, (0, 1, 2, 4), Sensitivity(linf=2)),
     (4, 3, (0, 1, 3, 4), Sensitivity(linf=3, l0=2)),

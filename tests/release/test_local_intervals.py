@@ -50,7 +50,7 @@ def misses(noise, truth, k, alpha, kind, reach=9):
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["simultaneous", "fcr"])
 @pytest.mark.parametrize("truth", [(0, 0, 0), (9, 0, 0), (6, 3, 0), (30, 15, 0), (12, 11, 0)])
-@pytest.mark.parametrize("k", [1, 2])
+@pytest.mark.parametrize("k", [pytest.param(1, marks=pytest.mark.study), 2])
 def test_every_world_is_covered_exactly(kind, truth, k):
     for noise in (LaplaceNoise(1.2), GaussianNoise(1.6)):
         for alpha in (0.3, 0.05):

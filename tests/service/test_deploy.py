@@ -167,7 +167,7 @@ def free_port() -> int:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.study), 2])
 def test_a_refused_start_ends_with_a_code_and_a_sentence(tmp_path, workers):
     """With two workers the parent never ended, and nothing listened."""
     server = Server(tmp_path)
@@ -201,7 +201,9 @@ def test_a_worker_that_is_refused_ends_the_others(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize(
+    "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.study)]
+)
 def test_a_demo_leaves_no_folder(tmp_path, number):
     """uvicorn ended by the signal itself, before the folder was removed."""
     port = free_port()

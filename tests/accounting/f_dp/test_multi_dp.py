@@ -210,7 +210,7 @@ def test_the_worst_pair_is_symmetric_and_normalised():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("k", [3, 12, 25])
+@pytest.mark.parametrize("k", [3, 12, pytest.param(25, marks=pytest.mark.study)])
 @pytest.mark.parametrize("failing", [0.0, 1e-3, 0.9])
 def test_bracket_on_a_grid_holds_the_exact_value_and_closes(k, failing, monkeypatch):
     """Listed outcomes against the lattice, for one mechanism that may fail outright; also beside

@@ -59,7 +59,7 @@ def accepted(checker: ModuleType, content: Content, folder: Path) -> str:
         ("ZCDP(0.0093) + ZCDP(0.016, xi=0.001)", ["Moments"]),
         ("2*CDP(0.000999, 0.0632)", ["Moments"]),
         ("ZCDP(0.01) + GDP(0.2)", ["GDP", "Moments"]),
-        ("2*ZCDP(0.01) + 20*BR(0.1)", ["BR", "Moments"]),
+        pytest.param("2*ZCDP(0.01) + 20*BR(0.1)", ["BR", "Moments"], marks=pytest.mark.study),
     ],
 )
 def test_a_game_is_certified_as_it_is_composed(

@@ -68,7 +68,13 @@ def bracket(charge: str) -> Bound:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", range(len(BAD)))
+@pytest.mark.parametrize(
+    "place",
+    [
+        pytest.param(place, marks=[pytest.mark.study] if place in (1, 4) else [])
+        for place in range(len(BAD))
+    ],
+)
 def test_bad_guesses_only_widen_the_bracket(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     names = list(BAD.values())[place]
     charges = [charge.format(place) for charge in CHARGES]
