@@ -125,7 +125,9 @@ def _raise_to_best_chords(reached: Floats, cells: _Cells) -> None:
     first = moved_first.reshape(-1).astype(np.intp)
     for offsets in (np.maximum(first, 1), np.minimum(first + 1, N)):
         np.maximum.at(highest, places + offsets, cells.best(offsets))
-    some, offsets = cells.out_of_order()
+    # The outermost places are no nodes of the answer.
+    inner = slice(N - 1, length - N + 1)
+    some, offsets = cells.out_of_order(np.minimum.accumulate(reached[:, inner], axis=1))
     if len(some):
         chords = cells.at_first_points(some, offsets)
         np.maximum.at(highest, places[some] + offsets, chords)
@@ -203,10 +205,13 @@ class _Cells:
         gain += np.take(self.geometry.far_weights, offsets) * far_values
         return gain
 
-    def out_of_order(self) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    def out_of_order(self, reached: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
         """Return cells and offsets (as two arrays) of the chords that must be looked at besides the
         usual ones: where the worth may rise in the cell before, or be constant, and fall in this
         one.
+
+        Args:
+            reached: the least value reached so far at each node of the answer and those left of it.
         """
         N = self.geometry.N
         hollow = self._hollow
@@ -215,14 +220,35 @@ class _Cells:
         row, place = np.nonzero(~in_order)
         first_here = self.first[row, place + 1]
         low = np.clip(np.fmax(at_most[row, place], 1.0), 1.0, N)
-        high = np.fmin(first_here, N + 1) - 1
+        high = np.clip(first_here - 1, 0.0, N)
         high[np.isnan(first_here)] = 0.0
         cells = row * self.first.shape[1] + place + 1
         # In a hollow cell every offset is looked at.
         cells = np.append(cells, hollow)
         low = np.append(low, np.ones(len(hollow))).astype(np.intp)
-        high = np.append(high, np.full(len(hollow), N))
-        return _every_offset(cells, low, high)
+        high = np.append(high, np.full(len(hollow), N)).astype(np.intp)
+        # The offset of the last node of the answer, from each cell.
+        last = reached.shape[1] - 1 + N - cells % self.first.shape[1]
+        low = np.maximum(low, self._first_that_gain(cells, reached))
+        return _every_offset(cells, low, np.minimum(high, last))
+
+    def _first_that_gain(self, cells: NDArray[np.intp], reached: Floats) -> NDArray[np.intp]:
+        """Return the least offset of each cell at whose node a chord may be above what is reached
+        there, or at any node left of it.
+
+        No chord is above both of its ends, and no step of H is above 1.
+        """
+        N = self.geometry.N
+        ends = np.maximum(self._near_values[cells], self._far_values[cells])
+        most = np.minimum(ends * self.geometry.slack, 1.0)
+        row, place = np.divmod(cells, self.first.shape[1])
+        order = np.argsort(row, kind="stable")
+        cuts = np.searchsorted(row[order], np.arange(len(reached) + 1))
+        nodes = np.empty(len(cells), dtype=np.intp)
+        for values, (begin, end) in zip(reached, pairwise(cuts.tolist()), strict=True):
+            here = order[begin:end]
+            nodes[here] = np.searchsorted(-values, -most[here], side="right")
+        return nodes + N - place
 
 
 def _every_offset(

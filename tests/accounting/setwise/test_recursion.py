@@ -149,7 +149,9 @@ def test_a_step_that_looks_at_fewer_nodes_is_caught(monkeypatch: pytest.MonkeyPa
     """Mutants: values taken to be convex; cells looked at one node too low."""
     original = bellman_step._Cells.out_of_order
     nothing = np.zeros(0, dtype=np.intp)
-    monkeypatch.setattr(bellman_step._Cells, "out_of_order", lambda cells: (nothing, nothing))
+    monkeypatch.setattr(
+        bellman_step._Cells, "out_of_order", lambda cells, reached: (nothing, nothing)
+    )
     assert worst_of_steps(rough) < -1e-6
     monkeypatch.setattr(bellman_step._Cells, "out_of_order", original)
 
@@ -323,24 +325,43 @@ def test_multisets_of_one_size_together_are_as_good_as_alone() -> None:
     assert together.top == expected.top
 
 
+def further_chords(
+    monkeypatch: pytest.MonkeyPatch, rules: Rules, counts: tuple[int, ...]
+) -> tuple[int, int]:
+    """How many chords a solution looks at besides the usual ones, and in how many cells."""
+    tried, looked_at = bellman_step._Cells.out_of_order, [0, 0]
+
+    def counted(cells: Any, reached: Any) -> Any:
+        some, offsets = tried(cells, reached)
+        looked_at[0] += len(some)
+        looked_at[1] += cells.first.size
+        return some, offsets
+
+    monkeypatch.setattr(bellman_step._Cells, "out_of_order", counted)
+    solve(rules, counts)
+    return looked_at[0], looked_at[1]
+
+
 def test_beyond_the_largest_loss_no_further_chords_are_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Rows of states share a window; where one of them is 0 it is 0, not what rounding made of it
     in each step.
     """
-    tried, looked_at = bellman_step._Cells.out_of_order, [0, 0]
-
-    def counted(cells: Any) -> Any:
-        some, offsets = tried(cells)
-        looked_at[0] += len(some)
-        looked_at[1] += cells.first.size
-        return some, offsets
-
-    monkeypatch.setattr(bellman_step._Cells, "out_of_order", counted)
     ranges = {0.0289: 3, 0.0386: 4, 0.07: 2}
-    solve(Rules.of(ranges, 60, upper=True, reach=7.5), tuple(ranges.values()))
-    assert looked_at[0] < 0.5 * looked_at[1]
+    rules = Rules.of(ranges, 60, upper=True, reach=7.5)
+    chords, cells = further_chords(monkeypatch, rules, tuple(ranges.values()))
+    assert chords < 0.5 * cells
+
+
+def test_where_the_value_is_1_no_further_chords_are_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Left of a large range V is 1 but for rounding, over hundreds of nodes: 55 chords a cell
+    were looked at.
+    """
+    ranges = {0.268: 12, 6.45: 2}
+    rules = Rules.of(ranges, 300, upper=True, reach=7.5)
+    chords, cells = further_chords(monkeypatch, rules, tuple(ranges.values()))
+    assert chords < 40 * cells
 
 
 @pytest.mark.slow
