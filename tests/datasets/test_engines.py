@@ -89,6 +89,28 @@ def test_frames(name):
     assert counts(FRAMES[name]()) == ANSWER
 
 
+def test_equal_questions_of_other_tables_are_compiled_once(tmp_path, monkeypatch):
+    compiled = []
+    connection = type(ibis.duckdb.connect())
+    compile_expression = connection.compile
+
+    def counted(self, expression, **options):
+        compiled.append(expression)
+        return compile_expression(self, expression, **options)
+
+    monkeypatch.setattr(connection, "compile", counted)
+    found, statements = [], []
+    for number, table in enumerate((EVENTS, EVENTS[:3])):
+        path = tmp_path / f"{number}.parquet"
+        table.to_parquet(path)
+        compiled.clear()
+        found.append(counts(path, key="of this test alone"))
+        statements.append(len(compiled))
+    assert found == [ANSWER, {"x": 2}]
+    assert statements[1] == 1  # the view of the events, which has the path
+    assert statements[0] > 3
+
+
 def test_a_stream_is_read_batch_by_batch_and_what_breaks_it_is_not_shown():
     schema, alive = (
         pa.schema([("member", pa.int64()), ("article", pa.string()), ("unused", pa.string())]),

@@ -187,6 +187,8 @@ class OpenTable:
         count: takes an expression of counts by label, runs it once, and returns what the engine
             then holds, of which few or all rows can be read; it may return None, as where it is
             None.
+        view: takes the events that a question reads, returns them as a table of a name that is the
+            same in the next question; None where the SQL of expressions is not remembered.
         together: takes an expression with a column ``user``, returns it with each user's rows in
             one place, where that saves the engine later shuffles.
     """
@@ -203,6 +205,7 @@ class OpenTable:
     distinct: bool = False
     store: Callable[..., UnreadRows] | None = None
     count: Callable[[ir.Table], HeldCounts | None] | None = None
+    view: Callable[[ir.Table], ir.Table] | None = None
 
     def __enter__(self) -> OpenTable:
         return self

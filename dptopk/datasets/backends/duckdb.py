@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import (
@@ -32,7 +32,8 @@ from dptopk.datasets.backends.files import (
 from dptopk.datasets.backends.frames import FRAMES, library
 from dptopk.datasets.backends.readable import ReadableFiles
 from dptopk.datasets.backends.spill import Spill
-from dptopk.datasets.backends.stored_rows import KEPT, TABLES, Holder, StoredRows
+from dptopk.datasets.backends.statements import Statements, attach_own, keep
+from dptopk.datasets.backends.stored_rows import Holder, StoredRows
 from dptopk.datasets.backends.total import GROWING
 from dptopk.datasets.text_files import LONGEST_LINE
 from dptopk.errors import InvalidParameter
@@ -48,7 +49,6 @@ if TYPE_CHECKING:
     Keep = Callable[[str, ir.Table], ir.Table]
 
 _LOG = logging.getLogger(__name__)
-StreamResult = TypeVar("StreamResult")
 MEMORY = re.compile(r"[0-9]+([.][0-9]+)? ?(([KMGT]i?)?B|%)", re.IGNORECASE)
 _FIRST_LINES = 20_000  # of JSON: their keys are the columns
 MOST_PASSES = 10_000  # each reads the whole table
@@ -77,33 +77,6 @@ def _mix(*columns: ir.Value) -> ir.IntegerValue:
     values by XOR, so that the order of two items would be one bit's.
     """
     return _hash(_hash(*columns))
-
-
-def _keep(connection: DuckDBConnection, name: str, expression: ir.Table) -> ir.Table:
-    """Store the rows of an expression in a table of the connection's own, and return that table."""
-    _attach_own(connection)
-    connection.con.execute(f"DROP TABLE IF EXISTS {TABLES}.{name}").fetchall()
-    return connection.create_table(name, expression, database=TABLES)
-
-
-def _attach_own(connection: DuckDBConnection) -> None:
-    """Let the connection have its database of tables of our own, in memory."""
-    connection.con.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {KEPT} (COMPRESS)").fetchall()
-
-
-def _stream(
-    connection: DuckDBConnection,
-    expression: ir.Table,
-    take: Callable[[pa.RecordBatchReader], StreamResult],
-) -> StreamResult:
-    """Return what ``take`` makes of the rows of an expression, which it gets as a stream.
-
-    A query gives its rows as it finds them; a result would be there twice, in DuckDB and in Arrow.
-    """
-    import pyarrow as pa
-
-    connection.create_view("dptopk_rows", expression, overwrite=True)
-    return take(pa.RecordBatchReader.from_stream(connection.con.sql("FROM dptopk_rows")))
 
 
 # What DuckDB says where memory is short: of its own limit, and of an address space that is too
@@ -145,7 +118,7 @@ DUCKDB = Backend(
     encode=_encode,
     decode=_decode,
     mix=_mix,
-    keep=_keep,
+    keep=keep,
     full=_full,
     nan=_nan,
     total=_total,
@@ -203,7 +176,7 @@ class DuckDB:
             lambda: ibis.duckdb.connect(**settings),
             full=_full,
         )
-        _attach_own(connection)
+        attach_own(connection)
         return connection
 
     def open(
@@ -249,9 +222,10 @@ class DuckDB:
         # our own connection compares bytes, and only a database says otherwise for a column
         collated = False
         read = FRAMES.get(library(table))
-        run = connection.to_pyarrow
-        keep: Keep = partial(_keep, connection)
-        stream: RowStream = partial(_stream, connection)
+        statements = Statements(connection)
+        run: Callable[[ir.Table], pa.Table] = statements.run
+        keep: Keep = statements.keep
+        stream: RowStream = statements.stream
         if read is not None:
             found = _framed(connection, read(table, columns))
         else:
@@ -265,7 +239,9 @@ class DuckDB:
                 found = opened(files.kind, lambda: read_file(connection, files, table_name))
             if files.kind == "parquet":
                 rows = ReadableFiles(connection, found.op().name, files.paths, columns)
-                run, keep, stream = map(rows.tolerant, (run, keep, stream))
+                run = rows.tolerant(run)
+                keep = rows.tolerant(keep)
+                stream = rows.tolerant(stream)
             run = files.steady(run)
             keep = files.steady(keep)
             stream = files.steady(stream)
@@ -279,6 +255,7 @@ class DuckDB:
             collated=collated,
             keep=keep,
             stream=stream,
+            view=statements.view,
         )
 
 

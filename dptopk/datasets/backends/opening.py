@@ -85,7 +85,11 @@ def selected(
     with open_table(
         table, engine, columns=needed_columns(where, **columns), table_name=table_name
     ) as source:
-        yield source, select_events(source, where, **columns)
+        events = select_events(source, where, **columns)
+        if source.view is not None:
+            view = partial(source.view, events)
+            events = without_data("table", "the engine could not run the query", view)
+        yield source, events
 
 
 def _open_ibis(table: ir.Table, engine: Engine | None) -> OpenTable:

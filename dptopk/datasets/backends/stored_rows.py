@@ -31,7 +31,8 @@ _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _WANTED = "dptopk_wanted"
 # The connection's database of tables of our own, which a checkpoint compresses, and its schema.
 KEPT = "dptopk_kept"
-TABLES = f"{KEPT}.main"
+SCHEMA = "main"
+TABLES = f"{KEPT}.{SCHEMA}"
 
 
 class Holder:
