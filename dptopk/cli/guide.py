@@ -143,7 +143,7 @@ def _format_sentence(file: str) -> str:
         return ""
     text = text_format(file)
     return (
-        f"It is read with {text.described()}, by its header line. If that is wrong, leave here "
+        f"It is read with {text.in_words()}, by its header line. If that is wrong, leave here "
         "(Ctrl-C) and add --sep or --encoding."
     )
 

@@ -197,7 +197,7 @@ class Source(Columns):
         separator_is_unusual = self.separator is None and text.separator != usual_separator
         encoding_is_unusual = self.encoding is None and not text.is_plain
         if separator_is_unusual or encoding_is_unusual:
-            tell(f"Read by its header line: {text.described()}. --sep and --encoding change that.")
+            tell(f"Read by its header line: {text.in_words()}. --sep and --encoding change that.")
 
     def _text_format(self) -> TextFormat | None:
         """Return the separator and encoding of the text file; None if they cannot be found, since

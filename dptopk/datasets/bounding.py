@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
-from dptopk.datasets.backends.base import Array, MemoryFull, OpenTable, Result, without_data
+from dptopk.datasets.backends.base import Array, MemoryFull, OpenTable, Result, hide_data_of_errors
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT
 from dptopk.histogram.histogram import Sensitivity
@@ -125,35 +125,35 @@ def contributions(
         within: further columns, such as that of segments.
     """
     if bounds.total_per_user is not None:
-        return _under_total(_ranked(source, events, bounds, within), bounds, within)
+        return _cut_to_total(_ranked_labels(source, events, bounds, within), bounds, within)
     if bounds.labels_per_user is not None:
-        ranked = _ranked(source, events, bounds, within)
+        ranked = _ranked_labels(source, events, bounds, within)
         if "nth" in ranked.columns:  # the place from 1, see ``_first_by_sorting``
             under_cap = ranked.nth <= bounds.labels_per_user
         else:
             under_cap = ranked.place < bounds.labels_per_user
         return ranked.filter(under_cap)
     if bounds.per_label_cap == 1:
-        labels = _counting(events).select(*within, "user", "item")
+        labels = _events_that_count(events).select(*within, "user", "item")
         return labels.distinct().mutate(value=1)
-    return _amounts_under(events, bounds, within)
+    return _capped_amounts(events, bounds, within)
 
 
-def _under_total(ranked: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
+def _cut_to_total(ranked: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
     """Return the ranked labels of each user, up to Δ of them and up to the total of their values.
 
     The value of the label at which the total is reached is cut to the rest of the total.
     """
     import ibis
 
-    up_to_here = ibis.window(
+    rows_up_to_this = ibis.window(
         group_by=_user_columns(ranked, within), order_by=ranked.place, preceding=None, following=0
     )
-    summed = ranked.mutate(running_sum=ranked.value.sum().over(up_to_here))
+    summed = ranked.mutate(running_sum=ranked.value.sum().over(rows_up_to_this))
     sum_before = summed.running_sum - summed.value
-    with_left = summed.mutate(left=bounds.total_per_user - sum_before)
-    under_total = with_left.filter(with_left.left > 0)
-    under_total = under_total.mutate(value=ibis.least(with_left.value, with_left.left))
+    with_rest = summed.mutate(rest=bounds.total_per_user - sum_before)
+    under_total = with_rest.filter(with_rest.rest > 0)
+    under_total = under_total.mutate(value=ibis.least(with_rest.value, with_rest.rest))
     if bounds.labels_per_user is None:
         return under_total
     return under_total.filter(under_total.place < bounds.labels_per_user)
@@ -185,7 +185,7 @@ def counts_with_and_without_cap(
     """
     import ibis
 
-    ranked = _ranked(source, events, bounds, within, labels=weights)
+    ranked = _ranked_labels(source, events, bounds, within, labels=weights)
     amount = ranked.value
     if weights:
         labels_under_cap = ibis.least(ranked.labels, bounds.labels_per_user)
@@ -196,10 +196,10 @@ def counts_with_and_without_cap(
     ranked = ranked.mutate(capped=ibis.ifelse(is_under_cap, amount, 0))
     if not profile:
         return ranked
-    return _profiled(ranked, within)
+    return _sums_with_profile(ranked, within)
 
 
-def _profiled(ranked: ir.Table, within: Sequence[str]) -> ir.Table:
+def _sums_with_profile(ranked: ir.Table, within: Sequence[str]) -> ir.Table:
     """Return the ranked labels of all users, added up by label, with the columns of PROFILE.
 
     Places that are on the same side of every number in PROFILE are added up too: the smallest of
@@ -234,14 +234,14 @@ def _user_columns(rows: ir.Table, within: Sequence[str]) -> list[str]:
     return [*within, "user"]
 
 
-def _counting(events: ir.Table) -> ir.Table:
+def _events_that_count(events: ir.Table) -> ir.Table:
     """Return the events that count if a label counts once: those with a weight of at least 1."""
     if "weight" in events.columns:
-        return events.filter(_whole(events.weight, 1) >= 1)
+        return events.filter(_whole_weight(events.weight, 1) >= 1)
     return events
 
 
-def _ranked(
+def _ranked_labels(
     source: OpenTable,
     events: ir.Table,
     bounds: Bounds,
@@ -262,12 +262,12 @@ def _ranked(
 
     # A SHA-256 of each event would cost more than a grouping.
     counts_once = bounds.per_label_cap == 1 and bounds.choose != "top"
-    if counts_once and source.backend.peers and not _digested(source, bounds):
+    if counts_once and source.backend.peers and not _uses_digest(source, bounds):
         if labels and source.keep is not None:
-            return _first_and_all(source, events, bounds, within)
+            return _ranked_distinct_pairs(source, events, bounds, within)
         ranked = _first_events(source, events, bounds, within)
     else:
-        pairs = _amounts_under(events, bounds, within)
+        pairs = _capped_amounts(events, bounds, within)
         order = hash_ranks(source, pairs.user, pairs.item, bounds)
         if bounds.choose == "top":
             order.insert(0, pairs.amount.desc())
@@ -279,31 +279,31 @@ def _ranked(
     return ranked
 
 
-def _first_and_all(
+def _ranked_distinct_pairs(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> ir.Table:
-    """Return ``_ranked`` with the number of the user's labels, if a label counts once.
+    """Return ``_ranked_labels`` with the number of the user's labels, if a label counts once.
 
     Unlike ``_first_events`` it makes the pairs of a user and a label distinct first, so that a
     count of rows is one of labels. Both windows have one order, so that the engine sorts once.
     """
     import ibis
 
-    events = _counting(events)
+    events = _events_that_count(events)
     user = _user_columns(events, within)
     if events.user.type().is_integer():  # lots are made of the pairs, which are narrower
         pairs = events.select(*user, "item")
         if not source.distinct:
             pairs = pairs.distinct()
         numbered = pairs.mutate(user=pairs[user[-1]].cast(events.user.type()))
-        drawn = _lots(source, numbered, bounds)
-        pairs = numbered.select(*user, "item", **drawn)
+        lots = _lots(source, numbered, bounds)
+        pairs = numbered.select(*user, "item", **lots)
     else:
-        drawn = _lots(source, events, bounds)
-        pairs = events.select(*user, "item", **drawn)
+        lots = _lots(source, events, bounds)
+        pairs = events.select(*user, "item", **lots)
         if not source.distinct:
             pairs = pairs.distinct()
-    order = {"group_by": user, "order_by": [*drawn, "item"]}
+    order = {"group_by": user, "order_by": [*lots, "item"]}
     return pairs.mutate(
         place=ibis.row_number().over(**order),
         labels=pairs.count().over(ibis.window(**order, preceding=None, following=None)),
@@ -323,17 +323,19 @@ def _lots(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str, ir.C
 def _first_events(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> ir.Table:
-    """Return ``_ranked`` if a label counts once, without grouping: one row for each pair of a user
-    and a label, perhaps with the column ``nth`` of ``_first_by_sorting``.
+    """Return ``_ranked_labels`` if a label counts once, without grouping.
+
+    It has one row for each pair of a user and a label, perhaps with the column ``nth`` of
+    ``_first_by_sorting``. The arguments are those of ``contributions``.
     """
     import ibis
 
-    events = _counting(events)
+    events = _events_that_count(events)
     user = _user_columns(events, within)
-    drawn = _lots(source, events, bounds)
+    lots = _lots(source, events, bounds)
     # Only the columns that are needed are sorted, and not the users' texts.
-    events = events.select(*user, "item", **drawn)
-    order = [*drawn, "item"]
+    events = events.select(*user, "item", **lots)
+    order = [*lots, "item"]
     if source.distinct:  # each pair is one row already
         place = ibis.row_number().over(group_by=user, order_by=order)
         return events.mutate(place=place, value=1)
@@ -355,8 +357,8 @@ def _first_by_sorting(events: ir.Table, user: list[str], order: list[str]) -> ir
     import ibis
 
     pairs = events.distinct()
-    up_to_here = ibis.window(group_by=user, order_by=order, preceding=None, following=0)
-    numbered = pairs.mutate(nth=pairs.count().over(up_to_here))
+    rows_up_to_this = ibis.window(group_by=user, order_by=order, preceding=None, following=0)
+    numbered = pairs.mutate(nth=pairs.count().over(rows_up_to_this))
     return numbered.mutate(place=numbered.nth - 1, value=1)
 
 
@@ -383,13 +385,13 @@ def amounts(events: ir.Table, bounds: Bounds, within: Sequence[str] = ()) -> ir.
     """
     amount = events.count()
     if "weight" in events.columns:
-        amount = _whole(events.weight, bounds.per_label_cap).sum()
+        amount = _whole_weight(events.weight, bounds.per_label_cap).sum()
     keys = list(dict.fromkeys([*_user_columns(events, within), "user", "item"]))
     pairs = events.group_by(keys).agg(amount=amount)
     return pairs.filter(pairs.amount > 0)
 
 
-def _amounts_under(events: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
+def _capped_amounts(events: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir.Table:
     """Return the rows of ``amounts`` with a column ``value``: the amount, at most the cap on a
     label.
     """
@@ -429,27 +431,27 @@ def label_counts(
     """
     keys = [*within, "item"]
     if bounds.labels_per_user is not None:
-        source, events = _paired(source, events, bounds, within)
+        source, events = _without_repeated_pairs(source, events, bounds, within)
     names = None if bounds.portable else codes(source, events, "item")
-    coded = events if names is None else events.mutate(item=code(source, events.item))
-    events = source.together(coded)
+    with_codes = events if names is None else events.mutate(item=code(source, events.item))
+    events = source.together(with_codes)
 
-    def counted(part: int, parts: int) -> ir.Table:
+    def counts_of_part(part: int, parts: int) -> ir.Table:
         """Return the sums over one of ``parts`` parts of the users."""
         if parts == 1:
-            chosen = events
+            events_of_part = events
         else:
-            chosen = events.filter(_part_of(source, events.user, parts) == part)
-        return _summed(contribute(source, chosen), keys, sums)
+            events_of_part = events.filter(_part_of(source, events.user, parts) == part)
+        return _sums_by_key(contribute(source, events_of_part), keys, sums)
 
     parts = source.passes or 1
     while True:
         try:
-            total = _added_up(source, counted, parts, keys, sums, progress)
+            total = _total_counts(source, counts_of_part, parts, keys, sums, progress)
             if names is not None:
-                total = _cut(total, top, within, ties=True).join(names, "item")
+                total = _largest_rows(total, top, within, ties=True).join(names, "item")
                 total = total.select(*within, *sums, item=total["name"])
-            rows = _cut(_in_32_bits(total, sums), top, within).select(*keys, *sums)
+            rows = _largest_rows(_with_narrow_sums(total, sums), top, within).select(*keys, *sums)
             columns = answer_of(source, partial(source.columns, rows))
             break
         except MemoryFull:
@@ -461,7 +463,7 @@ def label_counts(
     return columns
 
 
-def _in_32_bits(total: ir.Table, sums: Mapping[str, str]) -> ir.Table:
+def _with_narrow_sums(total: ir.Table, sums: Mapping[str, str]) -> ir.Table:
     """Return the sums with numbers of users as small integers."""
     narrow = {name: total[name].cast("int32") for name in sums if name in PROFILE}
     return total.mutate(**narrow)
@@ -469,30 +471,30 @@ def _in_32_bits(total: ir.Table, sums: Mapping[str, str]) -> ir.Table:
 
 def counts_by_label(rows: ir.Table, sums: Mapping[str, str]) -> ir.Table:
     """Return the columns item and ``sums`` of what each user adds to each label, as one query."""
-    return _in_32_bits(_summed(rows, ["item"], sums), sums)
+    return _with_narrow_sums(_sums_by_key(rows, ["item"], sums), sums)
 
 
-def _paired(
+def _without_repeated_pairs(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> tuple[OpenTable, ir.Table]:
     """Return the source and its events with the column ``person``, after repeated pairs of a user
     and a label were removed if that saves work.
     """
-    pairs = _pairs(source, events, bounds, within)
+    pairs = _distinct_pairs(source, events, bounds, within)
     if pairs is None:
-        return source, persons(source, events)
+        return source, with_persons(source, events)
     source = replace(source, distinct=True)
-    return source, persons(source, pairs)
+    return source, with_persons(source, pairs)
 
 
-def _summed(rows: ir.Table, keys: Sequence[str], sums: Mapping[str, str]) -> ir.Table:
+def _sums_by_key(rows: ir.Table, keys: Sequence[str], sums: Mapping[str, str]) -> ir.Table:
     """Return the sums of columns by keys; ``sums`` is name -> column."""
     return rows.group_by(keys).agg(**{name: rows[column].sum() for name, column in sums.items()})
 
 
-def _added_up(
+def _total_counts(
     source: OpenTable,
-    counted: Callable[[int, int], ir.Table],
+    counts_of_part: Callable[[int, int], ir.Table],
     parts: int,
     keys: Sequence[str],
     sums: Mapping[str, str],
@@ -501,25 +503,26 @@ def _added_up(
     """Return the counts of all users as an expression; several parts are counted here, one after
     the other.
 
-    The arguments are those of ``label_counts``; ``counted`` returns the counts of one of several
-    parts.
+    The other arguments are those of ``label_counts``; ``keys`` are the columns that name a count.
+    ``parts`` is the number of parts, and ``counts_of_part`` returns the counts of the users in one
+    of them, by its index and the number of parts.
     """
     import ibis
 
     if parts == 1:
-        return counted(0, 1)
+        return counts_of_part(0, 1)
     tables = []
     for part in range(parts):
-        tables.append(engine_table(source, f"dptopk_part_{part}", counted(part, parts)))
+        tables.append(engine_table(source, f"dptopk_part_{part}", counts_of_part(part, parts)))
         if progress is not None:
             progress(part + 1, parts)
     total = ibis.union(*tables)
     return total.group_by(keys).agg(**{name: total[name].sum() for name in sums})
 
 
-def persons(source: OpenTable, events: ir.Table) -> ir.Table:
+def with_persons(source: OpenTable, events: ir.Table) -> ir.Table:
     """Return the events with a column ``person``, one-to-one with ``user``, if the engine sorts
-    such a column faster.
+    such a column faster; else the events as they are.
 
     A text has its 64-bit code, and an integer its last 32 bits if all users fit into them.
     """
@@ -530,14 +533,14 @@ def persons(source: OpenTable, events: ir.Table) -> ir.Table:
             return events
         return events.mutate(person=code(source, events.user))
     aggregates = events.agg(low=events.user.min(), high=events.user.max())
-    (ends,) = run_query(source, aggregates).to_pylist()
-    low = ends["low"]
-    if low is not None and -(2**31) <= low and ends["high"] < 2**31:
+    (extremes,) = run_query(source, aggregates).to_pylist()
+    low = extremes["low"]
+    if low is not None and -(2**31) <= low and extremes["high"] < 2**31:
         return events.mutate(person=events.user.cast("int32"))
     return events
 
 
-def _pairs(
+def _distinct_pairs(
     source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
 ) -> ir.Table | None:
     """Return the different pairs of a user and a label as a table in the engine, if most events
@@ -554,7 +557,7 @@ def _pairs(
     try:
         (numbers,) = run_query(source, aggregates).to_pylist()
         if numbers["pairs"] < REPEATED * numbers["events"]:
-            pairs = _counting(events).select(keys).distinct()
+            pairs = _events_that_count(events).select(keys).distinct()
             return engine_table(source, "dptopk_pairs", pairs)
     except MemoryFull:  # a part of the users may still fit
         return None
@@ -623,18 +626,18 @@ def answer_of(source: OpenTable, action: Callable[[], Result]) -> Result:
     """Return the result of a call to the engine; its errors become ones that do not quote
     the data.
     """
-    return without_data(
+    return hide_data_of_errors(
         "table", "the engine could not run the query", action, full=source.backend.full
     )
 
 
-def _cut(
-    counted: ir.Table, top: int | None, within: Sequence[str], *, ties: bool = False
+def _largest_rows(
+    counts: ir.Table, top: int | None, within: Sequence[str], *, ties: bool = False
 ) -> ir.Table:
     """Return the rows with the largest counts, for each value of ``within``.
 
     Args:
-        counted: the rows, with the columns item and count.
+        counts: the rows, with the columns item and count.
         top: how many rows; None: all.
         within: further columns.
         ties: whether all rows with the last count are returned; else ties are ordered by item, a
@@ -643,15 +646,15 @@ def _cut(
     import ibis
 
     if top is None:
-        return counted
-    order = [counted["count"].desc(), counted["item"].asc()]
+        return counts
+    order = [counts["count"].desc(), counts["item"].asc()]
     if ties:
         place = ibis.rank().over(group_by=list(within), order_by=order[:1])
     elif within:
         place = ibis.row_number().over(group_by=list(within), order_by=order)
     else:
-        return counted.order_by(order).limit(top)
-    ranked = counted.mutate(place=place)
+        return counts.order_by(order).limit(top)
+    ranked = counts.mutate(place=place)
     return ranked.filter(ranked.place < top).drop("place")
 
 
@@ -665,18 +668,18 @@ def hash_ranks(
     texts. There are always at least two columns: DuckDB plans a filter on the place in an order by
     one column more slowly.
     """
-    if _digested(source, bounds):
+    if _uses_digest(source, bounds):
         return [digest(source, user, item, bounds.key), item]
     if source.backend.keep is None:  # codes never stand for the texts
         return [source.mix(_key(bounds.key), user, item), item]
-    coded = code(source, item)
-    lot = source.mix(_key(bounds.key), user, coded)
-    if coded is item:
+    item_code = code(source, item)
+    lot = source.mix(_key(bounds.key), user, item_code)
+    if item_code is item:
         return [lot, item]
-    return [lot, coded, item]
+    return [lot, item_code, item]
 
 
-def _digested(source: OpenTable, bounds: Bounds) -> bool:
+def _uses_digest(source: OpenTable, bounds: Bounds) -> bool:
     """Return whether the hashes that order labels are SHA-256."""
     return bounds.portable or source.backend.mix is None
 
@@ -710,13 +713,13 @@ def _key(key: str) -> ir.StringScalar:
 
 
 def _part_of(source: OpenTable, user: ir.Column, parts: int) -> ir.IntegerColumn:
-    """Return in which of several parts a user is, by any hash of the engine's; no count depends on
-    it.
+    """Return the number of the part, from 0, in which a user is, by a hash of the engine's; no
+    count depends on the parts.
     """
     return (source.mix(user) % parts + parts) % parts  # a remainder may be negative
 
 
-def _whole(weight: ir.NumericColumn, cap: int) -> ir.IntegerColumn:
+def _whole_weight(weight: ir.NumericColumn, cap: int) -> ir.IntegerColumn:
     """Return a weight rounded down to a whole number in [0, cap]; NULL and NaN become 0.
 
     It is rounded *before* the sum: a floating-point sum depends on the order in which an engine

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk.datasets.backends.base import imported, without_data
-from dptopk.datasets.backends.opening import Engine, selected
+from dptopk.datasets.backends.base import hide_data_of_errors, import_of_extra
+from dptopk.datasets.backends.opening import Engine, selected_events
 from dptopk.datasets.bounding import Bounds, amounts
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Array, Histogram, Sensitivity
@@ -66,26 +66,26 @@ def users_by_labels(
     >>> dict(zip(histogram.labels.tolist(), histogram.counts.tolist()))["2"]
     1
     """
-    ibis = imported("ibis", extra="data")
+    ibis = import_of_extra("ibis", extra="data")
     bounds = Bounds(labels_per_user=None)
-    with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (
+    with selected_events(table, where, engine, table_name, user=user, item=item, weight=weight) as (
         source,
         events,
     ):
         pairs = amounts(events, bounds)
         users = pairs.group_by("user").agg(labels=pairs.count())
         bin_ = sum(ibis.ifelse(users.labels > end, 1, 0) for end in ENDS)
-        binned = users.mutate(place=bin_)
-        counted = binned.group_by("place").agg(users=binned.count())
-        rows = without_data(
-            "table", "the engine could not run the query", partial(source.run, counted)
+        users_with_bin = users.mutate(place=bin_)
+        users_by_bin = users_with_bin.group_by("place").agg(users=users_with_bin.count())
+        rows = hide_data_of_errors(
+            "table", "the engine could not run the query", partial(source.run, users_by_bin)
         )
     counts = np.zeros(len(ENDS) + 1, dtype=np.int64)
     counts[rows["place"].to_numpy()] = rows["users"].to_numpy()
-    return Histogram(_names(), counts, sensitivity=Sensitivity(linf=1, l0=1), domain="public")
+    return Histogram(_bin_names(), counts, sensitivity=Sensitivity(linf=1, l0=1), domain="public")
 
 
-def _names() -> list[str]:
+def _bin_names() -> list[str]:
     """Return the labels of the bins."""
     names = []
     start = 1
@@ -165,13 +165,13 @@ def _released_bins(answer: Release) -> tuple[Array, float]:
     Raises:
         InvalidParameter: when the release is not one of all counts of that histogram.
     """
-    names = _names()
+    names = _bin_names()
     if (
         answer.counts is None
         or answer.measurement is None
         or sorted(map(str, answer.labels)) != sorted(names)
     ):
         raise InvalidParameter("answer must be a release of all counts of users_by_labels")
-    released = dict(zip(answer.labels, answer.counts.tolist(), strict=True))
-    counts = np.array([released[name] for name in names], dtype=float)
+    count_of_bin = dict(zip(answer.labels, answer.counts.tolist(), strict=True))
+    counts = np.array([count_of_bin[name] for name in names], dtype=float)
     return counts, answer.measurement.noise.std

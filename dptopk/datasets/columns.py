@@ -15,10 +15,10 @@ from uuid import UUID
 
 import numpy as np
 
-from dptopk.datasets.backends.base import OpenTable, without_data
+from dptopk.datasets.backends.base import OpenTable, hide_data_of_errors
 from dptopk.datasets.backends.rowwise import refuse_across_rows
 from dptopk.datasets.backends.total import total
-from dptopk.datasets.text_files import columns_listed
+from dptopk.datasets.text_files import hint_of_columns
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -61,54 +61,60 @@ def select_events(source: OpenTable, where: Condition, **columns: str | None) ->
             a condition that looks at several rows.
     """
     refuse_across_rows("table", source.table, hint=MATERIALISED)
-    kept = total("table", source.table, source.backend)
-    named = {role: name for role, name in columns.items() if name is not None}
-    roles: dict[Any, Any] = dict(named)
+    rows = total("table", source.table, source.backend)
+    names_by_role = {role: name for role, name in columns.items() if name is not None}
+    roles: dict[Any, Any] = dict(names_by_role)
     if isinstance(where, Mapping):
         roles |= {name: name for name in where}
-    _refuse_alike_but_for_case(kept.columns, roles)
-    if named.get("user") is not None and named["user"] == named.get("item"):
+    _refuse_alike_but_for_case(rows.columns, roles)
+    if names_by_role.get("user") is not None and names_by_role["user"] == names_by_role.get("item"):
         raise InvalidParameter(
-            f"item must be a different column from user, got {named['item']!r} for both",
+            f"item must be a different column from user, got {names_by_role['item']!r} for both",
             parameter="item",
         )
-    for role, name in named.items():
-        _typed(kept, role, name)  # a missing column is refused before a bad condition
+    for role, name in names_by_role.items():
+        # A missing column is refused before a bad condition.
+        _column_of_role(rows, role, name)
     if where is not None:
-        kept = kept.filter(_row_wise(source, kept, where))
-    typed = {role: _typed(kept, role, name) for role, name in named.items()}
-    person = partial(source.person, named.get("user", ""))
-    readers: dict[str, Callable[[ir.Column], ir.Column]] = {"weight": _as_it_is, "user": person}
-    complete = kept.filter(
-        *[column.notnull() for role, column in typed.items() if role != "weight"]
+        rows = rows.filter(_row_condition(source, rows, where))
+    columns_by_role = {
+        role: _column_of_role(rows, role, name) for role, name in names_by_role.items()
+    }
+    user_column = partial(source.user_column, names_by_role.get("user", ""))
+    readers: dict[str, Callable[[ir.Column], ir.Column]] = {
+        "weight": _unchanged,
+        "user": user_column,
+    }
+    complete = rows.filter(
+        *[column.notnull() for role, column in columns_by_role.items() if role != "weight"]
     )
     columns_read = {}
-    for role, column in typed.items():
-        read = readers.get(role, source.exact)
+    for role, column in columns_by_role.items():
+        read = readers.get(role, source.exact_text)
         columns_read[role] = read(column)
     return complete.select(**columns_read)
 
 
-def _refuse_alike_but_for_case(present: Sequence[str], named: Mapping[str, Any]) -> None:
+def _refuse_alike_but_for_case(present: Sequence[str], names_by_role: Mapping[str, Any]) -> None:
     """Refuse a column if another column has the same name but for its case: engines then read
     either of them.
 
     Args:
         present: the names of all columns.
-        named: role -> the name of the column that is asked for.
+        names_by_role: role -> the name of the column that is asked for.
     """
-    for role, name in named.items():
+    for role, name in names_by_role.items():
         if not isinstance(name, str):
             continue
-        alike = [other for other in present if name.casefold() == other.casefold()]
-        if len(alike) > 1:
+        similar_names = [other for other in present if name.casefold() == other.casefold()]
+        if len(similar_names) > 1:
             raise InvalidParameter(
                 f"{role}: several columns are called {name!r} but for upper and lower case",
                 parameter=role,
             )
 
 
-def _typed(table: ir.Table, role: str, name: str) -> ir.Column:
+def _column_of_role(table: ir.Table, role: str, name: str) -> ir.Column:
     """Return a column as a type that every engine orders and writes as text in the same way.
 
     Args:
@@ -124,12 +130,12 @@ def _typed(table: ir.Table, role: str, name: str) -> ir.Column:
             f"{role} must be the name of a column, got {type(name).__name__}", parameter=role
         )
     if name not in table.columns:
-        listed = columns_listed(name, table.columns)
-        raise InvalidParameter(f"{role}: the table has no column {name!r}{listed}", parameter=role)
+        hint = hint_of_columns(name, table.columns)
+        raise InvalidParameter(f"{role}: the table has no column {name!r}{hint}", parameter=role)
     column = table[name]
     kind = column.type()
-    for holds, read in _WEIGHTS if role == "weight" else _LABELS:
-        if holds(kind):
+    for is_of_kind, read in _WEIGHTS if role == "weight" else _LABELS:
+        if is_of_kind(kind):
             return read(column)
     problem = "not a number" if role == "weight" else "make it text or integer first"
     raise InvalidParameter(
@@ -137,7 +143,7 @@ def _typed(table: ir.Table, role: str, name: str) -> ir.Column:
     )
 
 
-def _number(text: ir.StringColumn) -> ir.FloatingColumn:
+def _numbers_of_text(text: ir.StringColumn) -> ir.FloatingColumn:
     """Return text as numbers; NULL for text that is no number as every engine writes them.
 
     Engines differ in what a cast accepts ("1_000", "1d", "nan"), and a cast that fails would refuse
@@ -165,7 +171,7 @@ def _whole_or_null(column: ir.FloatingColumn) -> ir.IntegerColumn:
     return ibis.ifelse(is_whole, small, ibis.null("float64")).cast("int64")
 
 
-def _proper(column: ir.DecimalColumn) -> ir.NumericColumn:
+def _decimals_without_nan(column: ir.DecimalColumn) -> ir.NumericColumn:
     """Return decimal numbers as a type that can hold any cap; NULL for PostgreSQL's NaN."""
     import ibis
 
@@ -176,12 +182,12 @@ def _proper(column: ir.DecimalColumn) -> ir.NumericColumn:
     return ibis.ifelse(column.cast("string") == "NaN", None, column)
 
 
-def _as_it_is(column: ir.Column) -> ir.Column:
+def _unchanged(column: ir.Column) -> ir.Column:
     """Return a column unchanged."""
     return column
 
 
-def _wide(column: ir.IntegerColumn) -> ir.IntegerColumn:
+def _as_64_bits(column: ir.IntegerColumn) -> ir.IntegerColumn:
     """Return integers with 64 bits: engines hash the same number of another width to
     another value.
     """
@@ -190,7 +196,7 @@ def _wide(column: ir.IntegerColumn) -> ir.IntegerColumn:
     return column.cast("int64")
 
 
-def _whole_text(column: ir.DecimalColumn) -> ir.StringColumn:
+def _whole_decimals_as_text(column: ir.DecimalColumn) -> ir.StringColumn:
     """Return decimal numbers, which may be beyond 64 bits, as the texts of integers; NULL for those
     that are not whole.
     """
@@ -200,7 +206,7 @@ def _whole_text(column: ir.DecimalColumn) -> ir.StringColumn:
     return ibis.ifelse(text.re_search("^-?[0-9]+$"), text, None)
 
 
-def _day(column: ir.DateColumn) -> ir.StringColumn:
+def _dates_as_text(column: ir.DateColumn) -> ir.StringColumn:
     """Return dates as text, whatever the settings of the engine; NULL for years without four
     digits, which engines write differently.
     """
@@ -221,20 +227,20 @@ def _is_empty(kind: ibis_types.DataType) -> bool:
 
 # How a column is read by its type: as a weight, and as a user, label or segment.
 _WEIGHTS: tuple[Reading, ...] = (
-    (lambda kind: kind.is_decimal(), _proper),
-    (lambda kind: kind.is_numeric(), _as_it_is),
-    (lambda kind: kind.is_string(), _number),
-    (_is_empty, lambda column: _number(column.cast("string"))),
+    (lambda kind: kind.is_decimal(), _decimals_without_nan),
+    (lambda kind: kind.is_numeric(), _unchanged),
+    (lambda kind: kind.is_string(), _numbers_of_text),
+    (_is_empty, lambda column: _numbers_of_text(column.cast("string"))),
 )
 _LABELS: tuple[Reading, ...] = (
-    (lambda kind: kind.is_string(), _as_it_is),
-    (lambda kind: kind.is_integer(), _wide),
-    (lambda kind: kind.is_decimal(), _whole_text),
+    (lambda kind: kind.is_string(), _unchanged),
+    (lambda kind: kind.is_integer(), _as_64_bits),
+    (lambda kind: kind.is_decimal(), _whole_decimals_as_text),
     (
         lambda kind: kind.is_boolean() or kind.is_uuid() or _is_empty(kind),
         lambda column: column.cast("string"),
     ),
-    (lambda kind: kind.is_date(), _day),
+    (lambda kind: kind.is_date(), _dates_as_text),
     (lambda kind: kind.is_floating(), _whole_or_null),
 )
 
@@ -249,7 +255,7 @@ def needed_columns(where: Condition, **columns: str | None) -> list[str] | None:
     return list(dict.fromkeys(names))
 
 
-def _row_wise(source: OpenTable, kept: ir.Table, where: Condition) -> ir.BooleanValue:
+def _row_condition(source: OpenTable, rows: ir.Table, where: Condition) -> ir.BooleanValue:
     """Return the condition as an Ibis expression, after it was checked that each row's answer
     depends on that row alone.
 
@@ -258,19 +264,21 @@ def _row_wise(source: OpenTable, kept: ir.Table, where: Condition) -> ir.Boolean
 
     Args:
         source: the table.
-        kept: the table's rows, with every operation made total.
+        rows: the table's rows, with every operation made total.
         where: the condition, as for events_histogram.
     """
     if isinstance(where, Mapping):
-        return _equalities(source, kept, where)
-    condition = without_data(
-        "where", "it is no condition on this table", partial(_bound, source.table, where)
+        return _equalities(source, rows, where)
+    condition = hide_data_of_errors(
+        "where",
+        "it is no condition on this table",
+        partial(_resolved_condition, source.table, where),
     )
     refuse_across_rows("where", condition)
     return total("where", condition, source.backend)
 
 
-def _bound(table: ir.Table, where: Condition) -> ir.BooleanValue:
+def _resolved_condition(table: ir.Table, where: Condition) -> ir.BooleanValue:
     """Return a condition as an expression on a table.
 
     Raises:
@@ -289,7 +297,7 @@ def _bound(table: ir.Table, where: Condition) -> ir.BooleanValue:
     return where
 
 
-def fitting(value: Constant, kind: ibis_types.DataType, what: str) -> Constant:
+def constant_of_type(value: Constant, kind: ibis_types.DataType, what: str) -> Constant:
     """Return a value that a column is compared with, converted to the column's type.
 
     The engine then never converts the column. A conversion in the engine may fail on a single row,
@@ -306,14 +314,14 @@ def fitting(value: Constant, kind: ibis_types.DataType, what: str) -> Constant:
     """
     if isinstance(value, np.generic):
         value = value.item()
-    for holds, read in _FITTING:
-        if holds(kind):
+    for is_of_kind, read in _FITTING:
+        if is_of_kind(kind):
             try:
-                fitted = read(value)
+                constant = read(value)
             except (TypeError, ValueError, ArithmeticError):
-                fitted = None
-            if fitted is not None:
-                return fitted
+                constant = None
+            if constant is not None:
+                return constant
             break
     raise InvalidParameter(
         f"{what} is of type {type(value).__name__}, which does not fit the column's, {kind}"
@@ -403,17 +411,21 @@ def _equalities(source: OpenTable, table: ir.Table, where: Mapping[str, Any]) ->
     condition = ibis.literal(True)
     for name, value in where.items():
         if name not in table.columns:
-            present = columns_listed(name, table.columns)
+            present = hint_of_columns(name, table.columns)
             raise InvalidParameter(f"where: the table has no column {name!r}{present}")
         if isinstance(value, list | tuple | set | frozenset):
-            listed = list(value)
+            values = list(value)
         else:
-            listed = [value]
+            values = [value]
         column = table[name]
         kind = table[name].type()
-        fitted = [fitting(each, kind, f"where: a value for {name!r}") for each in listed]
+        constants = [
+            constant_of_type(constant, kind, f"where: a value for {name!r}") for constant in values
+        ]
         column = column.cast("string") if kind.is_uuid() else column
-        among = partial(source.among, column, fitted)
-        chosen = without_data("where", f"the values for {name!r} do not fit the column", among)
-        condition = condition & chosen
+        is_one_of = partial(source.is_one_of, column, constants)
+        is_given_value = hide_data_of_errors(
+            "where", f"the values for {name!r} do not fit the column", is_one_of
+        )
+        condition = condition & is_given_value
     return condition

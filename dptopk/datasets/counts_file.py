@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from dptopk.datasets.text_files import (
     TEXT_ENDINGS,
     TextFormat,
-    columns_listed,
+    hint_of_columns,
     known_encoding,
     known_separator,
     refuse_workbook,
@@ -63,7 +63,7 @@ class _File:
         return path.suffix.lower()
 
 
-def _csv(file: _File) -> pd.DataFrame:
+def _csv_table(file: _File) -> pd.DataFrame:
     """Return the columns of a text file; labels and values of conditions are text."""
     import pandas as pd
 
@@ -74,7 +74,7 @@ def _csv(file: _File) -> pd.DataFrame:
     # Labels are text as written ("null", "NA" and "007" are labels); only an empty count is
     # missing.
     return pd.read_csv(
-        _columns_alone(file, form),
+        _csv_of_columns(file, form),
         dtype=dict.fromkeys([file.label, *file.where], str),
         index_col=False,
         decimal=file.decimal,
@@ -85,15 +85,15 @@ def _csv(file: _File) -> pd.DataFrame:
 
 def _text_format(file: _File) -> TextFormat:
     """Return the separator, the encoding and the header of a text file."""
-    wanted = [column for column in file.columns if column]
+    column_names = [column for column in file.columns if column]
     stated = {"separator": file.separator, "encoding": file.encoding}
     try:
-        return text_format(file.path, wanted, **stated)
+        return text_format(file.path, column_names, **stated)
     except InvalidParameter as error:
         raise InvalidParameter(f"source{str(error).removeprefix('table')}") from None
 
 
-def _columns_alone(file: _File, form: TextFormat) -> io.StringIO:
+def _csv_of_columns(file: _File, form: TextFormat) -> io.StringIO:
     """Return the columns that are read, as CSV with commas.
 
     Lines without a label or a count are left out, such as the ";;" that spreadsheets write below a
@@ -140,7 +140,7 @@ def _pyarrow() -> ModuleType:
     return pq
 
 
-def _parquet(file: _File) -> pd.DataFrame:
+def _parquet_table(file: _File) -> pd.DataFrame:
     """Return the columns of a Parquet file, as far as it has them."""
     pq = _pyarrow()
     present = pq.read_schema(file.path).names
@@ -150,7 +150,7 @@ def _parquet(file: _File) -> pd.DataFrame:
     return table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
 
 
-def _rows(file: _File) -> Iterator[dict[str, Any]]:
+def _json_rows(file: _File) -> Iterator[dict[str, Any]]:
     """Yield the rows of JSON lines.
 
     Python's parser returns labels as they are written; that of pandas guesses at dates and numbers.
@@ -163,7 +163,7 @@ def _rows(file: _File) -> Iterator[dict[str, Any]]:
         yield from (json.loads(line) for line in lines if line.strip())
 
 
-def _json_lines(file: _File) -> pd.DataFrame:
+def _json_table(file: _File) -> pd.DataFrame:
     """Return the columns of JSON lines, as far as a row has them; a missing cell is None.
 
     Raises:
@@ -171,7 +171,7 @@ def _json_lines(file: _File) -> pd.DataFrame:
     """
     import pandas as pd
 
-    rows = list(_rows(file))
+    rows = list(_json_rows(file))
     if not all(isinstance(row, dict) for row in rows):
         raise ValueError("not a table")
     columns = {}
@@ -182,15 +182,15 @@ def _json_lines(file: _File) -> pd.DataFrame:
 
 
 _READERS: dict[str, Callable[[_File], pd.DataFrame]] = {
-    **dict.fromkeys(TEXT_ENDINGS, _csv),
-    **dict.fromkeys((".parquet", ".pq"), _parquet),
-    **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_lines),
+    **dict.fromkeys(TEXT_ENDINGS, _csv_table),
+    **dict.fromkeys((".parquet", ".pq"), _parquet_table),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_table),
 }
 # The readers of the names of a file's columns.
 _NAMES: dict[str, Callable[[_File], Iterable[str]]] = {
     **dict.fromkeys(TEXT_ENDINGS, lambda file: _text_format(file).names),
     **dict.fromkeys((".parquet", ".pq"), lambda file: _pyarrow().read_schema(file.path).names),
-    **dict.fromkeys((".jsonl", ".ndjson", ".json"), lambda file: next(_rows(file), {})),
+    **dict.fromkeys((".jsonl", ".ndjson", ".json"), lambda file: next(_json_rows(file), {})),
 }
 # The endings of files that are no list of public labels; such a list may be a .txt.
 _TABLES = {*_READERS, ".gz", ".store"} - {".txt"}
@@ -221,7 +221,7 @@ def columns_of(
             f"source must end in one of {', '.join(_NAMES)}; got {file.path.name!r}"
         )
     columns = []
-    for name in _read(names, file):
+    for name in _read_with(names, file):
         is_nan = name != name  # noqa: PLR0124 - a Parquet file of pandas may have such a name
         if not is_nan and name != "":
             columns.append(str(name))
@@ -285,7 +285,7 @@ def read_counts(
         raise InvalidParameter(
             f"count must be a different column from label, got {label!r} twice", parameter="count"
         )
-    frame = _read(reader, file)
+    frame = _read_with(reader, file)
     _refuse_missing_columns(frame, file)
     for column, value in file.where.items():
         frame = frame[frame[column].map(str) == value]
@@ -293,7 +293,7 @@ def read_counts(
         counts = whole_counts(frame[count])
     except InvalidParameter as error:
         raise InvalidParameter(str(error), parameter="count") from None
-    return _added_up(frame[label], counts)
+    return _summed_by_label(frame[label], counts)
 
 
 def _refuse_missing_columns(frame: pd.DataFrame, file: _File) -> None:
@@ -307,10 +307,10 @@ def _refuse_missing_columns(frame: pd.DataFrame, file: _File) -> None:
     roles_and_columns += [("where", column) for column in file.where]
     for role, column in roles_and_columns:
         if column not in frame.columns:
-            present = _read(_NAMES[file.kind], file)
-            listed = columns_listed(column, list(present))
+            present = _read_with(_NAMES[file.kind], file)
+            hint = hint_of_columns(column, list(present))
             raise InvalidParameter(
-                f"{role}: {file.path.name!r} has no column {column!r}{listed}", parameter=role
+                f"{role}: {file.path.name!r} has no column {column!r}{hint}", parameter=role
             )
 
 
@@ -321,14 +321,14 @@ def _identity(label: object) -> Any:
         InvalidParameter: for a label that is not hashable.
     """
     try:
-        same = identity(label)
-        hash(same)
+        key = identity(label)
+        hash(key)
     except TypeError:
         raise InvalidParameter("label: labels must be hashable") from None
-    return same
+    return key
 
 
-def _added_up(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame:
+def _summed_by_label(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame:
     """Return each label once, with the sum of its counts; rows without a label are left out."""
     import pandas as pd
 
@@ -354,7 +354,7 @@ def _added_up(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.DataFrame
     )
 
 
-def _read(reader: Callable[[_File], Rows], file: _File) -> Rows:
+def _read_with(reader: Callable[[_File], Rows], file: _File) -> Rows:
     """Return what a reader returns for a file; its errors become messages that do not quote the
     file.
 
@@ -389,7 +389,7 @@ def _read(reader: Callable[[_File], Rows], file: _File) -> Rows:
         pd.errors.ParserError,
     ):
         hint = ""
-        if reader is _csv:
+        if reader is _csv_table:
             hint = ": rows of unequal length, or a quote that is not closed"
         raise InvalidParameter(
             f"source: {name!r} cannot be read as {file.kind[1:]}{hint}"

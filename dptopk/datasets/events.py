@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk.datasets.backends.opening import Engine, selected
+from dptopk.datasets.backends.opening import Engine, selected_events
 from dptopk.datasets.bounding import Bounds, Contribute, Progress, contributions, label_counts
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Array, Histogram
@@ -121,7 +121,7 @@ def events_histogram(  # noqa: PLR0913
         raise InvalidParameter(
             "user=None: each row is one person, who adds 1 to 1 label: labels_per_user must be 1"
         )
-    with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (
+    with selected_events(table, where, engine, table_name, user=user, item=item, weight=weight) as (
         source,
         events,
     ):
@@ -129,25 +129,30 @@ def events_histogram(  # noqa: PLR0913
         if one_row_per_user:
             # There is no user by whom rows could be split if memory is full: labels serve instead.
             events = events.mutate(user=events.item)
-            contribute = _each_row
-            enforced = replace(bounds, labels_per_user=None)
+            contribute = _one_row_contributions
+            enforced_bounds = replace(bounds, labels_per_user=None)
         else:
             contribute = partial(contributions, bounds=bounds)
-            enforced = bounds
-        counted = label_counts(source, events, contribute, enforced, top=top, progress=progress)
-    return to_histogram(counted, bounds, top, capped=not one_row_per_user)
+            enforced_bounds = bounds
+        columns = label_counts(
+            source, events, contribute, enforced_bounds, top=top, progress=progress
+        )
+    return to_histogram(columns, bounds, top, capped=not one_row_per_user)
 
 
-def _each_row(_source: OpenTable, events: ir.Table, **_: Any) -> ir.Table:
+def _one_row_contributions(_source: OpenTable, events: ir.Table, **_: Any) -> ir.Table:
     """Return the events with a column ``value``: each row adds 1 to its label."""
     return events.mutate(value=1)
 
 
-def in_order(columns: dict[str, Array]) -> dict[str, Array]:
+def rows_in_order(columns: dict[str, Array]) -> dict[str, Array]:
     """Return the columns ordered by falling counts, ties by label, whatever order an engine has.
 
-    Noise is drawn row after row, so that a seeded answer depends on the order. The columns given
-    are used up: each is dropped before the next is copied, which saves memory.
+    Noise is drawn row after row, so that a seeded answer depends on the order.
+
+    Args:
+        columns: item and count, and perhaps others. The dictionary is emptied: each column is
+            dropped before the next one is copied, which saves memory.
     """
     order = label_order(columns["item"])
     below_largest = columns["count"].max(initial=0) - columns["count"][order]
@@ -158,20 +163,20 @@ def in_order(columns: dict[str, Array]) -> dict[str, Array]:
 
 
 def to_histogram(
-    counted: dict[str, Array], bounds: Bounds, top: int | None, *, capped: bool = True
+    columns: dict[str, Array], bounds: Bounds, top: int | None, *, capped: bool = True
 ) -> Histogram:
     """Return a private-domain histogram of the columns item and count.
 
     Args:
-        counted: the columns, which are used up.
+        columns: the columns, which are used up.
         bounds: the bounds that were enforced.
         top: the limit on its rows; None: it is complete.
         capped: whether its counts are of capped data.
     """
-    counted = in_order(counted)
+    columns = rows_in_order(columns)
     return Histogram(
-        counted["item"],
-        counted["count"],
+        columns["item"],
+        columns["count"],
         sensitivity=bounds.sensitivity,
         complete=top is None,
         limit=top,

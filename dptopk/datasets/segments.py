@@ -12,8 +12,8 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk.budgets.parallel import segments_charge
 from dptopk.costs import Charge
-from dptopk.datasets.backends.base import Array, OpenTable, without_data
-from dptopk.datasets.backends.opening import Engine, selected
+from dptopk.datasets.backends.base import Array, OpenTable, hide_data_of_errors
+from dptopk.datasets.backends.opening import Engine, selected_events
 from dptopk.datasets.bounding import (
     COUNT,
     Bounds,
@@ -24,9 +24,9 @@ from dptopk.datasets.bounding import (
     hash_ranks,
     label_counts,
 )
-from dptopk.datasets.columns import fitting
+from dptopk.datasets.columns import constant_of_type
 from dptopk.datasets.events import to_histogram
-from dptopk.datasets.two_counts import beside, sums_of
+from dptopk.datasets.two_counts import event_counts_of, summed_columns
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram
@@ -157,9 +157,9 @@ def segment_histograms(  # noqa: PLR0913
         key=key,
         portable=portable,
     )
-    listed = _distinct_segments(segments)
+    segment_list = _distinct_segments(segments)
     if segments_per_user is None:
-        s = len(listed)
+        s = len(segment_list)
     else:
         s = validate.count(segments_per_user=segments_per_user)
     if top is not None:
@@ -172,29 +172,29 @@ def segment_histograms(  # noqa: PLR0913
         counting = _Counting(COUNT, contributions, partial(to_histogram, bounds=bounds, top=top))
     else:
         counting = _Counting(
-            sums_of(weights=weights, profile=profile),
+            summed_columns(weights=weights, profile=profile),
             partial(counts_with_and_without_cap, weights=weights, profile=profile),
             partial(
-                beside,
-                under=bounds,
+                event_counts_of,
+                bounds=bounds,
                 weights=weights,
                 clipped=weight is not None or per_label_cap > 1,
             ),
         )
-    with selected(
+    with selected_events(
         table, where, engine, table_name, user=user, item=item, weight=weight, segment=segment
     ) as (source, events):
-        column = _segment_column(source, events, listed)
+        column = _segment_column(source, events, segment_list)
         contribute = partial(
-            _contributions,
+            _contributions_in_segments,
             bounds=bounds,
             contribute=counting.contribute,
             names=column.names,
-            s=None if s >= len(listed) else s,
+            s=None if s >= len(segment_list) else s,
         )
-        counted = label_counts(
+        sums = label_counts(
             source,
-            _numbered(events.filter(column.kept), column.names),
+            _with_segment_indices(events.filter(column.is_listed), column.names),
             contribute,
             bounds,
             top=top,
@@ -202,9 +202,9 @@ def segment_histograms(  # noqa: PLR0913
             sums=counting.sums,
             progress=progress,
         )
-    rows = _in_parts(counted, column.places(counted["segment"]), len(listed))
-    histograms = dict(zip(listed, map(counting.histogram, rows), strict=True))
-    return Segments(histograms, min(s, len(listed)), by=segment)
+    rows = _rows_of_segments(sums, column.places(sums["segment"]), len(segment_list))
+    histograms = dict(zip(segment_list, map(counting.histogram, rows), strict=True))
+    return Segments(histograms, min(s, len(segment_list)), by=segment)
 
 
 @dataclass(frozen=True)
@@ -222,19 +222,19 @@ class _Counting:
     histogram: Callable[[dict[str, Array]], Histogram | EventCounts]
 
 
-def _in_parts(
-    counted: Mapping[str, Array], places: NDArray[np.int64], parts: int
+def _rows_of_segments(
+    sums: Mapping[str, Array], places: NDArray[np.int64], parts: int
 ) -> Iterator[dict[str, Array]]:
     """Yield the rows of each segment, in the order of the list.
 
     Args:
-        counted: the columns of all segments.
+        sums: the columns of all segments.
         places: the index of each row's segment in the list.
         parts: the number of segments.
     """
     for place in range(parts):
         rows = places == place
-        yield {name: values[rows] for name, values in counted.items()}
+        yield {name: values[rows] for name, values in sums.items()}
 
 
 @dataclass(frozen=True)
@@ -242,43 +242,46 @@ class _SegmentColumn:
     """The list of segments as values of their column.
 
     Attributes:
-        fitted: the segments as the column holds them, in the order of the list.
-        kept: the condition that an event is in one of them.
-        names: the table of the segments and their indices (``_numbers``); None: events are grouped
-            by the segment itself.
+        values: the segments as the column holds them, in the order of the list.
+        is_listed: the condition that an event is in one of them.
+        names: the table of the segments and their indices (``_segment_indices``); None: events are
+            grouped by the segment itself.
     """
 
-    fitted: list[Any]
-    kept: ir.BooleanValue
+    values: list[Any]
+    is_listed: ir.BooleanValue
     names: ir.Table | None
 
     def places(self, segments: Array) -> NDArray[np.int64]:
         """Return the index in the list of each segment that the engine returned; -1 if it is none
         of them.
         """
-        values = self.fitted if self.names is None else range(len(self.fitted))
+        values = self.values if self.names is None else range(len(self.values))
         places = {value: place for place, value in enumerate(values)}
         # Compared as Python does: NumPy ends a text at a NUL.
         return np.array([places.get(value, -1) for value in segments.tolist()], dtype=np.int64)
 
 
-def _segment_column(source: OpenTable, events: ir.Table, listed: list[Any]) -> _SegmentColumn:
+def _segment_column(source: OpenTable, events: ir.Table, segment_list: list[Any]) -> _SegmentColumn:
     """Return the list of segments as values of the column.
 
     Raises:
         InvalidParameter: if one does not fit, or two are the same value.
     """
     if events.segment.type().is_binary():
-        named = source.text(events.segment)
+        names_as_text = source.text(events.segment)
     else:
-        named = events.segment
-    fitted = [fitting(name, named.type(), "segments: one of them") for name in listed]
-    if len(set(fitted)) < len(fitted):
+        names_as_text = events.segment
+    values = [
+        constant_of_type(name, names_as_text.type(), "segments: one of them")
+        for name in segment_list
+    ]
+    if len(set(values)) < len(values):
         raise InvalidParameter("segments: two of them are the same value of the column")
-    kept = without_data(
-        "segments", "they do not fit the column", lambda: source.among(named, fitted)
+    is_listed = hide_data_of_errors(
+        "segments", "they do not fit the column", lambda: source.is_one_of(names_as_text, values)
     )
-    return _SegmentColumn(fitted, kept, _numbers(source, events, fitted))
+    return _SegmentColumn(values, is_listed, _segment_indices(source, events, values))
 
 
 def _distinct_segments(segments: Sequence[Hashable]) -> list[Any]:
@@ -294,9 +297,12 @@ def _distinct_segments(segments: Sequence[Hashable]) -> list[Any]:
     return list(segments)
 
 
-def _numbers(source: OpenTable, events: ir.Table, names: Sequence[Any]) -> ir.Table | None:
-    """Return a table of the segments and their indices in the list; None if grouping by integers is
-    not faster than by the segments.
+def _segment_indices(source: OpenTable, events: ir.Table, names: Sequence[Any]) -> ir.Table | None:
+    """Return a table of the segments and their indices in the list; None if events are grouped by
+    the segments themselves.
+
+    It is None if the segments are integers, which are sorted as fast as indices, and on an engine
+    that stores no tables.
     """
     import ibis
     import pyarrow as pa
@@ -309,7 +315,7 @@ def _numbers(source: OpenTable, events: ir.Table, names: Sequence[Any]) -> ir.Ta
     return ibis.memtable(pa.table({"segment_name": values, "place": indices}))
 
 
-def _numbered(events: ir.Table, names: ir.Table | None) -> ir.Table:
+def _with_segment_indices(events: ir.Table, names: ir.Table | None) -> ir.Table:
     """Return the events with the index of their segment in the list instead of its name."""
     if names is None:
         return events
@@ -317,7 +323,7 @@ def _numbered(events: ir.Table, names: ir.Table | None) -> ir.Table:
     return joined.drop("segment", "segment_name").rename(segment="place")
 
 
-def _contributions(
+def _contributions_in_segments(
     source: OpenTable,
     events: ir.Table,
     bounds: Bounds,
@@ -346,7 +352,7 @@ def _contributions(
         name = visits.segment if names is None else visits.segment_name
         order = hash_ranks(source, visits.user, name, bounds)
         place = ibis.row_number().over(group_by=visits.user, order_by=order)  # from 0
-        placed = visits.mutate(place=place)
-        chosen = placed.filter(placed.place < s)
-        events = events.semi_join(chosen, ["user", "segment"])
+        ranked_visits = visits.mutate(place=place)
+        counted_visits = ranked_visits.filter(ranked_visits.place < s)
+        events = events.semi_join(counted_visits, ["user", "segment"])
     return contribute(source, events, bounds, within=("segment",))

@@ -34,9 +34,9 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json
-from dptopk.datasets.backends.base import gathered, imported, without_data
+from dptopk.datasets.backends.base import arrays_of, hide_data_of_errors, import_of_extra
 from dptopk.datasets.backends.duckdb import DUCKDB
-from dptopk.datasets.backends.opening import Engine, selected
+from dptopk.datasets.backends.opening import Engine, selected_events
 from dptopk.datasets.bounding import DIGITS, PROFILE, Bounds, contributions
 from dptopk.datasets.events import to_histogram
 from dptopk.errors import InvalidParameter
@@ -148,19 +148,19 @@ class EventsStore:
         partitions: bool = False,
         days_per_user: int | None = None,
     ) -> None:
-        duckdb = imported("duckdb", extra="data")
+        duckdb = import_of_extra("duckdb", extra="data")
         self.path = Path(path)
-        self._not_one = f"{self.path.name!r} is no store of events"
-        new = not self.path.exists()
-        if new and (user is None or item is None):
+        self._no_store = f"{self.path.name!r} is no store of events"
+        is_new = not self.path.exists()
+        if is_new and (user is None or item is None):
             raise InvalidParameter(
                 f"path: there is no store {str(path)!r}; name its columns user and item to make one"
             )
-        wanted = None
+        stated_settings = None
         if user is not None or item is not None:
             # Bounds refuses values that are out of range.
             Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key)
-            wanted = {
+            stated_settings = {
                 "user": user,
                 "item": item,
                 "weight": weight,
@@ -170,33 +170,33 @@ class EventsStore:
                 "portable": portable,
             }
             if partitions:
-                wanted["partitions"] = True
+                stated_settings["partitions"] = True
             if days_per_user is not None:
-                wanted["days_per_user"] = validate.count(days_per_user=days_per_user)
+                stated_settings["days_per_user"] = validate.count(days_per_user=days_per_user)
                 if not partitions:
                     raise InvalidParameter(
                         "days_per_user: for a store with partitions=True, each of which is a day"
                     )
-        if new:
+        if is_new:
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
             # DuckDB makes the file itself; now it is known that the folder can be written to.
             self.path.unlink()
         umask = os.umask(0o077)  # only the owner may read the file
         try:
-            self._file = without_data(
-                "path", self._not_one, partial(duckdb.connect, str(self.path))
+            self._file = hide_data_of_errors(
+                "path", self._no_store, partial(duckdb.connect, str(self.path))
             )
         finally:
             os.umask(umask)
         try:
             # A database without tables is new, or making it was interrupted.
-            if wanted is not None and self._is_empty():
-                self._settings = self._make(wanted)
+            if stated_settings is not None and self._is_empty():
+                self._settings = self._make(stated_settings)
             else:
-                self._settings = self._open(wanted)
+                self._settings = self._open(stated_settings)
         except BaseException:
             self._file.close()
-            if new:
+            if is_new:
                 self.path.unlink(missing_ok=True)
             raise
 
@@ -205,9 +205,9 @@ class EventsStore:
         ((tables,),) = self._file.execute("SELECT count(*) FROM duckdb_tables()").fetchall()
         return bool(tables == 0)
 
-    def _make(self, wanted: dict[str, Any]) -> dict[str, Any]:
+    def _make(self, stated_settings: dict[str, Any]) -> dict[str, Any]:
         """Make the tables of a new store, and return its settings."""
-        settings = {"format": FORMAT, "hash": self._fingerprint(), **wanted}
+        settings = {"format": FORMAT, "hash": self._fingerprint(), **stated_settings}
         with self._transaction():
             self._file.execute("CREATE TABLE settings (content VARCHAR)")
             self._file.execute("INSERT INTO settings VALUES (?)", [canonical_json(settings)])
@@ -216,17 +216,17 @@ class EventsStore:
             )
         return settings
 
-    def _open(self, wanted: dict[str, Any] | None) -> dict[str, Any]:
+    def _open(self, stated_settings: dict[str, Any] | None) -> dict[str, Any]:
         """Return the settings of a store that exists.
 
         Args:
-            wanted: the settings that are asked for, which must be those of the store; None: any.
+            stated_settings: the settings that are asked for, which must be the store's; None: any.
 
         Raises:
             InvalidParameter: for a file that is no store of this version, or other settings.
         """
         read = partial(self._file.execute, "SELECT content FROM settings")
-        ((content,),) = without_data("path", self._not_one, read).fetchall()
+        ((content,),) = hide_data_of_errors("path", self._no_store, read).fetchall()
         settings: dict[str, Any] = json.loads(content)
         if settings["format"] != FORMAT:
             raise InvalidParameter(
@@ -238,7 +238,7 @@ class EventsStore:
                 "new day would not fit the "
                 "earlier ones; use that version, or make the store again, with portable=True"
             )
-        for name, value in (wanted or {}).items():
+        for name, value in (stated_settings or {}).items():
             if settings.get(name) != value:
                 raise InvalidParameter(
                     f"{name}: the store was made with {settings.get(name)!r}, got {value!r}"
@@ -302,8 +302,8 @@ class EventsStore:
             raise InvalidParameter(f"version: {version!r} was appended before")
         columns = {role: self._settings[role] for role in ("user", "item", "weight")}
         # What exceeds τ in a day is cut here; Δ is enforced below, together with the stored rows.
-        with selected(partition, where, engine, None, **columns) as (source, events):
-            if source.coarse(columns["user"]):
+        with selected_events(partition, where, engine, None, **columns) as (source, events):
+            if source.equates_texts(columns["user"]):
                 raise InvalidParameter(
                     "user: the column's collation or type takes different texts for equal, and "
                     "the store tells users "
@@ -318,28 +318,28 @@ class EventsStore:
                 item=_as_text(source, pairs.item),
                 amount=pairs.value,
             )
-            day = without_data(
+            day = hide_data_of_errors(
                 "partition", "the engine could not run the query", partial(source.run, pairs)
             )
         schema = day.schema
-        kinds = [_kind(schema.field(name).type) for name in ("user", "item")]
+        kinds = [_duckdb_type(schema.field(name).type) for name in ("user", "item")]
         with self._transaction():
-            self._same_types(kinds)
-            without_data(
-                "partition", "the store could not be changed", partial(self._keep, day, kinds[1])
+            self._check_types(kinds)
+            hide_data_of_errors(
+                "partition", "the store could not be changed", partial(self._add_day, day, kinds[1])
             )
             self._file.execute(
                 "INSERT INTO partitions SELECT count(*), ? FROM partitions", [version]
             )
 
-    def _keep(self, day: pa.Table, items: str) -> None:
+    def _add_day(self, day: pa.Table, items: str) -> None:
         """Add a day to the stored rows, of which each user's Δ smallest stay.
 
         Args:
             day: the rows of the day, with the columns user, item and amount.
             items: DuckDB's type of the labels.
         """
-        values = {"cap": self.bounds.per_label_cap, **_values(self.bounds)}
+        values = {"cap": self.bounds.per_label_cap, **_choice_parameters(self.bounds)}
         lot = _LOT[self.bounds.portable]
         code = _CODE[items]
         run = self._file.execute
@@ -355,13 +355,13 @@ class EventsStore:
             run(_ADD_DAY.format(day=chosen(rows="day"), fewer=condition), values)
         self._file.unregister("day")
 
-    def _same_types(self, kinds: list[str]) -> None:
+    def _check_types(self, kinds: list[str]) -> None:
         """Make the tables of rows for the first partition; refuse other types in a later one.
 
         Args:
             kinds: DuckDB's types of user and item.
         """
-        stored_kinds = self._kinds()
+        stored_kinds = self._stored_types()
         if not stored_kinds:
             user, item = kinds
             columns = f"user {user}, item {item}, amount BIGINT"
@@ -389,7 +389,7 @@ class EventsStore:
                 for rows in tables:
                     statement = f"DELETE FROM {rows} WHERE user::VARCHAR = ?"  # noqa: S608
                     delete = partial(self._file.execute, statement, [str(user)])
-                    without_data("user", "the store could not be changed", delete)
+                    hide_data_of_errors("user", "the store could not be changed", delete)
 
     def histogram(self, *, top: int | None = None, partition: str | None = None) -> Histogram:
         """Return the bounded histogram of all partitions so far, or of one of them.
@@ -411,7 +411,7 @@ class EventsStore:
         if partition is None:
             rows = "kept"
         else:
-            rows = f"days WHERE place = {self._place(partition)}"
+            rows = f"days WHERE place = {self._partition_index(partition)}"
         if not self.versions:
             return to_histogram(_empty("count"), self.bounds, top)
         limit = "" if top is None else f"LIMIT {top}"
@@ -422,8 +422,8 @@ class EventsStore:
     @property
     def days_per_user(self) -> int | None:
         """Return the number of partitions in which a user counts; None: all."""
-        most: int | None = self._settings.get("days_per_user")
-        return most
+        limit: int | None = self._settings.get("days_per_user")
+        return limit
 
     @property
     def columns(self) -> tuple[str, str]:
@@ -431,7 +431,7 @@ class EventsStore:
         return self._settings["user"], self._settings["item"]
 
     @property
-    def clipped(self) -> bool:
+    def clips_amounts(self) -> bool:
         """Return whether amounts at a label are cut at τ; False if every user just counts once."""
         return self._settings["weight"] is not None or self.bounds.per_label_cap > 1
 
@@ -459,11 +459,11 @@ class EventsStore:
                 "not there; make it with labels_per_user=None, or count what it kept with "
                 "count_capped=True"
             )
-        under = replace(bounds, labels_per_user=labels_per_user)
-        kinds = self._kinds()
+        capped_bounds = replace(bounds, labels_per_user=labels_per_user)
+        kinds = self._stored_types()
         if not kinds:
             profile_columns = PROFILE if profile else ()
-            return _empty("count", "capped", *profile_columns), under
+            return _empty("count", "capped", *profile_columns), capped_bounds
         _, item_kind, _ = kinds
         query = _COUNTS_WITH_AND_WITHOUT_CAP.format(
             code=_CODE[item_kind],
@@ -471,9 +471,10 @@ class EventsStore:
             each=_WEIGHT if weights else "amount",
             more=_PROFILE if profile else "",
         )
-        return _columns(self._file.sql(query, params=_values(under))), under
+        result = self._file.sql(query, params=_choice_parameters(capped_bounds))
+        return _columns(result), capped_bounds
 
-    def _kinds(self) -> list[str]:
+    def _stored_types(self) -> list[str]:
         """Return DuckDB's types of user, item and amount; empty before the first partition."""
         rows = self._file.execute(
             "SELECT data_type FROM information_schema.columns WHERE table_name = 'kept' ORDER "
@@ -481,7 +482,7 @@ class EventsStore:
         ).fetchall()
         return [kind for (kind,) in rows]
 
-    def _place(self, partition: str) -> int:
+    def _partition_index(self, partition: str) -> int:
         """Return the index of a version among the partitions."""
         if not self._settings.get("partitions"):
             raise InvalidParameter(
@@ -512,15 +513,15 @@ def _columns(relation: DuckDBPyRelation) -> dict[str, Any]:
     """Return the columns of a result as arrays, by name."""
     import pyarrow as pa
 
-    return gathered(pa.RecordBatchReader.from_stream(relation))
+    return arrays_of(pa.RecordBatchReader.from_stream(relation))
 
 
-def _values(bounds: Bounds) -> dict[str, Any]:
-    """Return the parameters of the SQL statements for the choice of labels."""
-    most = bounds.labels_per_user
-    if most is None:
-        most = 2**62  # more than any user has
-    return {"prefix": sha256(bounds.key.encode()).hexdigest()[:32], "most": most}
+def _choice_parameters(bounds: Bounds) -> dict[str, Any]:
+    """Return the parameters ``prefix`` and ``most`` of the SQL statements, which choose labels."""
+    most_labels = bounds.labels_per_user
+    if most_labels is None:
+        most_labels = 2**62  # more than any user has
+    return {"prefix": sha256(bounds.key.encode()).hexdigest()[:32], "most": most_labels}
 
 
 def _as_text(source: OpenTable, column: ir.Column) -> ir.Column:
@@ -530,7 +531,7 @@ def _as_text(source: OpenTable, column: ir.Column) -> ir.Column:
     return column
 
 
-def _kind(arrow_type: pa.DataType) -> str:
+def _duckdb_type(arrow_type: pa.DataType) -> str:
     """Return DuckDB's type for an Arrow type of users or labels."""
     import pyarrow as pa
 

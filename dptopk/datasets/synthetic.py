@@ -91,33 +91,33 @@ def make_events(
         InvalidParameter: on arguments out of range, or a directory that does not exist.
         ImportError: when pyarrow is not installed (extra ``data``).
     """
-    from dptopk.datasets.backends.base import imported
+    from dptopk.datasets.backends.base import import_of_extra
 
-    imported("pyarrow", extra="data")
-    parquet = imported("pyarrow.parquet", extra="data")
+    import_of_extra("pyarrow", extra="data")
+    parquet = import_of_extra("pyarrow.parquet", extra="data")
     events = validate.count(events=events, at_least=0)
     path = Path(path)
     chunk = validate.count(chunk=chunk)
     if not path.parent.is_dir():
         raise InvalidParameter(f"path: there is no directory {str(path.parent)!r}")
-    truth, streams = _law(events, users, items, seed, exponent, spread)
-    texts = _dictionaries(truth)
+    law, generators = _law(events, users, items, seed, exponent, spread)
+    texts = _texts_of_columns(law)
     schema = _schema(texts)
     with (
-        _whole_or_nothing(path) as unfinished,
+        _replacement_file(path) as unfinished,
         parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer,
     ):
         done = 0
-        for columns in _chunks(truth, streams, chunk):
-            writer.write_table(_coded(columns, texts, schema), row_group_size=chunk)
+        for columns in _chunks(law, generators, chunk):
+            writer.write_table(_arrow_chunk(columns, texts, schema), row_group_size=chunk)
             done += len(columns["member"])
             if progress is not None:
                 progress(done, events)
-    return truth
+    return law
 
 
 @contextmanager
-def _whole_or_nothing(path: Path) -> Iterator[Path]:
+def _replacement_file(path: Path) -> Iterator[Path]:
     """Yield a temporary file for a ``with`` block; it replaces the path at the end of the block,
     and is removed after any failure.
     """
@@ -146,8 +146,8 @@ def _law(
     popularity = np.arange(1, items + 1, dtype=np.float64) ** -exponent
     weights = np.exp(spread * activity.standard_normal(users))
     names = _article_names(naming.permutation(items))
-    truth = Truth(events, names, popularity / popularity.sum(), weights / weights.sum())
-    return truth, (members, articles)
+    law = Truth(events, names, popularity / popularity.sum(), weights / weights.sum())
+    return law, (members, articles)
 
 
 def _article_names(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -166,7 +166,7 @@ def _schema(texts: Mapping[str, Any]) -> pa.Schema:
     return pa.schema([("member", pa.int64()), *((name, text) for name in texts)])
 
 
-def _coded(
+def _arrow_chunk(
     columns: Mapping[str, np.ndarray[Any, Any]], texts: Mapping[str, Any], schema: pa.Schema
 ) -> pa.Table:
     """Return a chunk of events as an Arrow table, whose texts are stored as their indices in the
@@ -186,22 +186,22 @@ def _coded(
     return pa.table(arrays, schema=schema)
 
 
-def _dictionaries(truth: Truth) -> dict[str, Any]:
+def _texts_of_columns(law: Truth) -> dict[str, Any]:
     """Return for each column of texts the list of its texts."""
-    return {"article": truth.articles, "section": list(SECTIONS), "region": list(REGIONS)}
+    return {"article": law.articles, "section": list(SECTIONS), "region": list(REGIONS)}
 
 
 def _chunks(
-    truth: Truth, streams: tuple[np.random.Generator, np.random.Generator], chunk: int
+    law: Truth, generators: tuple[np.random.Generator, np.random.Generator], chunk: int
 ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     """Yield the events, a chunk at a time: the members, and the indices of their texts in the
     lists.
     """
-    by_member = np.cumsum(truth.activity)
-    by_article = np.cumsum(truth.popularity)
-    members, articles = streams
-    for start in range(0, truth.events, chunk):
-        rows = min(chunk, truth.events - start)
+    by_member = np.cumsum(law.activity)
+    by_article = np.cumsum(law.popularity)
+    members, articles = generators
+    for start in range(0, law.events, chunk):
+        rows = min(chunk, law.events - start)
         # Inverse transform: one uniform a draw, so that the events do not depend on the chunks.
         member = np.searchsorted(by_member[:-1], members.random(rows), side="right")
         article = np.searchsorted(by_article[:-1], articles.random(rows), side="right")

@@ -38,9 +38,9 @@ _MARKS = (
 )
 _HEAD = 2**20  # the bytes that are read at a time
 LONGEST_LINE = 2**28  # the most bytes of a row of a text file
-_LISTED = 20  # the most columns that a message lists
+_MOST_LISTED = 20  # the most columns that a message lists
 # Excel writes the separator into a line of its own before the header, LibreOffice in quotes.
-_DECLARED = re.compile('("?)sep=(.)\\1\r?\n?', re.IGNORECASE)
+_SEPARATOR_LINE = re.compile('("?)sep=(.)\\1\r?\n?', re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class TextFormat:
         """Return whether the file is UTF-8 text that begins with its header."""
         return self.encoding in {"utf-8", "utf-8-sig"} and not self.skipped
 
-    def described(self) -> str:
+    def in_words(self) -> str:
         """Return the format in words, such as "cells between semicolons, encoding utf-16"."""
         between = _NAMES.get(self.separator, repr(self.separator))
         return f"cells between {between}, encoding {self.encoding.removesuffix('-sig')}"
@@ -147,7 +147,7 @@ def known_separator(separator: str | None) -> str | None:
 
 def text_format(
     path: str | Path,
-    wanted: Sequence[str] = (),
+    columns: Sequence[str] = (),
     *,
     separator: str | None = None,
     encoding: str | None = None,
@@ -156,7 +156,7 @@ def text_format(
 
     Args:
         path: a text file, which may be compressed (.gz, .zst).
-        wanted: the columns that are asked for: a separator with which the header has them all is
+        columns: the columns that are asked for: a separator with which the header has them all is
             the right one; otherwise it is the one that makes the most columns.
         separator: the separator as stated; None: it is found.
         encoding: the encoding as stated; None: it is found.
@@ -165,24 +165,24 @@ def text_format(
         InvalidParameter: when the header line is empty.
         OSError: when the file cannot be read.
     """
-    with closing(_binary(path)) as stream:
+    with closing(_open_bytes(path)) as stream:
         head = stream.read(_HEAD)
     coding = encoding or _encoding(head)
     text = head.decode(coding, errors="replace").removeprefix("\ufeff")
     skipped = 0
     lines = text.splitlines(keepends=True)
     for line in lines:
-        declared = _DECLARED.fullmatch(line)
-        if declared and separator is None:
-            separator = declared[2]
-        if not declared and line.strip():
+        separator_line = _SEPARATOR_LINE.fullmatch(line)
+        if separator_line and separator is None:
+            separator = separator_line[2]
+        if not separator_line and line.strip():
             break
         skipped += 1
     if skipped == len(lines):
         raise InvalidParameter(f"table: {Path(path).name!r} has no line that names the columns")
     text = "".join(lines[skipped:])
-    cells = separator or _separator(text, wanted, is_tsv=_is_tabbed(Path(path)))
-    return TextFormat(cells, coding, _cells(text, cells), skipped)
+    separator_found = separator or _separator(text, columns, is_tsv=_is_tabbed(Path(path)))
+    return TextFormat(separator_found, coding, _cells(text, separator_found), skipped)
 
 
 def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
@@ -194,11 +194,11 @@ def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
     """
     # The csv module reads cells of 131,072 characters, with one limit for the whole process.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
-    with closing(_binary(path)) as stream:
+    with closing(_open_bytes(path)) as stream:
         text = io.TextIOWrapper(stream, form.encoding, errors=_ODD_BYTES, newline="")
         for _ in range(form.skipped):
             text.readline()
-        lines = _as_engines_quote(text, form.separator)
+        lines = _with_engine_quotes(text, form.separator)
         reader = csv.reader(lines, delimiter=form.separator)
         columns = len(form.names)
         is_header = True
@@ -228,13 +228,13 @@ _QUOTED = re.compile('[^"]*(?:""[^"]*)*')
 _BLANKS = re.compile(" *")
 
 
-def _as_engines_quote(lines: Iterable[str], separator: str) -> Iterator[str]:
+def _with_engine_quotes(lines: Iterable[str], separator: str) -> Iterator[str]:
     """Yield the lines of a table, changed so that the csv module reads quotes as DuckDB does.
 
     DuckDB leaves out a blank before a quoted cell and all blanks after it, as in 'a, "b"', and
     continues the same cell if another quote follows the blanks.
     """
-    unquoted = re.compile(f"[^{re.escape(separator)}\\r\\n]*")
+    unquoted_cell = re.compile(f"[^{re.escape(separator)}\\r\\n]*")
     ends = separator + "\r\n"
     is_inside = False
     for line in lines:
@@ -250,25 +250,27 @@ def _as_engines_quote(lines: Iterable[str], separator: str) -> Iterator[str]:
                 place = opening.end()
                 is_inside = True
             if is_inside:
-                end = _end(_QUOTED, line, place)
+                end = _match_end(_QUOTED, line, place)
                 pieces.append(line[place:end])
-                after = _end(_BLANKS, line, end + 1)
-                following = line[after : after + 1]
-                if following == '"':  # the cell goes on with the blanks
+                after = _match_end(_BLANKS, line, end + 1)
+                next_character = line[after : after + 1]
+                if next_character == '"':  # the cell goes on with the blanks
                     pieces.append(line[end + 1 : after])
                     place = after + 1
                     continue
                 is_inside = end == len(line)  # the cell goes on in the next line
                 pieces.append(line[end : end + 1])
-                place = after if following in ends else end + 1
-            end = _end(unquoted, line, place) + 1
+                place = after if next_character in ends else end + 1
+            end = _match_end(unquoted_cell, line, place) + 1
             pieces.append(line[place:end])
             place = end
         yield "".join(pieces)
 
 
-def _end(pattern: re.Pattern[str], line: str, place: int) -> int:
-    """Return where a pattern that matches the empty text too ends, from a place of a line on."""
+def _match_end(pattern: re.Pattern[str], line: str, place: int) -> int:
+    """Return where the match of a pattern at a place of a line ends; the place itself without a
+    match.
+    """
     match = pattern.match(line, place)
     if match is None:
         return place
@@ -299,7 +301,7 @@ def _header_line(head: bytes) -> bytes:
     lines = b""
     for line in head.splitlines(keepends=True):
         lines += line
-        if line.strip(b"\r\n\0 ") and not _DECLARED.fullmatch(line.decode("latin-1")):
+        if line.strip(b"\r\n\0 ") and not _SEPARATOR_LINE.fullmatch(line.decode("latin-1")):
             break
     return lines
 
@@ -309,16 +311,17 @@ def has_lone_returns(path: str | Path) -> bool:
 
     DuckDB may leave out a blank that follows it, and the csv module does not.
     """
-    with closing(_binary(path)) as stream:
-        carried = b""  # a return at the end of a chunk, whose line feed may be in the next one
+    with closing(_open_bytes(path)) as stream:
+        # A return at the end of a chunk, whose line feed may be in the next one.
+        pending_return = b""
         chunk = stream.read(_HEAD)
         while chunk:
-            text = carried + chunk
-            carried = b"\r" if text.endswith(b"\r") else b""
-            if text.count(b"\r") - len(carried) > text.count(b"\r\n"):
+            text = pending_return + chunk
+            pending_return = b"\r" if text.endswith(b"\r") else b""
+            if text.count(b"\r") - len(pending_return) > text.count(b"\r\n"):
                 return True
             chunk = stream.read(_HEAD)
-    return bool(carried)
+    return bool(pending_return)
 
 
 def _is_tabbed(path: Path) -> bool:
@@ -326,14 +329,14 @@ def _is_tabbed(path: Path) -> bool:
     return not set(_TABBED).isdisjoint(path.suffixes)
 
 
-def _separator(text: str, wanted: Sequence[str], *, is_tsv: bool) -> str:
+def _separator(text: str, columns: Sequence[str], *, is_tsv: bool) -> str:
     """Return the separator with which the header has the columns wanted, or else the most
     columns.
     """
     order = sorted(_SEPARATORS, key=lambda separator: is_tsv and separator != "\t")
     headers = {separator: _cells(text, separator) for separator in order}
     for separator, names in headers.items():
-        if wanted and set(wanted) <= set(names):
+        if columns and set(columns) <= set(names):
             return separator
     return max(order, key=lambda separator: len(headers[separator]))
 
@@ -341,13 +344,13 @@ def _separator(text: str, wanted: Sequence[str], *, is_tsv: bool) -> str:
 def _cells(text: str, separator: str) -> tuple[str, ...]:
     """Return the cells of the first line."""
     try:
-        lines = _as_engines_quote(io.StringIO(text, newline=""), separator)
+        lines = _with_engine_quotes(io.StringIO(text, newline=""), separator)
         return tuple(next(csv.reader(lines, delimiter=separator)))
     except (csv.Error, StopIteration):
         return (text.splitlines()[0],)
 
 
-def _binary(path: str | Path) -> IO[bytes]:
+def _open_bytes(path: str | Path) -> IO[bytes]:
     """Return the bytes of a file, decompressed, as a stream."""
     suffix = Path(path).suffix.lower()
     if suffix == ".gz":
@@ -371,7 +374,7 @@ def refuse_workbook(path: Path) -> None:
         )
 
 
-def columns_listed(name: str, names: Sequence[str]) -> str:
+def hint_of_columns(name: str, names: Sequence[str]) -> str:
     """Return the end of a message about a missing column: the columns that there are, and which of
     them may be meant.
 
@@ -381,13 +384,17 @@ def columns_listed(name: str, names: Sequence[str]) -> str:
     """
     from difflib import get_close_matches
 
-    shown = [f"'{visible(other)}'" for other in names if str(other)]
-    more = f", and {len(shown) - _LISTED} more" if len(shown) > _LISTED else ""
+    column_names = [f"'{visible(other)}'" for other in names if str(other)]
+    more = ""
+    if len(column_names) > _MOST_LISTED:
+        more = f", and {len(column_names) - _MOST_LISTED} more"
     folded = {str(other).strip().casefold(): str(other) for other in reversed(names)}
-    close = get_close_matches(name.strip().casefold(), list(folded), n=1)
-    nearest = f"; did you mean {visible(folded[close[0]])!r}?" if close else ""
-    if len(shown) == 1 and not nearest:
+    close_names = get_close_matches(name.strip().casefold(), list(folded), n=1)
+    nearest = ""
+    if close_names:
+        nearest = f"; did you mean {visible(folded[close_names[0]])!r}?"
+    if len(column_names) == 1 and not nearest:
         nearest = " alone; the first line of the file must name the columns"
-    if shown:
-        return f"; it has {', '.join(shown[:_LISTED])}{more}{nearest}"
+    if column_names:
+        return f"; it has {', '.join(column_names[:_MOST_LISTED])}{more}{nearest}"
     return ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk.datasets.backends.opening import Engine, selected
+from dptopk.datasets.backends.opening import Engine, selected_events
 from dptopk.datasets.bounding import (
     PROFILE,
     Bounds,
@@ -18,7 +18,7 @@ from dptopk.datasets.bounding import (
     counts_with_and_without_cap,
     label_counts,
 )
-from dptopk.datasets.events import in_order
+from dptopk.datasets.events import rows_in_order
 from dptopk.datasets.store import EventsStore
 from dptopk.datasets.unread_labels import unread_counts
 from dptopk.datasets.warehouse import CountedEvents, read_counted
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from dptopk.histogram.stored_labels import StoredLabels
 
 
-def sums_of(*, weights: bool, profile: bool) -> dict[str, str]:
+def summed_columns(*, weights: bool, profile: bool) -> dict[str, str]:
     """Return the sums of the columns of ``bounding.counts_with_and_without_cap``: name of a sum ->
     column.
 
@@ -96,10 +96,10 @@ def event_counts(  # noqa: PLR0913
         raise InvalidParameter(
             "weights: of users who add at most 1 to a label; per_label_cap must be 1"
         )
-    sums = sums_of(weights=weights, profile=profile)
+    sums = summed_columns(weights=weights, profile=profile)
     if isinstance(table, EventsStore):
-        others = (weight, where, engine, table_name, progress, key or None, portable or None)
-        has_others = any(value is not None for value in others)
+        other_options = (weight, where, engine, table_name, progress, key or None, portable or None)
+        has_others = any(value is not None for value in other_options)
         has_bounds = (per_label_cap, choose) != (1, "hash")
         has_columns = (user, item) not in ((None, None), table.columns)
         if has_others or has_bounds or has_columns:
@@ -110,37 +110,39 @@ def event_counts(  # noqa: PLR0913
             raise InvalidParameter(
                 "weights: users add at most 1 to a label, and the store has another per_label_cap"
             )
-        counted, under = table.counts_with_and_without_cap(cap, weights=weights, profile=profile)
-        return beside(counted, under, weights=weights, clipped=table.clipped)
+        columns, bounds = table.counts_with_and_without_cap(cap, weights=weights, profile=profile)
+        return event_counts_of(columns, bounds, weights=weights, clipped=table.clips_amounts)
     if user is None and item is None:
         statement_result = read_counted(table)
         if statement_result is not None:
-            return _of_warehouse(statement_result, cap, weights=weights, profile=profile)
+            return _counts_of_statement(statement_result, cap, weights=weights, profile=profile)
     if user is None or item is None:
         raise InvalidParameter("user and item must be given: the columns of users and of labels")
-    under = Bounds(
+    bounds = Bounds(
         labels_per_user=cap, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable
     )
-    with selected(table, where, engine, table_name, user=user, item=item, weight=weight) as (
+    with selected_events(table, where, engine, table_name, user=user, item=item, weight=weight) as (
         source,
         events,
     ):
-        unread = unread_counts(source, events, under, weights=weights, sums=sums)
+        unread = unread_counts(source, events, bounds, weights=weights, sums=sums)
         if unread is not None:
-            counted, labels = unread
+            columns, labels = unread
         else:
             labels = None
             contribute = partial(
-                counts_with_and_without_cap, bounds=under, weights=weights, profile=profile
+                counts_with_and_without_cap, bounds=bounds, weights=weights, profile=profile
             )
-            counted = label_counts(
-                source, events, contribute, under, top=None, sums=sums, progress=progress
+            columns = label_counts(
+                source, events, contribute, bounds, top=None, sums=sums, progress=progress
             )
-    clipped = weight is not None or under.per_label_cap > 1
-    return beside(counted, under, weights=weights, clipped=clipped, labels=labels)
+    clipped = weight is not None or bounds.per_label_cap > 1
+    return event_counts_of(columns, bounds, weights=weights, clipped=clipped, labels=labels)
 
 
-def _of_warehouse(result: CountedEvents, cap: int, *, weights: bool, profile: bool) -> EventCounts:
+def _counts_of_statement(
+    result: CountedEvents, cap: int, *, weights: bool, profile: bool
+) -> EventCounts:
     """Return the counts in the result of a statement that ran elsewhere, under the cap that it
     states.
 
@@ -156,22 +158,22 @@ def _of_warehouse(result: CountedEvents, cap: int, *, weights: bool, profile: bo
     columns = {"item": result.columns["item"], "count": result.columns["count"]}
     columns["capped"] = result.columns["weights" if weights else "capped"]
     columns |= {name: result.columns[name] for name in PROFILE if profile}
-    return beside(columns, Bounds(labels_per_user=cap), weights=weights, clipped=False)
+    return event_counts_of(columns, Bounds(labels_per_user=cap), weights=weights, clipped=False)
 
 
-def beside(
+def event_counts_of(
     columns: dict[str, Array],
-    under: Bounds,
+    bounds: Bounds,
     *,
     weights: bool,
     clipped: bool,
     labels: StoredLabels | None = None,
 ) -> EventCounts:
-    """Return both histograms, made of their columns.
+    """Return the two histograms of the same events, made of their columns.
 
     Args:
         columns: item, count and capped, and perhaps the columns of PROFILE.
-        under: the bounds of the second histogram.
+        bounds: the bounds of the second histogram.
         weights: whether it has sums of weights.
         clipped: whether what one user adds to a label was cut at τ.
         labels: the labels of the rows, which are in order, instead of the column item; None: the
@@ -179,17 +181,20 @@ def beside(
     """
     profile = list[Any]()
     if PROFILE.keys() <= columns.keys():
-        above = [int(columns.pop(f"above_{cell}").sum()) for cell in CELLS]
-        users = -np.diff(above, append=0)
+        # The users with more labels than each of CELLS; their differences are the users of a cell.
+        users_above = [int(columns.pop(f"above_{cell}").sum()) for cell in CELLS]
+        users = -np.diff(users_above, append=0)
         one_cell = Sensitivity(l0=1)  # a user is in one cell
         profile.append(Histogram(list(CELLS), users, sensitivity=one_cell, domain="public"))
     if labels is None:
-        columns = in_order(columns)
-    without_cap = Sensitivity(linf=under.per_label_cap)
+        columns = rows_in_order(columns)
+    without_cap = Sensitivity(linf=bounds.per_label_cap)
     names = columns["item"] if labels is None else labels
-    everything = Histogram(names, columns["count"], sensitivity=without_cap, capped=clipped)
-    finding = finding_sensitivity(under.labels_per_user or 1, under.per_label_cap, weights=weights)
+    uncapped = Histogram(names, columns["count"], sensitivity=without_cap, capped=clipped)
+    finding = finding_sensitivity(
+        bounds.labels_per_user or 1, bounds.per_label_cap, weights=weights
+    )
     if profile:
         profile.append({cap: columns[f"under_{cap}"] for cap in NARROW})
-    under_cap = everything.recounted(columns["capped"], finding)
-    return EventCounts.beside(everything, under_cap, *profile)
+    under_cap = uncapped.recounted(columns["capped"], finding)
+    return EventCounts.beside(uncapped, under_cap, *profile)

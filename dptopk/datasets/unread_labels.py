@@ -23,8 +23,8 @@ from dptopk.datasets.bounding import (
     counts_by_label,
     counts_with_and_without_cap,
     engine_table,
-    persons,
     run_query,
+    with_persons,
 )
 from dptopk.histogram.event_counts import CELLS, NARROW
 
@@ -68,38 +68,38 @@ def unread_counts(
     """
     kind = events.item.type()
     if source.count is not None and (kind.is_binary() or kind.is_int64()):
-        together = source.together(events)
+        grouped_events = source.together(events)
         profile = PROFILE.keys() <= sums.keys()
         rows = counts_with_and_without_cap(
-            source, together, bounds, weights=weights, profile=profile
+            source, grouped_events, bounds, weights=weights, profile=profile
         )
         count = partial(source.count, counts_by_label(rows, sums))
-        return _held(partial(answer_of, source, count), sums)
+        return _read_held_counts(partial(answer_of, source, count), sums)
     if source.store is None or source.passes is not None:
         return None
     if not (kind.is_string() or kind.is_int64()):
         return None
     try:
         if _are_many(source, events):
-            return _counted(source, events, bounds, weights=weights, sums=sums)
+            return _store_counts(source, events, bounds, weights=weights, sums=sums)
     except MemoryFull:  # a part of the users may still fit
         source.store(_ROWS, drop=(_ROWS, _COUNTS, NAMES)).forget()
     return None
 
 
-def _held(
+def _read_held_counts(
     count: Callable[[], HeldCounts | None], sums: Mapping[str, str]
 ) -> tuple[dict[str, Array], StoredLabels | None] | None:
     """Return the result of ``unread_counts`` of an engine that holds what one query has counted."""
-    held = count()
-    if held is None:
+    held_counts = count()
+    if held_counts is None:
         return None
-    if len(held) <= FEW:
-        return held.columns(), None
+    if len(held_counts) <= FEW:
+        return held_counts.columns(), None
     user_sums = [name for name in sums if name.startswith("above_")]
-    totals = held.totals(user_sums) if user_sums else {}
+    totals = held_counts.totals(user_sums) if user_sums else {}
     label_sums = [name for name in sums if name not in user_sums]
-    counts, unread = held.in_order(label_sums).columns(label_sums)
+    counts, unread = held_counts.in_order(label_sums).columns(label_sums)
     return counts | totals, unread
 
 
@@ -111,7 +111,7 @@ def _are_many(source: OpenTable, events: ir.Table) -> bool:
     return bool(numbers["events"] == SAMPLE and numbers["labels"] > MANY * SAMPLE)
 
 
-def _counted(
+def _store_counts(
     source: OpenTable,
     events: ir.Table,
     bounds: Bounds,
@@ -120,33 +120,38 @@ def _counted(
     sums: Mapping[str, str],
 ) -> tuple[dict[str, Array], StoredLabels] | None:
     """Return the result of ``unread_counts`` for many labels; None if two texts share a code."""
-    events = persons(source, events)
-    is_uncoded = bounds.portable or events.item.type().is_integer()
-    coded = events if is_uncoded else events.mutate(item=code(source, events.item))
+    events = with_persons(source, events)
+    keeps_items = bounds.portable or events.item.type().is_integer()
+    coded = events if keeps_items else events.mutate(item=code(source, events.item))
     rows = counts_with_and_without_cap(source, coded, bounds, weights=weights, profile=False)
     profile = PROFILE.keys() <= sums.keys()
     assert source.store is not None  # noqa: S101
-    stored = source.store(_ROWS, names=None if is_uncoded else NAMES, drop=(_COUNTS,))
-    counted = engine_table(source, _COUNTS, _by_label(rows, profile=profile))
+    stored = source.store(_ROWS, names=None if keeps_items else NAMES, drop=(_COUNTS,))
+    table_of_counts = engine_table(source, _COUNTS, _sums_by_label(rows, profile=profile))
     answer_of(source, stored.compress)
-    labels = counted.filter(counted.cell == NO_CELL).drop("cell")
-    if not is_uncoded:  # after the counts, which need the memory
+    labels = table_of_counts.filter(table_of_counts.cell == NO_CELL).drop("cell")
+    if not keeps_items:
+        # Only after the counts, which need the memory, are the texts put in order.
         names = codes(source, events, "item", ordered=True)
         if names is None:
             return None
         answer_of(source, stored.compress)
         labels = labels.join(names, "item").drop("item").rename(item="place")
-    ordered = labels.order_by(labels["count"].desc(), labels.item.asc())
-    engine_table(source, _ROWS, ordered)
-    users = _users(source, counted) if profile else {}
+    _store_in_order(source, labels)
+    users = _users_above_cells(source, table_of_counts) if profile else {}
     answer_of(source, stored.forget)
     answer_of(source, stored.compress)
-    sum_names = [name for name in sums if not name.startswith("above_")]
-    counts, unread = stored.columns(sum_names)
+    counts, unread = stored.columns([name for name in sums if not name.startswith("above_")])
     return counts | users, unread
 
 
-def _by_label(rows: ir.Table, *, profile: bool) -> ir.Table:
+def _store_in_order(source: OpenTable, labels: ir.Table) -> None:
+    """Store labels and their sums as a table of the engine, in the order of a histogram."""
+    rows_in_order = labels.order_by(labels["count"].desc(), labels.item.asc())
+    engine_table(source, _ROWS, rows_in_order)
+
+
+def _sums_by_label(rows: ir.Table, *, profile: bool) -> ir.Table:
     """Return the sums of each label and, with a profile, further rows for users.
 
     The column ``cell`` distinguishes them: it is NO_CELL in the row of a label. In the further
@@ -159,15 +164,17 @@ def _by_label(rows: ir.Table, *, profile: bool) -> ir.Table:
     if not profile:
         sums = rows.group_by("item").agg(count=rows["value"].sum(), capped=rows.capped.sum())
         return sums.mutate(cell=ibis.literal(NO_CELL, "int16"))
-    placed = _doubled(rows)
-    narrow = {f"under_{cap}": placed.count(where=placed.place < cap) for cap in NARROW}
-    labels = placed.group_by("item", "cell").agg(
-        count=placed.count(), capped=placed.capped.sum().cast("int64"), **narrow
+    rows_with_cell = _rows_with_cells(rows)
+    narrow = {
+        f"under_{cap}": rows_with_cell.count(where=rows_with_cell.place < cap) for cap in NARROW
+    }
+    labels = rows_with_cell.group_by("item", "cell").agg(
+        count=rows_with_cell.count(), capped=rows_with_cell.capped.sum().cast("int64"), **narrow
     )
     return labels.mutate(**{name: labels[name].cast("int32") for name in narrow})
 
 
-def _doubled(rows: ir.Table) -> ir.Table:
+def _rows_with_cells(rows: ir.Table) -> ir.Table:
     """Return the ranked rows in small integers, with NO_CELL in a column ``cell``, and those of a
     place in CELLS once more, with this cell and without their label.
 
@@ -178,21 +185,23 @@ def _doubled(rows: ir.Table) -> ir.Table:
     label = ibis.literal(NO_CELL, "int16")
     # The engine may cast places that are in no cell too.
     place = ibis.least(rows.place, CELLS[-1]).cast("int16")
-    both = ibis.array([label, place])
-    cells = ibis.ifelse(rows.place.isin(CELLS), both, ibis.array([label]))
-    placed = rows.select(
+    label_and_cell = ibis.array([label, place])
+    cells = ibis.ifelse(rows.place.isin(CELLS), label_and_cell, ibis.array([label]))
+    rows_with_cell = rows.select(
         "item",
         capped=rows.capped.cast("int16"),  # a weight, at most WEIGHT
         place=rows.place.cast("int32"),
         cell=cells.unnest(),
     )
-    no_label = ibis.null(placed.item.type())
-    return placed.mutate(item=ibis.ifelse(placed.cell == NO_CELL, placed.item, no_label))
+    no_label = ibis.null(rows_with_cell.item.type())
+    return rows_with_cell.mutate(
+        item=ibis.ifelse(rows_with_cell.cell == NO_CELL, rows_with_cell.item, no_label)
+    )
 
 
-def _users(source: OpenTable, counted: ir.Table) -> dict[str, Array]:
+def _users_above_cells(source: OpenTable, table_of_counts: ir.Table) -> dict[str, Array]:
     """Return how many users have more labels than each of CELLS, as columns of one row."""
-    cells = counted.filter(counted.cell != NO_CELL).select("cell", "count")
+    cells = table_of_counts.filter(table_of_counts.cell != NO_CELL).select("cell", "count")
     rows = run_query(source, cells).to_pylist()
     users = {row["cell"]: row["count"] for row in rows}
     return {f"above_{cell}": np.array([users.get(cell, 0)], dtype=np.int64) for cell in CELLS}

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk.datasets.backends.base import imported, without_data
+from dptopk.datasets.backends.base import hide_data_of_errors, import_of_extra
 from dptopk.datasets.bounding import DIGITS, PROFILE
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import WEIGHT
@@ -114,7 +114,7 @@ def events_statement(
     >>> "COUNT(*) OVER (PARTITION BY person)" in text
     True
     """
-    sqlglot = imported("sqlglot", extra="data")
+    sqlglot = import_of_extra("sqlglot", extra="data")
     validate.member(tuple(DIALECTS), dialect=dialect)
     cap = validate.count(labels_per_user=labels_per_user, at_most=WEIGHT**2)
     caps = {
@@ -125,10 +125,10 @@ def events_statement(
         "weights": WEIGHT,
     }
     text = _STATEMENT.format(
-        user=_column(sqlglot, "user", user),
-        item=_column(sqlglot, "item", item),
-        table=_name(sqlglot, dialect, "table", table),
-        key_table=_name(sqlglot, dialect, "key_table", key_table),
+        user=_quoted_column(sqlglot, "user", user),
+        item=_quoted_column(sqlglot, "item", item),
+        table=_quoted_table(sqlglot, dialect, "table", table),
+        key_table=_quoted_table(sqlglot, dialect, "key_table", key_table),
         mark=_MARK,
         digits=DIGITS,
         square=WEIGHT**2,
@@ -137,7 +137,7 @@ def events_statement(
         caps=json.dumps(caps),
         zeros=", ".join("0" for _ in SUMS),
     )
-    statement = sqlglot.parse_one(text).transform(_hashed, sqlglot, dialect)
+    statement = sqlglot.parse_one(text).transform(_with_sha256, sqlglot, dialect)
     return str(statement.sql(dialect, pretty=True))
 
 
@@ -153,7 +153,7 @@ def _sums(cap: int) -> dict[str, str]:
     return sums
 
 
-def _hashed(node: exp.Expression, sqlglot: ModuleType, dialect: str) -> exp.Expression:
+def _with_sha256(node: exp.Expression, sqlglot: ModuleType, dialect: str) -> exp.Expression:
     """Return the dialect's SHA-256 for a node that is the mark of one; other nodes as they are."""
     if not (isinstance(node, sqlglot.exp.Anonymous) and node.name.upper() == _MARK):
         return node
@@ -162,17 +162,17 @@ def _hashed(node: exp.Expression, sqlglot: ModuleType, dialect: str) -> exp.Expr
     before, _, after = template.partition("argument")
     # The template is inserted as text: if it was parsed, its functions could be translated from
     # another dialect.
-    text = argument.transform(_hashed, sqlglot, dialect).sql(dialect)
+    text = argument.transform(_with_sha256, sqlglot, dialect).sql(dialect)
     return sqlglot.exp.Var(this=f"{before}{text}{after}")
 
 
-def _column(sqlglot: ModuleType, argument: str, name: str) -> str:
+def _quoted_column(sqlglot: ModuleType, argument: str, name: str) -> str:
     """Return the name of a column in quotes; ``argument`` is its name in messages."""
     validate.text(**{argument: name})
     return str(sqlglot.exp.column(name, quoted=True).sql())
 
 
-def _name(sqlglot: ModuleType, dialect: str, argument: str, name: str) -> str:
+def _quoted_table(sqlglot: ModuleType, dialect: str, argument: str, name: str) -> str:
     """Return the name of a table, perhaps with its schema, with quotes where the dialect needs
     them.
 
@@ -182,7 +182,7 @@ def _name(sqlglot: ModuleType, dialect: str, argument: str, name: str) -> str:
     validate.text(**{argument: name})
     if not _TABLE.fullmatch(name):
         raise InvalidParameter(f"{argument}: {name!r} is no name of a table", parameter=argument)
-    parse = without_data(
+    parse = hide_data_of_errors(
         argument, "it is no name of a table", lambda: sqlglot.exp.to_table(name, dialect=dialect)
     )
     return str(parse.sql())
@@ -201,7 +201,7 @@ class CountedEvents:
     columns: dict[str, Array]
 
 
-def is_counted(names: Iterable[Hashable]) -> bool:
+def is_statement_result(names: Iterable[Hashable]) -> bool:
     """Return whether columns with these names are of such a result, perhaps an incomplete one."""
     return "dptopk_row" in {str(name).casefold() for name in names}
 
@@ -214,9 +214,9 @@ def is_counted_file(path: Path) -> bool:
         return False
     if path.suffix.lower() == ".csv":
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            return is_counted(next(csv.reader([file.readline(_LONGEST_HEADER)]), []))
+            return is_statement_result(next(csv.reader([file.readline(_LONGEST_HEADER)]), []))
     if path.suffix.lower() == ".parquet":
-        return is_counted(_parquet_columns(path))
+        return is_statement_result(_parquet_columns(path))
     return False
 
 
@@ -249,8 +249,8 @@ def read_counted(table: EventTable) -> CountedEvents | None:
         reader = readers.get(path.suffix.lower())
         if reader is None or not path.is_file():
             return None
-        table = without_data("table", "the file could not be read", partial(reader, path))
-    if not isinstance(table, pd.DataFrame) or not is_counted(table.columns):
+        table = hide_data_of_errors("table", "the file could not be read", partial(reader, path))
+    if not isinstance(table, pd.DataFrame) or not is_statement_result(table.columns):
         return None
     return counted_events(table)
 
@@ -268,7 +268,7 @@ def counted_events(frame: pd.DataFrame) -> CountedEvents:
         raise InvalidParameter(f"table: the counted events lack the columns {', '.join(missing)}")
     cap = _stated_cap(table)
     rows = table[table["dptopk_row"] == "label"]
-    sums = {name: _whole(rows[name]) for name in SUMS}
+    sums = {name: _whole_counts(rows[name]) for name in SUMS}
     labels = rows["dptopk_label"].astype(str).to_numpy()
     if len(set(labels)) < len(labels):
         raise InvalidParameter("table: a label of the counted events has several rows")
@@ -287,22 +287,22 @@ def _stated_cap(table: pd.DataFrame) -> int:
         InvalidParameter: when the row of the caps or that of the key is missing, or written by
             another version.
     """
-    caps = _only(table, "caps", "the statement of caps")
-    if not _only(table, "key", "the key's own hash"):
+    statement = _only_text(table, "caps", "the statement of caps")
+    if not _only_text(table, "key", "the key's own hash"):
         raise InvalidParameter("table: the counted events had no key: its table was empty")
     try:
-        stated = json.loads(caps or "")
+        caps = json.loads(statement or "")
     except ValueError:
-        stated = None  # refused below
-    if not isinstance(stated, dict):
+        caps = None  # refused below
+    if not isinstance(caps, dict):
         raise InvalidParameter("table: the statement of caps cannot be read")
     of_this_version = {"format": FORMAT, "per_label_cap": 1, "unit": "user", "weights": WEIGHT}
-    if any(stated.get(name) != value for name, value in of_this_version.items()):
+    if any(caps.get(name) != value for name, value in of_this_version.items()):
         raise InvalidParameter("table: the statement of caps is not one of this version")
-    return validate.count(labels_per_user=stated.get("labels_per_user"))
+    return validate.count(labels_per_user=caps.get("labels_per_user"))
 
 
-def _only(table: pd.DataFrame, row: str, what: str) -> str | None:
+def _only_text(table: pd.DataFrame, row: str, what: str) -> str | None:
     """Return the text in the only row of a kind; None if it is no text.
 
     Args:
@@ -320,7 +320,7 @@ def _only(table: pd.DataFrame, row: str, what: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _whole(column: pd.Series[Any]) -> Array:
+def _whole_counts(column: pd.Series[Any]) -> Array:
     """Return a column of counts as integers.
 
     Raises:

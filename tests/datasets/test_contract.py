@@ -143,9 +143,9 @@ RULES = {
         "columns._LABELS",
         ((lambda kind: True, lambda column: column),),
     ),
-    "users by their bytes": ("backends.base.OpenTable.coarse", lambda *_: False),
+    "users by their bytes": ("backends.base.OpenTable.equates_texts", lambda *_: False),
     "two statements": ("bounding.codes", _codes_anyway),
-    "all relations": ("backends.rowwise._allowed", lambda node: True),
+    "all relations": ("backends.rowwise._looks_at_one_row", lambda node: True),
 }
 CLAUSES = (
     "integers_of_any_width_are_alike",

@@ -278,7 +278,7 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
             raise MemoryFull("table")
         return run_in_parts(source, counted, parts, *rest)
 
-    monkeypatch.setattr(bounding, "_added_up", tight)
+    monkeypatch.setattr(bounding, "_total_counts", tight)
     options |= {"engine": DuckDB(passes=passes), "progress": lambda *done: seen.append(done)}
     if (passes or 64) < fits:
         with pytest.raises(MemoryFull):
@@ -360,7 +360,7 @@ def test_users_of_32_bits_are_sorted_as_such_and_others_stay_apart(ends, monkeyp
     found = as_dict(events_histogram(frame(rows), **options, labels_per_user=2))
     assert drawn == ["int32" if -(2**31) <= ends[0] and ends[1] < 2**31 else None]
     assert sum(found.values()) == 6
-    monkeypatch.setattr(bounding, "persons", lambda _, events: events)
+    monkeypatch.setattr(bounding, "with_persons", lambda _, events: events)
     assert as_dict(events_histogram(frame(rows), **options, labels_per_user=2)) == found
 
 
@@ -401,15 +401,15 @@ def test_duckdb_says_when_its_memory_is_full():
 def test_a_memory_that_is_full_while_batches_are_read_is_told(monkeypatch):
     from dptopk.datasets.backends import base
 
-    seen, gathered = [], base.gathered
+    seen, arrays_of = [], base.arrays_of
 
     def tight(batches):
         seen.append(1)
         if len(seen) < 3:
             raise OSError("Out of Memory Error: could not allocate block of size 256.0 KiB")
-        return gathered(batches)
+        return arrays_of(batches)
 
-    monkeypatch.setattr(base, "gathered", tight)
+    monkeypatch.setattr(base, "arrays_of", tight)
     rows = frame(random_events(np.random.default_rng(5), 300))
     options = {"user": "user", "item": "item", "labels_per_user": 2}
     again = as_dict(events_histogram(rows, **options))

@@ -323,7 +323,7 @@ def test_users_are_one_where_the_column_takes_their_texts_for_equal(
     monkeypatch.setattr(contract, "TEXTS", texts)
     monkeypatch.setattr(Collated, "kind", kind)
     contract.users_are_one_where_texts_are_equal(Collated(connection, POSTGRES))
-    monkeypatch.setattr(OpenTable, "coarse", lambda *_: False)
+    monkeypatch.setattr(OpenTable, "equates_texts", lambda *_: False)
     if kind in {"text COLLATE nocase", "citext"}:
         with pytest.raises(contract.Broken):
             contract.users_are_one_where_texts_are_equal(Collated(connection, POSTGRES))

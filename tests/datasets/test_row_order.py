@@ -206,11 +206,11 @@ def test_columns_of_batches(columns):
     kinds = {"item": pa.binary(), "count": pa.decimal128(38, 0)} | columns
     given = {"item": values, "count": [2**40, 0], "user": [1, -1]}
     table = pa.table({name: pa.array(given[name], kind) for name, kind in kinds.items()})
-    found = base.gathered(table.to_reader(max_chunksize=1))
+    found = base.arrays_of(table.to_reader(max_chunksize=1))
     texts = [value.decode() if isinstance(value, bytes) else value for value in values]
     assert {name: array.tolist() for name, array in found.items()} == {
         name: texts if name == "item" else given[name] for name in kinds
     }
-    assert [array.size for array in base.gathered(table[:0].to_reader()).values()] == [0] * len(
+    assert [array.size for array in base.arrays_of(table[:0].to_reader()).values()] == [0] * len(
         kinds
     )

@@ -251,7 +251,7 @@ def test_text_that_no_column_holds_is_refused_by_name():
 def test_segments_that_differ_after_a_nul(monkeypatch, by_name):
     """NumPy compares texts up to one; by name, as on engines that keep no tables, and by number."""
     if by_name:
-        monkeypatch.setattr(segments, "_numbers", lambda *_: None)
+        monkeypatch.setattr(segments, "_segment_indices", lambda *_: None)
     names = [f"n{end}" for end in ("", "\0", "\0b", "\0a", "\0b\0")]
     rows = pd.DataFrame({"user": range(5), "item": list("vwxyz"), "segment": names})
     read = partial(

@@ -338,8 +338,8 @@ def test_texts_of_users_stay_texts_where_no_two_are_equal(session):
     frame = session.createDataFrame([("a", "x")], ["u", "i"])
     with Spark(session=session).open(frame, columns=None, table_name=None) as source:
         column = source.table.u
-        assert source.person("u", column) is column
-        assert source.exact(column).type().is_binary()
+        assert source.user_column("u", column) is column
+        assert source.exact_text(column).type().is_binary()
 
 
 def test_files_of_a_folder_that_differ_in_type_are_refused(session, tmp_path):

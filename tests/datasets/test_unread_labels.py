@@ -154,6 +154,6 @@ def test_memory_comes_back_after_the_counts_are_read():
     rows = stored_rows.StoredRows(
         connection, stored_rows.Holder(connection.disconnect), "200MB", table="t"
     )
-    with rows._spared():
+    with rows._with_table_on_disk():
         assert limit() == "64.0 MiB"
     assert limit() == before

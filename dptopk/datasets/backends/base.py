@@ -116,7 +116,7 @@ class RowStream(Protocol):
     def __call__(
         self, expression: ir.Table, take: Callable[[pa.RecordBatchReader], Result]
     ) -> Result:
-        """Return what ``take`` makes of the rows of the expression."""
+        """Return what ``take`` returns for the rows of the expression."""
         ...
 
 
@@ -172,7 +172,7 @@ class OpenTable:
         distinct: whether no two events are of one user and one label, so that none needs to be
             told from those like it.
         stream: takes an Ibis expression and a function of a pyarrow.RecordBatchReader, which is
-            given its rows, and returns what that makes of them: nothing else is in memory. None: by
+            given its rows, and returns the function's result: nothing else is in memory. None: by
             ``run``.
         backend: what its engine does in its own way.
         passes: into how many parts the users are split, one query each, so that a query fits in
@@ -216,10 +216,10 @@ class OpenTable:
     def columns(self, expression: ir.Table) -> dict[str, Array]:
         """Run an expression, and return its columns by name, as arrays."""
         if self.stream is not None:
-            return self.stream(expression, gathered)
-        return gathered(self.run(expression).to_reader())
+            return self.stream(expression, arrays_of)
+        return arrays_of(self.run(expression).to_reader())
 
-    def exact(self, column: ir.Column) -> ir.Column:
+    def exact_text(self, column: ir.Column) -> ir.Column:
         """Return a column, with text as its bytes on an engine where "A" and "a" might be equal:
         otherwise the label that is shown would be the spelling of one user.
         """
@@ -231,7 +231,7 @@ class OpenTable:
             return column
         return encode(column)
 
-    def coarse(self, name: str) -> bool:
+    def equates_texts(self, name: str) -> bool:
         """Return whether a column can treat different texts as equal, as under a collation; no row
         is read.
 
@@ -243,41 +243,45 @@ class OpenTable:
 
         if not self.collated or not self.table[name].type().is_string():
             return False
-        none = self.table.filter(ibis.literal(False))
+        no_rows = self.table.filter(ibis.literal(False))
         aggregates = {
-            f"p{n}": ibis.coalesce(none[name].max(), one) == other
+            f"p{n}": ibis.coalesce(no_rows[name].max(), one) == other
             for n, (one, other) in enumerate(ALIKE)
         }
-        answer = without_data(
-            "table", "the engine could not compare texts", lambda: self.run(none.agg(**aggregates))
+        answer = hide_data_of_errors(
+            "table",
+            "the engine could not compare texts",
+            lambda: self.run(no_rows.agg(**aggregates)),
         )
         return any(value is None or value for value in answer.to_pylist()[0].values())
 
-    def person(self, name: str, column: ir.Column) -> ir.Column:
+    def user_column(self, name: str, column: ir.Column) -> ir.Column:
         """Return a column of users in which two rows are equal where the engine takes their texts
         for one user.
 
         Under a collation each user is the first, by its bytes, of the texts that are equal there.
         """
-        if not self.coarse(name):
+        if not self.equates_texts(name):
             if self.backend.bytewise:
                 return column
-            return self.exact(column)
-        exact = self.exact(column)
+            return self.exact_text(column)
+        exact = self.exact_text(column)
         return exact.first().over(group_by=column, order_by=exact)
 
-    def among(self, column: ir.Column, values: Sequence[Constant]) -> ir.BooleanValue:
+    def is_one_of(self, column: ir.Column, values: Sequence[Constant]) -> ir.BooleanValue:
         """Return whether a column holds one of some values of its type; texts are compared by their
         bytes.
         """
         import ibis
 
-        if self.exact(column) is column:
+        if self.exact_text(column) is column:
             return column.isin(values)
-        return self.exact(column).isin([self.exact(ibis.literal(value)) for value in values])
+        return self.exact_text(column).isin(
+            [self.exact_text(ibis.literal(value)) for value in values]
+        )
 
     def text(self, column: ir.Column) -> ir.StringValue:
-        """Return as text a column that ``exact`` may have made bytes."""
+        """Return as text a column that ``exact_text`` may have made bytes."""
         if column.type().is_binary() and self.backend.decode is not None:
             return self.backend.decode(column)
         return column.cast("string")
@@ -291,7 +295,7 @@ class OpenTable:
         return self.backend.mix(*columns)
 
 
-def gathered(batches: pa.RecordBatchReader) -> dict[str, Array]:
+def arrays_of(batches: pa.RecordBatchReader) -> dict[str, Array]:
     """Return the columns of a pyarrow.RecordBatchReader as arrays, in the smallest types that hold
     them: most labels take 16 bytes.
     """
@@ -302,19 +306,19 @@ def gathered(batches: pa.RecordBatchReader) -> dict[str, Array]:
         for start in range(0, batch.num_rows, BATCH):
             for name, column in zip(parts, batch.slice(start, BATCH).columns, strict=True):
                 parts[name].append(_array(column))
-    return {name: _joined(parts.pop(name)) for name in list(parts)}
+    return {name: _concatenated(parts.pop(name)) for name in list(parts)}
 
 
-def _joined(parts: list[Array]) -> Array:
-    """Return the parts as one array; the list is emptied meanwhile, to spare memory."""
+def _concatenated(parts: list[Array]) -> Array:
+    """Return the parts as one array; the list is emptied meanwhile, which saves memory."""
     size = sum(map(len, parts))
-    joined = np.empty(size, dtype=np.result_type(*parts))
-    end = joined.size
+    whole = np.empty(size, dtype=np.result_type(*parts))
+    end = whole.size
     while parts:
         last = parts.pop()
-        joined[end - len(last) : end] = last
+        whole[end - len(last) : end] = last
         end -= len(last)
-    return joined
+    return whole
 
 
 def _array(column: pa.Array) -> Array:
@@ -325,43 +329,46 @@ def _array(column: pa.Array) -> Array:
         array: Array = column.cast(
             pa.int64() if pa.types.is_decimal(column.type) else column.type
         ).to_numpy()
-        fits = np.min_scalar_type(array.max(initial=0))
+        smallest_type = np.min_scalar_type(array.max(initial=0))
         # Beside negative numbers of another part, unsigned ones of 64 bits would all become
         # floating-point numbers.
-        if array.min(initial=0) < 0 or fits.itemsize == 8:
+        if array.min(initial=0) < 0 or smallest_type.itemsize == 8:
             return array
-        return array.astype(fits)
+        return array.astype(smallest_type)
     return np.array(
         column.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=np.dtypes.StringDType()
     )
 
 
 @cache
-def builtin(name: str, takes: tuple[IbisType, ...], gives: IbisType) -> Callable[..., ir.Value]:
+def builtin(
+    name: str, argument_types: tuple[IbisType, ...], value_type: IbisType
+) -> Callable[..., ir.Value]:
     """Return a function of Ibis columns that calls a function which the engine has by this name.
 
     Args:
         name: as in the engine's SQL.
-        takes: the Ibis types of its arguments.
-        gives: the Ibis type of its value.
+        argument_types: the Ibis types of its arguments.
+        value_type: the Ibis type of its value.
     """
     import ibis
 
     def stub(*_: Any) -> None: ...
 
-    # Ibis reads the number of arguments off the signature.
-    numbered = [
-        Parameter(f"a{place}", Parameter.POSITIONAL_OR_KEYWORD) for place in range(len(takes))
+    # The body is never run: Ibis reads the number of arguments off the signature.
+    parameters = [
+        Parameter(f"a{place}", Parameter.POSITIONAL_OR_KEYWORD)
+        for place in range(len(argument_types))
     ]
-    stub.__signature__ = Signature(numbered)  # type: ignore[attr-defined]
-    return ibis.udf.scalar.builtin(stub, name=name, signature=(takes, gives))
+    stub.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return ibis.udf.scalar.builtin(stub, name=name, signature=(argument_types, value_type))
 
 
 class MemoryFull(InvalidParameter):
     """The engine's memory is too small for a query."""
 
 
-def without_data(
+def hide_data_of_errors(
     argument: str,
     what: str,
     action: Callable[[], Result],
@@ -371,40 +378,51 @@ def without_data(
     """Run an action of an engine; any error of its becomes InvalidParameter, since engines quote
     rows in messages.
 
-    A function and not a context manager, so that the engine's error is not kept as the context of
-    ours either.
+    It is a function and no context manager, so that the engine's error is not kept as the context
+    of ours either.
+
+    Args:
+        argument: the argument that the message names.
+        what: what failed, in words.
+        action: the call to the engine.
+        full: whether an error says that the engine's memory is too small.
+
+    Raises:
+        MemoryFull: if ``full`` says so.
+        InvalidParameter: for any other error of the engine.
     """
     try:
         return action()
     except (InvalidParameter, ImportError):
         raise
     except Exception as error:  # noqa: BLE001
-        failure = _failure(error)
+        reason = _missing_operation(error)
         kind = InvalidParameter
         if full(error):
-            failure = "; its memory is too small"
+            reason = "; its memory is too small"
             kind = MemoryFull
-    raise kind(f"{argument}: {what}{failure}")
+    raise kind(f"{argument}: {what}{reason}")
 
 
-def _failure(error: Exception) -> str:
-    """Return the operation that the engine lacks, if Ibis names it, without data. The log has the
-    type of the error.
+def _missing_operation(error: Exception) -> str:
+    """Return the end of a message: the operations of Ibis that the engine lacks, if the error names
+    them; else "". The log has the type of the error.
     """
     _LOG.info("the engine raised %s", type(error).__name__)
     if type(error).__module__ != "ibis.common.exceptions":
         return ""
     import ibis.expr.operations as ops
 
-    queries = dict.fromkeys(
+    # Only names of Ibis's own operations are repeated: other words may be data.
+    operations = dict.fromkeys(
         word for word in re.findall(r"\w+", str(error)) if word[:1].isupper() and hasattr(ops, word)
     )
-    if queries:
-        return f": it has no {'/'.join(queries)}"
+    if operations:
+        return f": it has no {'/'.join(operations)}"
     return ""
 
 
-def imported(module: str, *, extra: str) -> ModuleType:
+def import_of_extra(module: str, *, extra: str) -> ModuleType:
     """Return a module of an optional dependency; an ImportError says which extra to install."""
     try:
         return import_module(module)

@@ -62,7 +62,7 @@ TEXTS = (
 EDGES = (-(2**63), -(2**53) - 1, -(2**31) - 1, -1, 0, 1, 2**31, 2**53, 2**53 + 1, 2**63 - 1)
 
 
-Found = TypeVar("Found")
+Answer = TypeVar("Answer")
 
 
 class Broken(Exception):
@@ -91,29 +91,38 @@ class Tried:
 
     def counts(self, table: OpenTable, **options: Any) -> dict[Any, int]:
         """Return label -> count: the bounded histogram of a table with the columns u and i."""
-        found = events_histogram(
+        observed = events_histogram(
             table, **({"user": "u", "item": "i", "labels_per_user": None} | options)
         )
-        return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+        return dict(zip(observed.labels.tolist(), observed.counts.tolist(), strict=True))
 
-    def drawn(
+    def lots(
         self, pairs: Sequence[tuple[Any, Any]], bounds: Bounds
     ) -> dict[tuple[Any, Any], tuple[Any, ...]]:
-        """By what the engine orders the items of each user: the lot of each (user, item), each
-        asked once.
+        """Return the lot of each (user, item), by which the engine orders the items of a user; each
+        pair is asked for once.
         """
         table = self.table(u=[user for user, _ in pairs], i=[item for _, item in pairs])
-        user = table.exact(table.table.u)
-        item = table.exact(table.table.i)
+        user = table.exact_text(table.table.u)
+        item = table.exact_text(table.table.i)
         keys = {f"k{place}": key for place, key in enumerate(hash_ranks(table, user, item, bounds))}
-        found = table.run(table.table.select("u", "i", **keys)).to_pylist()
-        return {(row["u"], row["i"]): tuple(row[name] for name in keys) for row in found}
+        observed = table.run(table.table.select("u", "i", **keys)).to_pylist()
+        return {(row["u"], row["i"]): tuple(row[name] for name in keys) for row in observed}
 
 
-def agree(found: Found, expected: Found, what: str) -> None:
-    """Raise Broken where they differ."""
-    if found != expected:
-        raise Broken(f"{what}: {str(found)[:200]} instead of {str(expected)[:200]}")
+def require_equal(observed: Answer, expected: Answer, what: str) -> None:
+    """Raise an error if an engine's answer differs from the one that the contract asks for.
+
+    Args:
+        observed: the engine's answer.
+        expected: the right answer.
+        what: what was asked, for the message.
+
+    Raises:
+        Broken: if they differ.
+    """
+    if observed != expected:
+        raise Broken(f"{what}: {str(observed)[:200]} instead of {str(expected)[:200]}")
 
 
 def texts_are_their_bytes(tried: Tried) -> None:
@@ -121,15 +130,15 @@ def texts_are_their_bytes(tried: Tried) -> None:
     they were.
     """
     table = tried.table(k=list(TEXTS) * 2)
-    exact = table.table.select(k=table.exact(table.table.k))
+    exact = table.table.select(k=table.exact_text(table.table.k))
     grouped = exact.group_by("k").agg(n=exact.count()).order_by("k")
-    found = table.run(grouped.select(text=table.text(grouped.k), n=grouped.n)).to_pylist()
-    agree(
-        [row["text"] for row in found],
+    observed = table.run(grouped.select(text=table.text(grouped.k), n=grouped.n)).to_pylist()
+    require_equal(
+        [row["text"] for row in observed],
         sorted(TEXTS, key=lambda text: text.encode()),
         "the order of texts",
     )
-    agree({row["n"] for row in found}, {2}, "the size of groups of equal texts")
+    require_equal({row["n"] for row in observed}, {2}, "the size of groups of equal texts")
 
 
 def missing_values_are_dropped(tried: Tried) -> None:
@@ -142,9 +151,9 @@ def missing_values_are_dropped(tried: Tried) -> None:
     weight = plain.table.w.nullif(-1)
     columns = plain.table.select(u=user, i=item, w=weight)
     table = replace(plain, table=columns)
-    agree(tried.counts(table), {"x": 2, "": 1}, "the labels of users")
-    agree(tried.counts(table, weight="w", per_label_cap=3), {"x": 2}, "sums of weights")
-    agree(tried.counts(table, labels_per_user=1), {"x": 2, "": 1}, "the labels kept")
+    require_equal(tried.counts(table), {"x": 2, "": 1}, "the labels of users")
+    require_equal(tried.counts(table, weight="w", per_label_cap=3), {"x": 2}, "sums of weights")
+    require_equal(tried.counts(table, labels_per_user=1), {"x": 2, "": 1}, "the labels kept")
 
 
 def integers_are_64_bits_wide(tried: Tried) -> None:
@@ -153,17 +162,17 @@ def integers_are_64_bits_wide(tried: Tried) -> None:
     """
     table = tried.table(u=list(EDGES), i=list(EDGES))
     for cap in (None, 1):
-        found = events_histogram(table, user="u", item="i", labels_per_user=cap, top=len(EDGES))
-        agree(found.labels.tolist(), sorted(EDGES), "integers in their order")
+        observed = events_histogram(table, user="u", item="i", labels_per_user=cap, top=len(EDGES))
+        require_equal(observed.labels.tolist(), sorted(EDGES), "integers in their order")
     cap = 2**31 - 1
     many = tried.table(u=list(range(9)), i=["x"] * 9, w=[2**62] * 9)
-    agree(
+    require_equal(
         tried.counts(many, weight="w", per_label_cap=cap),
         {"x": 9 * cap},
         "the sum of large amounts",
     )
     table = tried.table(n=[2**53, 1, 1, 1])
-    agree(
+    require_equal(
         table.run(table.table.agg(n=table.table.n.sum())).to_pylist(),
         [{"n": 2**53 + 3}],
         "a sum beyond 2^53",
@@ -176,9 +185,9 @@ def remainders_have_a_sign(tried: Tried) -> None:
     """
     numbers = [number for number in EDGES if abs(number) < 2**63 - 1]
     table = tried.table(n=numbers)
-    found = table.run(table.table.select("n", r=(table.table.n % 7 + 7) % 7)).to_pylist()
-    agree(
-        {row["n"]: row["r"] for row in found},
+    observed = table.run(table.table.select("n", r=(table.table.n % 7 + 7) % 7)).to_pylist()
+    require_equal(
+        {row["n"]: row["r"] for row in observed},
         {number: number % 7 for number in numbers},
         "remainders by 7",
     )
@@ -197,8 +206,8 @@ def weights_become_whole_numbers(tried: Tried) -> None:
     for weights, expected in ((numbers, whole), (list(spelt), list(spelt.values()))):
         places = list(range(len(weights)))
         table = tried.table(u=places, i=places, w=weights)
-        found = tried.counts(table, weight="w", per_label_cap=3)
-        agree(found, {n: w for n, w in enumerate(expected) if w}, f"weights {weights}")
+        observed = tried.counts(table, weight="w", per_label_cap=3)
+        require_equal(observed, {n: w for n, w in enumerate(expected) if w}, f"weights {weights}")
 
 
 def the_hash_is_a_function(tried: Tried) -> None:
@@ -209,20 +218,25 @@ def the_hash_is_a_function(tried: Tried) -> None:
     items = [*TEXTS[:6], "ab"]
     pairs = [(user, item) for user in users for item in items]
     bounds = Bounds(labels_per_user=1)
-    first = tried.drawn(pairs, bounds)
-    other = tried.drawn(pairs, Bounds(labels_per_user=1, key="k"))
-    again = tried.drawn(pairs[::-1], bounds)
-    agree(again, first, "lots asked for again")
-    _lots_differ([first, other], "the number of different lots of different keys")
-    _lots_differ([first], "the number of different lots of different pairs")
+    first = tried.lots(pairs, bounds)
+    other = tried.lots(pairs, Bounds(labels_per_user=1, key="k"))
+    again = tried.lots(pairs[::-1], bounds)
+    require_equal(again, first, "lots asked for again")
+    _require_different_lots([first, other], "the number of different lots of different keys")
+    _require_different_lots([first], "the number of different lots of different pairs")
     wide = [(user, item) for user in EDGES for item in EDGES]
-    _lots_differ([tried.drawn(wide, bounds)], "lots of integers")
+    _require_different_lots([tried.lots(wide, bounds)], "lots of integers")
 
 
-def _lots_differ(drawn: Sequence[dict[tuple[Any, Any], Any]], subject: str) -> None:
-    """Raise an error if two lots of some draws are equal; ``subject`` says in it what was tried."""
-    lots = [keys[0] for draw in drawn for keys in draw.values()]
-    agree(len(set(lots)), len(lots), subject)
+def _require_different_lots(draws: Sequence[dict[tuple[Any, Any], Any]], subject: str) -> None:
+    """Raise an error if two lots are equal.
+
+    Args:
+        draws: (user, item) -> the keys by which items are ordered, of which the first is the lot.
+        subject: what was asked, for the message.
+    """
+    lots = [keys[0] for draw in draws for keys in draw.values()]
+    require_equal(len(set(lots)), len(lots), subject)
 
 
 def the_hash_spreads(tried: Tried) -> None:
@@ -231,24 +245,26 @@ def the_hash_spreads(tried: Tried) -> None:
     """
     users = range(3000)
     items = ("x", "y", "z")
-    for named in (str, int):
+    for user_type in (str, int):
         pairs = [
-            (named(user), item if named is str else ord(item)) for user in users for item in items
+            (user_type(user), item if user_type is str else ord(item))
+            for user in users
+            for item in items
         ]
-        drawn = tried.drawn(pairs, Bounds(labels_per_user=1))
+        lots = tried.lots(pairs, Bounds(labels_per_user=1))
         orders: Counter[tuple[str, ...]] = Counter()
         for user in users:
             hash_ranks = {
-                item: drawn[named(user), item if named is str else ord(item)] for item in items
+                item: lots[user_type(user), item if user_type is str else ord(item)]
+                for item in items
             }
             orders[tuple(sorted(items, key=hash_ranks.__getitem__))] += 1
         expected = len(users) / 6
         chi2 = sum(
             (orders[order] - expected) ** 2 / expected for order in itertools.permutations(items)
         )
-        if (
-            chi2 > 40
-        ):  # 5 degrees of freedom: a uniform hash is beyond it with a probability of 1.5e-7
+        # With 5 degrees of freedom a uniform hash is above 40 with a probability of 1.5e-7.
+        if chi2 > 40:
             raise Broken(
                 f"the orders of three items are {dict(orders)}: a chi-squared of {chi2:.0f}"
             )
@@ -257,11 +273,11 @@ def the_hash_spreads(tried: Tried) -> None:
 def sha256_is_sha256(tried: Tried) -> None:
     """The portable lot is the start of the SHA-256 of key | user | item in UTF-8, as everywhere."""
     table = tried.table(u=list(TEXTS), i=list(reversed(TEXTS)))
-    user = table.exact(table.table.u)
-    item = table.exact(table.table.i)
-    found = table.run(table.table.select("u", "i", d=digest(table, user, item, "k"))).to_pylist()
+    user = table.exact_text(table.table.u)
+    item = table.exact_text(table.table.i)
+    observed = table.run(table.table.select("u", "i", d=digest(table, user, item, "k"))).to_pylist()
     expected = {pair: _digest(*pair, "k") for pair in zip(TEXTS, reversed(TEXTS), strict=True)}
-    agree({(row["u"], row["i"]): row["d"] for row in found}, expected, "digests")
+    require_equal({(row["u"], row["i"]): row["d"] for row in observed}, expected, "digests")
 
 
 def _digest(user: str, item: str, key: str) -> str:
@@ -289,7 +305,7 @@ def windows_rank_as_said(tried: Tried) -> None:
     )
     ranked = ranked.mutate(new=ranked.number == ranked["rank"])
     columns = ["g", "k", "t", "number", *(("dense", "rank", "new") if tried.backend.peers else ())]
-    found = sorted(tuple(row.values()) for row in table.run(ranked.select(*columns)).to_pylist())
+    observed = sorted(tuple(row.values()) for row in table.run(ranked.select(*columns)).to_pylist())
     expected = [
         ("a", 1, 4, 0, 0, 0, True),
         ("a", 1, 5, 1, 1, 1, True),
@@ -299,12 +315,12 @@ def windows_rank_as_said(tried: Tried) -> None:
         ("b", 9, 0, 0, 0, 0, True),
     ]
     if tried.backend.peers:  # which of two equal rows comes first is not said
-        numbers = [row[3] for row in found]
+        numbers = [row[3] for row in observed]
         expected = [(*row[:3], 0, *row[4:]) for row in expected]
-        agree(sorted(numbers), [0, 0, 1, 2, 3, 4], "row numbers")
-        found = sorted((*row[:3], 0, *row[4:]) for row in found)
+        require_equal(sorted(numbers), [0, 0, 1, 2, 3, 4], "row numbers")
+        observed = sorted((*row[:3], 0, *row[4:]) for row in observed)
     wanted = sorted(row[: len(columns)] for row in expected)
-    agree(found, wanted, "places in windows")
+    require_equal(observed, wanted, "places in windows")
 
 
 def the_cut_is_by_count_then_label(tried: Tried) -> None:
@@ -316,9 +332,9 @@ def the_cut_is_by_count_then_label(tried: Tried) -> None:
     events = [(user, item) for item, n in zip(items, times, strict=True) for user in range(n)]
     table = tried.table(u=[user for user, _ in events], i=[item for _, item in events])
     for delta in (None, 9):
-        found = events_histogram(table, user="u", item="i", labels_per_user=delta, top=5)
-        agree(found.labels.tolist(), ["b", "B", "a", "ä", "\uffff"], "the top 5")
-        agree(found.counts.tolist(), [3, 2, 2, 2, 2], "their counts")
+        observed = events_histogram(table, user="u", item="i", labels_per_user=delta, top=5)
+        require_equal(observed.labels.tolist(), ["b", "B", "a", "ä", "\uffff"], "the top 5")
+        require_equal(observed.counts.tolist(), [3, 2, 2, 2, 2], "their counts")
 
 
 def names_and_values_are_quoted(tried: Tried) -> None:
@@ -330,14 +346,14 @@ def names_and_values_are_quoted(tried: Tried) -> None:
     )
     for place in range(0, len(names), 3):
         user, item, kept = (names[(place + step) % len(names)] for step in range(3))
-        agree(
+        require_equal(
             tried.counts(table, user=user, item=item, where={kept: "y"}),
             {"y": 1},
             f"the columns {user}, {item}",
         )
     table = tried.table(u=list(range(len(TEXTS))), i=list(TEXTS))
     for half in (TEXTS[::2], TEXTS[1::2]):
-        agree(
+        require_equal(
             tried.counts(table, where={"i": half}),
             dict.fromkeys(half, 1),
             "rows with one of many texts",
@@ -349,8 +365,8 @@ def long_texts_are_whole(tried: Tried) -> None:
     long = ["x" * 1_000_000 + end for end in "ab"]
     table = tried.table(u=[0, 1, 1], i=[long[0], long[0], long[1]])
     for portable in (False, True):
-        found = tried.counts(table, labels_per_user=2, portable=portable)
-        if found != {long[0]: 2, long[1]: 1}:
+        observed = tried.counts(table, labels_per_user=2, portable=portable)
+        if observed != {long[0]: 2, long[1]: 1}:
             raise Broken("long texts are not told apart")
 
 
@@ -363,10 +379,10 @@ def types_are_written_alike(tried: Tried) -> None:
     table = tried.table(
         u=[0, 1, 2], d=days, f=[True, False, None], r=[7.0, 7.5, np.nan], n=decimals, m=decimals
     )
-    agree(tried.counts(table, item="d"), {str(day): 1 for day in days}, "dates")
-    agree(tried.counts(table, item="f"), {"true": 1, "false": 1}, "truth values")
-    agree(tried.counts(table, item="r"), {7: 1}, "floating-point numbers as integers")
-    agree(
+    require_equal(tried.counts(table, item="d"), {str(day): 1 for day in days}, "dates")
+    require_equal(tried.counts(table, item="f"), {"true": 1, "false": 1}, "truth values")
+    require_equal(tried.counts(table, item="r"), {7: 1}, "floating-point numbers as integers")
+    require_equal(
         tried.counts(table, user="m", item="n"),
         {"7": 1, "-12345678901234567890": 1},
         "decimal numbers",
@@ -390,7 +406,7 @@ def conditions_compare_values(tried: Tried) -> None:
     rows = [same, *({**same, name: other[name]} for name in same)]
     columns = {name: [row[name] for row in rows] for name in same}
     table = tried.table(u=list(range(len(rows))), i=list(range(len(rows))), **columns)
-    agree(tried.counts(table, where=same), {0: 1}, "the rows that meet all conditions")
+    require_equal(tried.counts(table, where=same), {0: 1}, "the rows that meet all conditions")
 
 
 def integers_of_any_width_are_alike(tried: Tried) -> None:
@@ -408,7 +424,7 @@ def integers_of_any_width_are_alike(tried: Tried) -> None:
         for kind in (pa.int16(), pa.int32(), pa.int64())
     ]
     for narrow in answers[:2]:
-        agree(narrow, answers[2], "the histogram of narrow integers")
+        require_equal(narrow, answers[2], "the histogram of narrow integers")
 
 
 def users_are_one_where_texts_are_equal(tried: Tried) -> None:
@@ -416,11 +432,13 @@ def users_are_one_where_texts_are_equal(tried: Tried) -> None:
     by their bytes.
     """
     table = tried.table(u=list(TEXTS), i=list(TEXTS))
-    agree(tried.counts(table), dict.fromkeys(TEXTS, 1), "labels without a cap")
+    require_equal(tried.counts(table), dict.fromkeys(TEXTS, 1), "labels without a cap")
     users = len(table.run(table.table.group_by("u").agg(n=table.table.count())))
     for portable in (False, True):
-        found = tried.counts(table, labels_per_user=1, portable=portable)
-        agree(sum(found.values()), users, "the sum of counts of users with one label each")
+        observed = tried.counts(table, labels_per_user=1, portable=portable)
+        require_equal(
+            sum(observed.values()), users, "the sum of counts of users with one label each"
+        )
 
 
 def answers_are_of_one_state(tried: Tried) -> None:
@@ -429,18 +447,19 @@ def answers_are_of_one_state(tried: Tried) -> None:
     after = tried.table(u=["a", "c", "d"], i=["x", "z", "z"])
     states = [tried.counts(before), tried.counts(after)]
     for change in (1, 2):
-        places = itertools.count()
+        calls = itertools.count()
 
         def run(
-            expression: ir.Table, change: int = change, places: Iterator[int] = places
+            expression: ir.Table, change: int = change, calls: Iterator[int] = calls
         ) -> pa.Table:
-            now = before if next(places) < change else after
-            expression_now = expression.op().replace({before.table.op(): now.table.op()}).to_expr()
-            return tried.connection.to_pyarrow(expression_now)
+            """Run an expression on the rows before the change or, from a call on, after it."""
+            state = before if next(calls) < change else after
+            replaced = expression.op().replace({before.table.op(): state.table.op()})
+            return tried.connection.to_pyarrow(replaced.to_expr())
 
-        found = tried.counts(replace(before, run=run, keep=None))
-        if found not in states:
-            raise Broken(f"the histogram {found} is of neither state, {states}")
+        observed = tried.counts(replace(before, run=run, keep=None))
+        if observed not in states:
+            raise Broken(f"the histogram {observed} is of neither state, {states}")
 
 
 def tables_are_taken_row_by_row(tried: Tried) -> None:
@@ -466,16 +485,16 @@ def tables_are_taken_row_by_row(tried: Tried) -> None:
     }
     for name, across in refused.items():
         try:
-            found = str(tried.counts(replace(table, table=across)))
+            observed = str(tried.counts(replace(table, table=across)))
         except InvalidParameter as error:
-            found = str(error)
-        if name not in found:
-            raise Broken(f"a table with {name} gave {found}")
+            observed = str(error)
+        if name not in observed:
+            raise Broken(f"a table with {name} gave {observed}")
     # A cast to a wider type fails for no value, so a backend needs no `total` for it.
     wide = each.mutate(w=each.w.cast("float64"))
     rows = wide.filter(wide.w > 1).mutate(i=wide.i.upper()).union(wide.select("u", "i", "w"))
     twice = replace(table, table=rows.union(rows))
-    agree(
+    require_equal(
         tried.counts(twice, weight="w", per_label_cap=9),
         {"X": 4, "x": 6, "y": 2},
         "the sums over a union",
@@ -489,7 +508,7 @@ def the_answer_is_the_definition(tried: Tried) -> None:
     events = _odd_events()
     table = tried.table(u=[user for user, _ in events], i=[item for _, item in events])
     pairs = sorted(set(events))
-    _users_are_counted_by_labels(table, pairs)
+    _check_users_by_labels(table, pairs)
     for bounds in (
         Bounds(labels_per_user=2, per_label_cap=1, choose="hash", key="k"),
         Bounds(labels_per_user=3, per_label_cap=2, choose="top", key="k"),
@@ -499,9 +518,13 @@ def the_answer_is_the_definition(tried: Tried) -> None:
         if bounds.portable:
             lots = {pair: (_digest(*pair, "k"), pair[1].encode()) for pair in pairs}
         else:
-            lots = tried.drawn(pairs, bounds)
-        found = tried.counts(table, **asdict(bounds))
-        agree(found, defined(Counter(events), lots, bounds), f"the histogram with {bounds}")
+            lots = tried.lots(pairs, bounds)
+        observed = tried.counts(table, **asdict(bounds))
+        require_equal(
+            observed,
+            histogram_by_definition(Counter(events), lots, bounds),
+            f"the histogram with {bounds}",
+        )
 
 
 def _odd_events() -> list[tuple[str, str]]:
@@ -513,30 +536,36 @@ def _odd_events() -> list[tuple[str, str]]:
     return [(users[u], items[i]) for u, i in places]
 
 
-def _users_are_counted_by_labels(table: OpenTable, pairs: Sequence[tuple[str, str]]) -> None:
-    """Users of up to 6 labels are as many as there are."""
+def _check_users_by_labels(table: OpenTable, pairs: Sequence[tuple[str, str]]) -> None:
+    """Raise an error if an engine counts another number of users with 1, 2, ..., 6 labels."""
     labels = Counter(str(n) for n in Counter(user for user, _ in pairs).values() if n <= 6)
     bins = users_by_labels(table, user="u", item="i")
     names = bins.labels.tolist()
-    found = dict(zip(names, bins.counts.tolist(), strict=True))
-    single = {name: n for name, n in found.items() if n and len(name) == 1 and name <= "6"}
-    agree(single, dict(labels), "users by labels")
+    observed = dict(zip(names, bins.counts.tolist(), strict=True))
+    single = {name: n for name, n in observed.items() if n and len(name) == 1 and name <= "6"}
+    require_equal(single, dict(labels), "users by labels")
 
 
-def defined(
-    events: Counter[tuple[Any, Any]], drawn: dict[tuple[Any, Any], Any], bounds: Bounds
+def histogram_by_definition(
+    events: Counter[tuple[Any, Any]], lots: dict[tuple[Any, Any], Any], bounds: Bounds
 ) -> dict[Any, int]:
-    """Return label -> count of the bounded histogram, computed from the definition."""
+    """Return label -> count of the bounded histogram, computed from the definition.
+
+    Args:
+        events: (user, item) -> the number of its events.
+        lots: (user, item) -> the keys by which a user's items are ordered.
+        bounds: the bounds, with choose "hash" or "top".
+    """
     counts: Counter[Any] = Counter()
     for user in {user for user, _ in events}:
-        mine = [item for other, item in events if other == user]
-        mine.sort(
+        items = [item for other, item in events if other == user]
+        items.sort(
             key=lambda item: (
                 -events[user, item] if bounds.choose == "top" else 0,
-                drawn[user, item],
+                lots[user, item],
             )
         )
-        for item in mine[: bounds.labels_per_user]:
+        for item in items[: bounds.labels_per_user]:
             counts[item] += min(events[user, item], bounds.per_label_cap)
     return dict(counts)
 
@@ -547,15 +576,15 @@ def one_user_moves_what_was_said(tried: Tried) -> None:
     """
     events = _events_in_segments()
     whole = _counts_in_segments(tried, events)
-    for gone in ("u0", "u1", "u2"):
-        left = [event for event in events if event[0] != gone]
-        others = _counts_in_segments(tried, left)
-        changes = [_change(*counts) for counts in zip(whole, others, strict=True)]
+    for removed_user in ("u0", "u1", "u2"):
+        other_events = [event for event in events if event[0] != removed_user]
+        counts_without_user = _counts_in_segments(tried, other_events)
+        changes = [_change(*counts) for counts in zip(whole, counts_without_user, strict=True)]
         for change in changes:
             if len(change) > 2 or not all(0 < move <= 2 for move in change.values()):
                 raise Broken(f"one user moved {change}")
-        moved = sum(bool(change) for change in changes)
-        agree(moved, 1, "the number of segments in which one user counted")
+        segments_that_changed = sum(bool(change) for change in changes)
+        require_equal(segments_that_changed, 1, "the number of segments in which one user counted")
 
 
 def _events_in_segments() -> list[tuple[str, str, str]]:
@@ -574,7 +603,7 @@ def _change(before: Counter[str], after: Counter[str]) -> dict[str, int]:
 def _counts_in_segments(tried: Tried, events: Sequence[tuple[str, str, str]]) -> list[Counter[str]]:
     """Return the counts of each segment, under caps of 2 labels of 2 events in one segment."""
     user, item, segment = (list(column) for column in zip(*events, strict=True))
-    found = segment_histograms(
+    observed = segment_histograms(
         tried.table(u=user, i=item, s=segment),
         user="u",
         item="i",
@@ -587,7 +616,7 @@ def _counts_in_segments(tried: Tried, events: Sequence[tuple[str, str, str]]) ->
     )
     return [
         Counter(dict(zip(each.labels.tolist(), each.counts.tolist(), strict=True)))
-        for each in found.values()
+        for each in observed.values()
     ]
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dptopk.datasets.backends.contract import Broken, agree
+from dptopk.datasets.backends.contract import Broken, require_equal
 from dptopk.datasets.backends.opening import Engine
 from dptopk.datasets.events import events_histogram
 from dptopk.errors import InvalidParameter
@@ -34,8 +34,8 @@ MALFORMED: dict[str, tuple[bytes, dict[str, int]]] = {
 
 def _counts(engine: Engine, table: EventTable) -> dict[Any, int]:
     """Return label -> count of the events in a file, as the engine reads it."""
-    found = events_histogram(table, user="u", item="i", labels_per_user=5, engine=engine)
-    return dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+    observed = events_histogram(table, user="u", item="i", labels_per_user=5, engine=engine)
+    return dict(zip(observed.labels.tolist(), observed.counts.tolist(), strict=True))
 
 
 def columns_are_read_by_name(engine: Engine, folder: Path) -> None:
@@ -44,7 +44,9 @@ def columns_are_read_by_name(engine: Engine, folder: Path) -> None:
     """
     for name, text in {"1": "u,i\na,x\nb,x\n", "2": "i,u\nx,a\nz,a\n", "3": "u,i\nc,x\n"}.items():
         (folder / f"{name}.csv").write_text(text, encoding="utf-8")
-    agree(_counts(engine, folder / "*.csv"), {"x": 3, "z": 1}, "the histogram of three files")
+    require_equal(
+        _counts(engine, folder / "*.csv"), {"x": 3, "z": 1}, "the histogram of three files"
+    )
 
 
 def malformed_text_is_read_by_rule(engine: Engine, folder: Path) -> None:
@@ -55,12 +57,12 @@ def malformed_text_is_read_by_rule(engine: Engine, folder: Path) -> None:
     for what, (content, expected) in MALFORMED.items():
         (folder / "events.csv").write_bytes(content)
         try:
-            found = _counts(engine, folder / "events.csv")
+            observed = _counts(engine, folder / "events.csv")
         except InvalidParameter:
             continue
-        if what == ODD_BYTES and found == MARKED:
+        if what == ODD_BYTES and observed == MARKED:
             continue
-        agree(found, expected, f"the histogram of a file with {what}")
+        require_equal(observed, expected, f"the histogram of a file with {what}")
 
 
 def files_are_those_of_the_start(engine: Engine, folder: Path) -> None:
@@ -70,13 +72,13 @@ def files_are_those_of_the_start(engine: Engine, folder: Path) -> None:
     (folder / "1.csv").write_text("u,i\na,x\n", encoding="utf-8")
     with engine.open(folder / "*.csv", columns=None, table_name=None) as source:
         (folder / "2.csv").write_text("u,i\nb,x\n", encoding="utf-8")
-        agree(source.run(source.table).num_rows, 1, "rows after a second file came")
+        require_equal(source.run(source.table).num_rows, 1, "rows after a second file came")
         (folder / "1.csv").write_text("u,i\na,x\nb,x\n", encoding="utf-8")
         try:
-            found = source.run(source.table)
+            observed = source.run(source.table)
         except InvalidParameter:
             return
-    raise Broken(f"a file that changed gave {found.num_rows} rows")
+    raise Broken(f"a file that changed gave {observed.num_rows} rows")
 
 
 def no_value_decides(engine: Engine, folder: Path) -> None:
@@ -92,11 +94,11 @@ def no_value_decides(engine: Engine, folder: Path) -> None:
     for size in (len(numbers), 2):
         path = folder / f"{size}.parquet"
         write_table(pa.table({"u": numbers, "i": texts}), path, row_group_size=size)
-        agree(_counts(engine, path), {"x": 2, "y": 2}, "the labels of users by numbers")
-        found = events_histogram(path, user="i", item="u", labels_per_user=5, engine=engine)
-        names = found.labels.tolist()
-        counted = dict(zip(names, found.counts.tolist(), strict=True))
-        agree(counted, {1: 1, 2: 2, 3: 1}, "labels by numbers")
+        require_equal(_counts(engine, path), {"x": 2, "y": 2}, "the labels of users by numbers")
+        observed = events_histogram(path, user="i", item="u", labels_per_user=5, engine=engine)
+        names = observed.labels.tolist()
+        counted = dict(zip(names, observed.counts.tolist(), strict=True))
+        require_equal(counted, {1: 1, 2: 2, 3: 1}, "labels by numbers")
 
 
 def times_out_of_range_leave_others(engine: Engine, folder: Path) -> None:
@@ -109,7 +111,7 @@ def times_out_of_range_leave_others(engine: Engine, folder: Path) -> None:
     times = pa.array([2**55, 0, -(2**60)], pa.int64()).view(pa.timestamp("ms"))
     path = folder / "events.parquet"
     write_table(pa.table({"u": [1, 2, 3], "i": ["x", "y", "x"], "t": times}), path)
-    agree(_counts(engine, path), {"x": 2, "y": 1}, "the labels beside such times")
+    require_equal(_counts(engine, path), {"x": 2, "y": 1}, "the labels beside such times")
 
 
 FILE_CHECKS: tuple[Callable[[Engine, Path], None], ...] = (

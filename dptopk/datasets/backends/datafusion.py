@@ -6,7 +6,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend, builtin
-from dptopk.datasets.backends.total import attempted, by_name, divided, rounded
+from dptopk.datasets.backends.total import (
+    null_by_zero,
+    replacement_in,
+    rounding_below_limit,
+    try_cast_of,
+)
 
 if TYPE_CHECKING:
     import ibis.expr.operations as ops
@@ -20,12 +25,12 @@ def _digest(text: ir.StringValue) -> ir.StringValue:
 
 
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
-    "Cast": attempted,
-    "Divide": divided,
-    "Modulus": divided,
-    "Floor": rounded,
-    "Ceil": rounded,
-    "Round": rounded,
+    "Cast": try_cast_of,
+    "Divide": null_by_zero,
+    "Modulus": null_by_zero,
+    "Floor": rounding_below_limit,
+    "Ceil": rounding_below_limit,
+    "Round": rounding_below_limit,
 }
 
 
@@ -33,7 +38,7 @@ def _total(operation: ops.Value) -> ir.Value | None:
     """Return an equal operation that gives NULL where this one would fail; None if there is
     none.
     """
-    return by_name(_TOTAL, operation)
+    return replacement_in(_TOTAL, operation)
 
 
 # Text is compared by its bytes always, and there is no 64-bit hash of several values: lots are by

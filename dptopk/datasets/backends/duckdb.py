@@ -18,21 +18,21 @@ from dptopk.datasets.backends.base import (
     OpenTable,
     RowStream,
     builtin,
-    imported,
-    without_data,
+    hide_data_of_errors,
+    import_of_extra,
 )
 from dptopk.datasets.backends.files import (
     Files,
     common_columns,
-    enough,
-    located,
-    opened,
+    files_of_table,
+    needed_names,
+    read_or_refuse,
     refuse_array,
 )
-from dptopk.datasets.backends.frames import FRAMES, library
+from dptopk.datasets.backends.frames import FRAMES, package_of
 from dptopk.datasets.backends.readable import ReadableFiles
 from dptopk.datasets.backends.spill import Spill
-from dptopk.datasets.backends.statements import Statements, attach_own, keep
+from dptopk.datasets.backends.statements import Statements, attach_own_database, keep
 from dptopk.datasets.backends.stored_rows import Holder, StoredRows
 from dptopk.datasets.backends.total import GROWING
 from dptopk.datasets.text_files import LONGEST_LINE
@@ -85,15 +85,16 @@ def _mix(*columns: ir.Value) -> ir.IntegerValue:
 FULL = ("Out of Memory Error", "ZSTD Decompression failure", "bad_alloc", "Allocation failure")
 
 
-def _full(error: Exception) -> bool:
+def _is_memory_full(error: Exception) -> bool:
     """Return whether an error says that memory is short; while batches are read, Arrow raises
     errors of its own with DuckDB's text.
     """
-    named = type(error).__name__ == "OutOfMemoryException" or isinstance(error, MemoryError)
-    return named or any(text in str(error) for text in FULL)
+    if type(error).__name__ == "OutOfMemoryException" or isinstance(error, MemoryError):
+        return True
+    return any(text in str(error) for text in FULL)
 
 
-def _nan(column: ir.FloatingColumn) -> ir.BooleanValue:
+def _is_nan(column: ir.FloatingColumn) -> ir.BooleanValue:
     """Return whether each number of a column is NaN, asked of it as the element of a list.
 
     DuckDB answers isnan of a column by the statistics of a Parquet file, which say nothing about
@@ -119,8 +120,8 @@ DUCKDB = Backend(
     decode=_decode,
     mix=_mix,
     keep=keep,
-    full=_full,
-    nan=_nan,
+    full=_is_memory_full,
+    nan=_is_nan,
     total=_total,
 )
 
@@ -161,22 +162,22 @@ class DuckDB:
         """Return a new in-memory connection with these settings; ``spill`` is its own folder on
         disk.
         """
-        ibis = imported("ibis", extra="data")
-        imported("duckdb", extra="data")
+        ibis = import_of_extra("ibis", extra="data")
+        import_of_extra("duckdb", extra="data")
         folder = self.temp_directory if spill is None else spill.folder
-        wanted = {
+        stated = {
             "memory_limit": self.memory_limit,
             "threads": self.threads,
             "temp_directory": None if folder is None else str(folder),
         }
-        settings = {name: value for name, value in wanted.items() if value is not None}
-        connection: DuckDBConnection = without_data(
+        settings = {name: value for name, value in stated.items() if value is not None}
+        connection: DuckDBConnection = hide_data_of_errors(
             "engine",
             "DuckDB refused its settings",
             lambda: ibis.duckdb.connect(**settings),
-            full=_full,
+            full=_is_memory_full,
         )
-        attach_own(connection)
+        attach_own_database(connection)
         return connection
 
     def open(
@@ -194,7 +195,7 @@ class DuckDB:
 
         holder = Holder(close)
         try:
-            opened_table = self._opened(connection, table, columns, table_name)
+            opened_table = self._open_on(connection, table, columns, table_name)
         except BaseException:
             close()
             raise
@@ -206,12 +207,12 @@ class DuckDB:
         if self.temp_directory is None:
             return None
         parent = Path(self.temp_directory)
-        spill: Spill = without_data(
+        spill: Spill = hide_data_of_errors(
             "engine", "temp_directory cannot be used", lambda: Spill(parent)
         )
         return spill
 
-    def _opened(
+    def _open_on(
         self,
         connection: DuckDBConnection,
         table: EventTable,
@@ -219,36 +220,38 @@ class DuckDB:
         table_name: str | None,
     ) -> OpenTable:
         """Return the table as one of this connection; files, frames and databases are read here."""
-        # our own connection compares bytes, and only a database says otherwise for a column
+        # Our own connection compares bytes; only a column of a database may have a collation.
         collated = False
-        read = FRAMES.get(library(table))
+        read = FRAMES.get(package_of(table))
         statements = Statements(connection)
         run: Callable[[ir.Table], pa.Table] = statements.run
         keep: Keep = statements.keep
         stream: RowStream = statements.stream
         if read is not None:
-            found = _framed(connection, read(table, columns))
+            opened = _arrow_table(connection, read(table, columns))
         else:
-            files = located(table)
-            opened(files.kind, partial(files.tell_apart, columns))
+            files = files_of_table(table)
+            read_or_refuse(files.kind, partial(files.refuse_repeated_columns, columns))
             collated = files.kind == "database"
             if files.is_text:
-                found = _spreadsheet(connection, files.steady(keep), files, columns)
+                opened = _text_table(connection, files.with_check_of_files(keep), files, columns)
             else:
                 read_file = _FILES[files.kind]
-                found = opened(files.kind, lambda: read_file(connection, files, table_name))
+                opened = read_or_refuse(
+                    files.kind, lambda: read_file(connection, files, table_name)
+                )
             if files.kind == "parquet":
-                rows = ReadableFiles(connection, found.op().name, files.paths, columns)
-                run = rows.tolerant(run)
-                keep = rows.tolerant(keep)
-                stream = rows.tolerant(stream)
-            run = files.steady(run)
-            keep = files.steady(keep)
-            stream = files.steady(stream)
+                rows = ReadableFiles(connection, opened.op().name, files.paths, columns)
+                run = rows.with_second_attempt(run)
+                keep = rows.with_second_attempt(keep)
+                stream = rows.with_second_attempt(stream)
+            run = files.with_check_of_files(run)
+            keep = files.with_check_of_files(keep)
+            stream = files.with_check_of_files(stream)
             if files.kind == "json":
-                found = _once(keep, found, columns)
+                opened = _stored_columns(keep, opened, columns)
         return OpenTable(
-            found,
+            opened,
             run,
             DUCKDB,
             self.passes,
@@ -259,22 +262,22 @@ class DuckDB:
         )
 
 
-def _once(keep: Keep, found: ir.Table, columns: Sequence[str] | None) -> ir.Table:
+def _stored_columns(keep: Keep, opened: ir.Table, columns: Sequence[str] | None) -> ir.Table:
     """Return a table of DuckDB's with the needed columns of a text file: so the file is parsed
     once, and the rows stay within the memory limit.
     """
-    wanted = enough(columns, found.columns)
-    names = [name for name in found.columns if wanted is None or name.casefold() in wanted]
-    chosen = found.select(names or found.columns[:1])
-    return without_data(
+    wanted = needed_names(columns, opened.columns)
+    names = [name for name in opened.columns if wanted is None or name.casefold() in wanted]
+    chosen = opened.select(names or opened.columns[:1])
+    return hide_data_of_errors(
         "table",
         "the engine cannot read the file",
         lambda: keep("dptopk_events", chosen),
-        full=_full,
+        full=_is_memory_full,
     )
 
 
-def _spreadsheet(
+def _text_table(
     connection: DuckDBConnection,
     keep: Keep,
     files: Files,
@@ -287,27 +290,28 @@ def _spreadsheet(
     other files, it reads a copy that our rules make. Rows that DuckDB reads strictly are the same
     in each, so that no row decides what another one means.
     """
-    if opened(files.kind, partial(files.is_read_alike, columns)):
+    if read_or_refuse(files.kind, partial(files.is_read_alike, columns)):
         try:
-            return _once(keep, _FILES[files.kind](connection, files, None), columns)
+            return _stored_columns(keep, _FILES[files.kind](connection, files, None), columns)
         except MemoryFull:
             raise
         except Exception as error:  # noqa: BLE001
             _LOG.info("a text file is copied by rule after %s", type(error).__name__)
 
-    def copied() -> ir.Table:
+    def read_copy() -> ir.Table:
         """Return the table of a copy of the files that is written by our own rules."""
-        with files.rewritten(columns) as plain:
-            return _once(keep, _read_text(connection, plain, LONGEST_COPIED_LINE), columns)
+        with files.rewritten_copies(columns) as copies:
+            table = _read_text(connection, copies, LONGEST_COPIED_LINE)
+            return _stored_columns(keep, table, columns)
 
-    return opened(files.kind, copied)
+    return read_or_refuse(files.kind, read_copy)
 
 
-def _framed(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader) -> ir.Table:
+def _arrow_table(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader) -> ir.Table:
     """Return an Arrow table as a table of DuckDB's; the rows of a stream are copied into one, which
     keeps to the memory limit and spills.
     """
-    ibis = imported("ibis", extra="data")
+    ibis = import_of_extra("ibis", extra="data")
     if not hasattr(data, "read_next_batch"):
         return ibis.memtable(data)
 
@@ -320,48 +324,53 @@ def _framed(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader)
         connection.con.unregister("dptopk_stream")
         return connection.table("dptopk_events")
 
-    return without_data("table", "the stream could not be read", keep)
+    return hide_data_of_errors("table", "the stream could not be read", keep)
 
 
-def _exactly(files: Files) -> list[str]:
+def _exact_patterns(files: Files) -> list[str]:
     """Return patterns of DuckDB's that match these paths alone: it takes a name such as "a*.csv"
     for a pattern, and would read other files with it, or some twice.
     """
     return [escape(path) for path in files.paths]
 
 
-def _text(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
+def _text_rows(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
     """Return the rows of text files with commas or tabs, all columns as text."""
     return _read_text(connection, files, LONGEST_LINE)
 
 
 def _read_text(connection: DuckDBConnection, files: Files, longest: int) -> ir.Table:
     """Return the rows of text files, all columns as text; a row that breaks the rules of the format
-    makes DuckDB refuse the file. ``longest`` is the largest size of a line, in bytes.
+    makes DuckDB refuse the file.
+
+    Args:
+        connection: the connection that reads the files.
+        files: the files.
+        longest: the largest size of a line, in bytes.
     """
-    plain = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
-    plain["max_line_size"] = longest
+    options = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
+    options["max_line_size"] = longest
     # A copy that our rules make has the columns of the header alone.
-    plain["hive_partitioning"] = False
-    return connection.read_csv(_exactly(files), all_varchar=True, header=True, **plain)
+    options["hive_partitioning"] = False
+    return connection.read_csv(_exact_patterns(files), all_varchar=True, header=True, **options)
 
 
-def _json(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
+def _json_rows(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
     """Return the rows of files with one JSON object a line: a line that holds none has no value in
     any column.
     """
     refuse_array(files.paths)
     run = connection.con.execute
-    paths = ", ".join(map(_literal, _exactly(files)))
+    paths = ", ".join(map(_literal, _exact_patterns(files)))
     lines = f"FROM read_ndjson_objects([{paths}], ignore_errors=true)"
     keys = "SELECT unnest(json_keys(json)) AS key"
     first = f"FROM (SELECT json {lines} LIMIT {_FIRST_LINES}) WHERE json_type(json) = 'OBJECT'"
     counted = f"SELECT key, count(*) AS n FROM ({keys} {first}) WHERE key <> ''"  # noqa: S608
     names = [name for name, _ in run(f"{counted} GROUP BY key ORDER BY n DESC, key").fetchall()]
-    distinct = {name.casefold(): name for name in reversed(names)}
+    name_by_case = {name.casefold(): name for name in reversed(names)}
     cells = [
         f"json_extract_string(json, {_pointer(name)}) AS {_quoted(name)}"
-        for name in sorted(distinct.values(), key=names.index)
+        for name in sorted(name_by_case.values(), key=names.index)
     ]
     chosen = ", ".join(cells) or "json"
     run(f"CREATE OR REPLACE TEMP VIEW dptopk_json AS SELECT {chosen} {lines}").fetchall()
@@ -385,14 +394,14 @@ def _pointer(key: str) -> str:
     return _literal("/" + key.replace("~", "~0").replace("/", "~1"))
 
 
-def _database(connection: DuckDBConnection, files: Files, table_name: str | None) -> ir.Table:
+def _database_table(connection: DuckDBConnection, files: Files, table_name: str | None) -> ir.Table:
     """Return a table of a database file, which is attached for reading only."""
     if table_name is None:
         raise InvalidParameter("table_name: say which table of the database file holds the events")
     quoted = files.paths[0].replace("'", "''")
     connection.con.execute(f"ATTACH '{quoted}' AS events_file (TYPE duckdb, READ_ONLY)").fetchall()
     table = partial(connection.table, table_name, database="events_file.main")
-    return without_data("table_name", "the database has no such table", table)
+    return hide_data_of_errors("table_name", "the database has no such table", table)
 
 
 # These answer conditions from the statistics of a Parquet file, which take text that nobody can
@@ -400,7 +409,7 @@ def _database(connection: DuckDBConnection, files: Files, table_name: str | None
 _BY_STATISTICS = "statistics_propagation,filter_pushdown"
 
 
-def _parquet(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
+def _parquet_rows(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
     """Return the rows of Parquet files, which must agree on their types. Values from the names of
     folders, such as i=01, are text, whatever other folders are called.
     """
@@ -411,22 +420,22 @@ def _parquet(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Ta
     options = {"hive_types_autocast": False}
     if not of_folders:
         options["hive_partitioning"] = False
-    found = connection.read_parquet(_exactly(files), **options)
+    opened = connection.read_parquet(_exact_patterns(files), **options)
     wanted = {name.casefold() for name in (*names, *of_folders)}
-    columns = [name for name in found.columns if name.casefold() in wanted]
-    if len(columns) == len(found.columns):
-        return found
+    columns = [name for name in opened.columns if name.casefold() in wanted]
+    if len(columns) == len(opened.columns):
+        return opened
     # The others are missing in some file, or the names of folders above.
-    listed = ", ".join(map(_quoted, columns))
-    every = f"SELECT {listed} FROM {_quoted(found.op().name)}"  # noqa: S608
-    run(f"CREATE OR REPLACE TEMP VIEW dptopk_parquet AS {every}").fetchall()
+    column_list = ", ".join(map(_quoted, columns))
+    query = f"SELECT {column_list} FROM {_quoted(opened.op().name)}"  # noqa: S608
+    run(f"CREATE OR REPLACE TEMP VIEW dptopk_parquet AS {query}").fetchall()
     return connection.table("dptopk_parquet")
 
 
 _FILES: dict[str, Callable[[DuckDBConnection, Files, str | None], ir.Table]] = {
-    "parquet": _parquet,
-    "csv": _text,
-    "tsv": _text,
-    "json": _json,
-    "database": _database,
+    "parquet": _parquet_rows,
+    "csv": _text_rows,
+    "tsv": _text_rows,
+    "json": _json_rows,
+    "database": _database_table,
 }

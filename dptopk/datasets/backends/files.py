@@ -12,13 +12,13 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dptopk.datasets.backends.base import Arguments, Result, without_data
+from dptopk.datasets.backends.base import Arguments, Result, hide_data_of_errors
 from dptopk.datasets.backends.folders import (
     columns_of_folders,
-    fixed,
+    files_matching,
+    folder_before_wildcards,
     is_hidden,
-    matching,
-    refuse_parts,
+    refuse_tables_with_log,
 )
 from dptopk.datasets.text_files import (
     TextFile,
@@ -52,10 +52,15 @@ _ROW_NUMBER = "file_row_number"
 
 def _state(paths: tuple[str, ...]) -> list[tuple[int, ...] | None]:
     """Return a state that changes when one of the files does."""
-    found = [Path(path).stat() if Path(path).exists() else None for path in paths]
-    return [
-        each and (each.st_ino, each.st_size, each.st_mtime_ns, each.st_ctime_ns) for each in found
-    ]
+    return [_file_state(Path(path)) for path in paths]
+
+
+def _file_state(path: Path) -> tuple[int, ...] | None:
+    """Return the inode, size and times of a file; None if there is none."""
+    if not path.exists():
+        return None
+    status = path.stat()
+    return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 @dataclass(frozen=True)
@@ -76,10 +81,10 @@ class Files:
     folder: str | None = None
     separator: str | None = None
     encoding: str | None = None
-    _seen: list[tuple[int, ...] | None] = field(init=False, repr=False)
+    _state_at_start: list[tuple[int, ...] | None] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_seen", _state(self.paths))
+        object.__setattr__(self, "_state_at_start", _state(self.paths))
 
     @property
     def delimiter(self) -> str:
@@ -97,29 +102,29 @@ class Files:
         """
         if self.folder is None:
             return ()
-        found = columns_of_folders(self.paths, Path(self.folder))
+        folder_names = columns_of_folders(self.paths, Path(self.folder))
         of_files = {name.casefold(): name for name in names}
-        for name in found:
+        for name in folder_names:
             other = of_files.get(name.casefold(), name)
             if other != name:
                 raise InvalidParameter(
                     f"table: folders are called {name}=, and a column of the files {other!r}; "
                     f"rename one of them"
                 )
-        if found:
-            self._refuse_covered([*names, *found])
-        return found
+        if folder_names:
+            self._refuse_folders_above([*names, *folder_names])
+        return folder_names
 
-    def _refuse_covered(self, names: Sequence[str]) -> None:
+    def _refuse_folders_above(self, names: Sequence[str]) -> None:
         """Refuse columns of these names where a folder above the one that was named is called as
         one of them: DuckDB, where folders below are columns, would read the name of that folder.
         """
-        above = {} if self.folder is None else _keys(Path(self.folder))
+        folders_above = {} if self.folder is None else _folder_columns(Path(self.folder))
         for name in names:
-            if name.casefold() in above:
+            if name.casefold() in folders_above:
+                folder = folders_above[name.casefold()]
                 raise InvalidParameter(
-                    f"table: a folder above is called {above[name.casefold()]}=, as a column; "
-                    f"rename it"
+                    f"table: a folder above is called {folder}=, as a column; rename it"
                 )
 
     @property
@@ -145,7 +150,7 @@ class Files:
         return self.is_plain(columns) and not any(map(has_lone_returns, self.paths))
 
     @contextmanager
-    def rewritten(self, columns: Sequence[str] | None) -> Iterator[Files]:
+    def rewritten_copies(self, columns: Sequence[str] | None) -> Iterator[Files]:
         """Yield copies of the text files as UTF-8 with commas, which are deleted at the end.
 
         Bytes that are no UTF-8 are read as cp1252, short rows have empty cells, and long ones lose
@@ -154,10 +159,10 @@ class Files:
         with tempfile.TemporaryDirectory(prefix="dptopk-") as folder:
             copies = [Path(folder) / f"{place}.csv" for place in range(len(self.paths))]
             for path, copy in zip(self.paths, copies, strict=True):
-                _copied(path, copy, self.text_format(path, columns), columns)
+                _write_copy(path, copy, self.text_format(path, columns), columns)
             yield Files("csv", tuple(map(str, copies)))
 
-    def tell_apart(self, columns: Sequence[str] | None) -> None:
+    def refuse_repeated_columns(self, columns: Sequence[str] | None) -> None:
         """Refuse text files that name one of these columns twice: engines give the second one
         another name.
         """
@@ -169,28 +174,30 @@ class Files:
                         f"table: {Path(path).name!r} has two columns {name!r}; rename one of them"
                     )
 
-    def steady(self, run: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    def with_check_of_files(self, run: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
         """Return ``run`` with a check of the files after each call: all its answers are of one
         state of the files, or refused.
         """
 
-        def checked(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
+        def run_and_check(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
             """Return what ``run`` returns, unless the files have changed."""
             answer = run(*arguments, **options)
-            if _state(self.paths) != self._seen:
+            if _state(self.paths) != self._state_at_start:
                 raise InvalidParameter(
                     "table: its files changed while they were read; ask again when they are whole"
                 )
             return answer
 
-        return checked
+        return run_and_check
 
 
-def _copied(path: str, copy: Path, form: TextFormat, columns: Sequence[str] | None) -> None:
+def _write_copy(path: str, copy: Path, form: TextFormat, columns: Sequence[str] | None) -> None:
     """Write the columns of a text file that are asked for as UTF-8 with commas."""
-    wanted = enough(columns, form.names)
-    numbered = enumerate(form.names)
-    places = [place for place, name in numbered if wanted is None or name.casefold() in wanted]
+    needed = needed_names(columns, form.names)
+    numbered_names = enumerate(form.names)
+    places = [
+        place for place, name in numbered_names if needed is None or name.casefold() in needed
+    ]
     places = places or [0]
     with copy.open("w", encoding="utf-8", errors="replace", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
@@ -199,13 +206,13 @@ def _copied(path: str, copy: Path, form: TextFormat, columns: Sequence[str] | No
             writer.writerow([row[place] for place in places])
 
 
-def _keys(path: Path) -> dict[str, str]:
+def _folder_columns(path: Path) -> dict[str, str]:
     """Return the columns that folders of a path name, as i in i=01, by their names without case."""
     names = [part.partition("=")[0] for part in path.parts if "=" in part]
     return {name.casefold(): name for name in names}
 
 
-def enough(columns: Sequence[str] | None, present: Sequence[str]) -> set[str] | None:
+def needed_names(columns: Sequence[str] | None, present: Sequence[str]) -> set[str] | None:
     """Return the columns that are asked for, by their names without case; None stands for all. It
     is returned also where one of them is missing, so that the refusal can list what there is.
     """
@@ -214,21 +221,21 @@ def enough(columns: Sequence[str] | None, present: Sequence[str]) -> set[str] | 
     return {name.casefold() for name in columns}
 
 
-def located(table: EventTable) -> Files:
+def files_of_table(table: EventTable) -> Files:
     """Return the files of a path that exists, or of a glob, and their format."""
     if isinstance(table, TextFile):
-        found = located(table.path)
-        if not found.is_text:
+        files = files_of_table(table.path)
+        if not files.is_text:
             raise InvalidParameter("table: a separator and an encoding are for text: CSV and TSV")
-        return replace(found, separator=table.separator, encoding=table.encoding)
+        return replace(files, separator=table.separator, encoding=table.encoding)
     if not isinstance(table, str | Path):
         raise InvalidParameter(
             f"table must be a path, a frame, an Arrow or an Ibis table, got {type(table).__name__}"
         )
     path = Path(table)
     if path.is_dir():
-        paths = matching(escape(str(path)) + "/**/*.parquet", path)
-        refuse_parts(paths)
+        paths = files_matching(escape(str(path)) + "/**/*.parquet", path)
+        refuse_tables_with_log(paths)
         return Files("parquet", paths, str(path))
     if path.exists() and is_hidden(path.name):
         raise InvalidParameter(
@@ -239,8 +246,8 @@ def located(table: EventTable) -> Files:
         paths = (str(path),)
         folder = None
     else:
-        paths = matching(str(path), path)
-        folder = str(fixed(str(path)))
+        paths = files_matching(str(path), path)
+        folder = str(folder_before_wildcards(str(path)))
     endings = [suffix.lower() for suffix in path.suffixes]
     suffixes = [ending for ending in endings if ending not in _COMPRESSED]
     kind = _FORMATS.get(suffixes[-1]) if suffixes else None
@@ -250,7 +257,7 @@ def located(table: EventTable) -> Files:
             f"table: the format of {path.name!r} is none of {', '.join(_FORMATS)}"
         )
     if kind == "parquet":
-        refuse_parts(paths)
+        refuse_tables_with_log(paths)
     return Files(kind, paths, folder)
 
 
@@ -271,12 +278,12 @@ def common_columns(paths: Sequence[str]) -> list[str]:
         for column, kind in kinds.items():
             if types.setdefault(column, kind) != kind:
                 raise InvalidParameter(DIFFERING)
-        folded = {name.casefold() for name in present}
-        if _ROW_NUMBER in folded:
+        present_names = {name.casefold() for name in present}
+        if _ROW_NUMBER in present_names:
             raise InvalidParameter(
                 f"table: a column is called {_ROW_NUMBER!r}, as one of DuckDB's own; rename it"
             )
-        names = [name for name in names if name.casefold() in folded] if place else present
+        names = [name for name in names if name.casefold() in present_names] if place else present
     return names
 
 
@@ -292,7 +299,7 @@ def _parquet_columns(path: str) -> tuple[list[str], dict[str, tuple[str, str]]]:
     return names, kinds
 
 
-def header(path: str) -> bytes:
+def header_line(path: str) -> bytes:
     """Return the first line of a text file that is not empty; it names the columns."""
     from pyarrow import input_stream
 
@@ -321,7 +328,7 @@ def refuse_array(paths: Sequence[str]) -> None:
             )
 
 
-def well_formed(path: str) -> None:
+def refuse_malformed_text(path: str) -> None:
     """Refuse a text file that is not UTF-8, or whose lines do not all end alike: Spark reads such
     files as others.
     """
@@ -329,22 +336,23 @@ def well_formed(path: str) -> None:
 
     decoder = codecs.getincrementaldecoder("utf-8")()
     ends = dict.fromkeys((b"\r\n", b"\r", b"\n"), 0)
-    left = b""
+    pending = b""
     with input_stream(path) as stream:
         while chunk := stream.read(_CHUNK):
             decoder.decode(chunk)
-            chunk = left + chunk
-            left = b"\r" * chunk.endswith(b"\r")
+            chunk = pending + chunk
+            # A return at the end of a chunk may belong to a line feed in the next one.
+            pending = b"\r" if chunk.endswith(b"\r") else b""
             for end in ends:
-                ends[end] += chunk[: len(chunk) - len(left)].count(end)
+                ends[end] += chunk[: len(chunk) - len(pending)].count(end)
     decoder.decode(b"", final=True)
-    if left or (ends[b"\r"] and len(set(ends.values())) > 1):
+    if pending or (ends[b"\r"] and len(set(ends.values())) > 1):
         raise InvalidParameter(
             "table: the lines of a text file end in different ways; write them alike"
         )
 
 
-def opened(kind: str, action: Callable[[], Result]) -> Result:
+def read_or_refuse(kind: str, action: Callable[[], Result]) -> Result:
     """Open a file of this format, or refuse it with a message that contains no data."""
     hint = f"is it damaged, or not {'UTF-8 text' if kind in _DELIMITERS else kind}?"
-    return without_data("table", f"the {kind} file could not be read: {hint}", action)
+    return hide_data_of_errors("table", f"the {kind} file could not be read: {hint}", action)

@@ -39,25 +39,25 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def matching(pattern: str, named: Path) -> tuple[str, ...]:
+def files_matching(pattern: str, named_path: Path) -> tuple[str, ...]:
     """Return the paths of the files of a glob that are not hidden, in the order of their names.
 
     Args:
-        pattern: of the files; links to folders are followed.
-        named: what the caller named.
+        pattern: the pattern of the files; links to folders are followed.
+        named_path: the path or pattern that the caller named, for messages.
 
     Raises:
         InvalidParameter: when there is none, or when they belong to a table with a log.
     """
-    start = fixed(pattern)
+    start = folder_before_wildcards(pattern)
     if "**" in pattern:
         _refuse_loops(start)
-    found = glob(pattern, recursive=True)  # noqa: PTH207
-    paths = sorted(path for path in found if _is_part(Path(path), start))
-    for folder in _folders(paths, start):
+    paths_found = glob(pattern, recursive=True)  # noqa: PTH207
+    paths = sorted(path for path in paths_found if _is_part(Path(path), start))
+    for folder in _searched_folders(paths, start):
         _refuse_log(folder)
     if not paths:
-        raise InvalidParameter(f"table: there is no file {str(named)!r}")
+        raise InvalidParameter(f"table: there is no file {str(named_path)!r}")
     _refuse_twice(paths)
     return tuple(paths)
 
@@ -73,46 +73,46 @@ def columns_of_folders(paths: Sequence[str], folder: Path) -> tuple[str, ...]:
         InvalidParameter: for names that engines do not read alike: all files must have the same
             columns, in the same order, and no other folders below these.
     """
-    columns = {tuple(map(_column, named_folders(path, folder))) for path in paths}
+    columns = {tuple(map(_column, column_folders(path, folder))) for path in paths}
     first, *others = sorted(columns)
     if others:
         raise InvalidParameter(
-            f"table: folders are columns of some files, {_listed(others[0])}, and of others "
-            f"{_listed(first)}; name them alike"
+            f"table: folders are columns of some files, {_columns_text(others[0])}, and of others "
+            f"{_columns_text(first)}; name them alike"
         )
     if len({name.casefold() for name in first}) < len(first):
-        raise InvalidParameter(f"table: folders name a column twice, {_listed(first)}")
+        raise InvalidParameter(f"table: folders name a column twice, {_columns_text(first)}")
     return first
 
 
-def named_folders(path: str, folder: Path) -> list[str]:
+def column_folders(path: str, folder: Path) -> list[str]:
     """Return the names of the folders between a folder and a file in it that are columns: i=01.
 
     Raises:
         InvalidParameter: when one between them is none.
     """
-    start = base(path, folder)
+    start = parent_of_columns(path, folder)
     parts = Path(path).relative_to(start).parent.parts
-    named = [part for part in parts if "=" in part]
-    if named != list(parts[: len(named)]):
+    column_parts = [part for part in parts if "=" in part]
+    if column_parts != list(parts[: len(column_parts)]):
+        names = _columns_text(part.partition("=")[0] for part in column_parts)
         raise InvalidParameter(
-            f"table: between the folders {_listed(part.partition('=')[0] for part in named)} is "
-            f"one that is no column; rename it"
+            f"table: between the folders {names} is one that is no column; rename it"
         )
-    return named
+    return column_parts
 
 
-def base(path: str, folder: Path) -> Path:
+def parent_of_columns(path: str, folder: Path) -> Path:
     """Return the folder below which, on the way to a file, the first folder is a column."""
-    found = folder
+    parent = folder
     for part in Path(path).relative_to(folder).parent.parts:
         if "=" in part:
-            return found
-        found /= part
+            return parent
+        parent /= part
     return folder
 
 
-def _listed(columns: Iterable[str]) -> str:
+def _columns_text(columns: Iterable[str]) -> str:
     """Return columns of folders for messages."""
     return "/".join(f"{name}=" for name in columns) or "none"
 
@@ -141,9 +141,9 @@ def _refuse_loops(start: Path) -> None:
     """Refuse a link to a folder that it is in: files below it would be found at every turn."""
     for folder, names, _ in os.walk(start, followlinks=True):
         names[:] = [name for name in names if not name.startswith(".")]
-        below = Path(folder)
-        for link in map(below.joinpath, names):
-            if link.is_symlink() and below.resolve().is_relative_to(link.resolve()):
+        parent = Path(folder)
+        for link in map(parent.joinpath, names):
+            if link.is_symlink() and parent.resolve().is_relative_to(link.resolve()):
                 raise InvalidParameter(
                     "table: a link below its folder leads to a folder that it is in; remove it"
                 )
@@ -159,40 +159,40 @@ def _refuse_twice(paths: Sequence[str]) -> None:
             )
 
 
-def refuse_parts(paths: Sequence[str]) -> None:
+def refuse_tables_with_log(paths: Sequence[str]) -> None:
     """Refuse files of which one lies within a table with a log, in a folder below it too.
 
     Raises:
         InvalidParameter: with a way to read the table.
     """
     links = [path for path in paths if Path(path).is_symlink()]
-    named = [*map(Path, paths), *(Path(path).resolve() for path in links)]
-    folders = {path.parent for path in named}
-    within = {place for folder in folders for place in _places(folder)}
-    for folder in sorted(within, reverse=True):
+    all_paths = [*map(Path, paths), *(Path(path).resolve() for path in links)]
+    folders = {path.parent for path in all_paths}
+    enclosing_folders = {place for folder in folders for place in _folder_and_parents(folder)}
+    for folder in sorted(enclosing_folders, reverse=True):
         _refuse_log(folder)
 
 
-def _places(folder: Path) -> set[Path]:
+def _folder_and_parents(folder: Path) -> set[Path]:
     """Return a folder and all folders above it, by the path that was named and by the one without
     links.
     """
-    ways = (folder.absolute(), folder.resolve())
-    return {place for way in ways for place in (way, *way.parents)}
+    spellings = (folder.absolute(), folder.resolve())
+    return {place for path in spellings for place in (path, *path.parents)}
 
 
-def fixed(pattern: str) -> Path:
+def folder_before_wildcards(pattern: str) -> Path:
     """Return the folders at the start of a pattern that have no wildcard."""
     folders = Path()
     for part in Path(pattern).parent.parts:
         # A bracket around one letter is that letter, escaped.
         if has_magic(part) and not _is_escaped(part):
             break
-        folders /= _unescaped(part)
+        folders /= _without_escapes(part)
     return folders
 
 
-def _unescaped(part: str) -> str:
+def _without_escapes(part: str) -> str:
     """Return a part of a pattern with its escaped letters, such as [*], as plain letters."""
     for letter in "*?[":
         part = part.replace(f"[{letter}]", letter)
@@ -207,18 +207,23 @@ def _is_escaped(part: str) -> bool:
     return not has_magic(plain)
 
 
-def _is_part(path: Path, fixed: Path) -> bool:
-    """Return whether a path is a file of the table: neither it nor a folder below ``fixed`` is
+def _is_part(path: Path, start: Path) -> bool:
+    """Return whether a path is a file of the table: neither it nor a folder below ``start`` is
     hidden.
     """
-    below = path.relative_to(fixed).parts
-    return path.is_file() and not any(map(is_hidden, below))
+    names = path.relative_to(start).parts
+    return path.is_file() and not any(map(is_hidden, names))
 
 
-def _folders(paths: list[str], fixed: Path) -> Iterator[Path]:
-    """Yield the folder that was named and those below it in which files were found, each once."""
-    seen = {fixed}
-    yield fixed
+def _searched_folders(paths: list[str], start: Path) -> Iterator[Path]:
+    """Yield the folders below which files of a table were looked for, each once.
+
+    Args:
+        paths: the files that were found.
+        start: the folder that was named; the others are below it.
+    """
+    seen = {start}
+    yield start
     for path in paths:
         for folder in Path(path).parents:
             if folder in seen:

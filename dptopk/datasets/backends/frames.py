@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk.datasets.backends.base import without_data
+from dptopk.datasets.backends.base import hide_data_of_errors
 from dptopk.datasets.backends.readable import readable
 from dptopk.datasets.backends.relation import from_relation
 from dptopk.errors import InvalidParameter
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.inputs import EventTable
 
 
-def library(table: EventTable) -> str:
+def package_of(table: EventTable) -> str:
     """Return the name of the package that a table comes from, without importing that package."""
     return type(table).__module__.partition(".")[0]
 
 
-def _needed(columns: Sequence[str] | None, present: Sequence[str]) -> list[str]:
+def _needed_names(columns: Sequence[str] | None, present: Sequence[str]) -> list[str]:
     """Return the names of the columns that are asked for, or all where one of these is missing: the
     refusal then lists what there is.
     """
@@ -48,16 +48,16 @@ def _from_pandas(frame: pd.DataFrame, columns: Sequence[str] | None) -> pa.Table
     if not frame.columns.is_unique:
         raise InvalidParameter("table: the columns of a pandas frame must have different names")
     is_whole = columns is None or not set(columns) <= set(frame.columns)
-    kept = frame if is_whole else frame[list(dict.fromkeys(columns or ()))]
-    table = without_data(
+    chosen_columns = frame if is_whole else frame[list(dict.fromkeys(columns or ()))]
+    table = hide_data_of_errors(
         "table",
         "a column of the pandas frame is of a type that Arrow does not know; make it text",
-        lambda: pa.Table.from_pandas(_without_objects(kept), preserve_index=False),
+        lambda: pa.Table.from_pandas(_with_text_columns(chosen_columns), preserve_index=False),
     )
     return _plain_columns(table.replace_schema_metadata(None))
 
 
-def _without_objects(frame: pd.DataFrame) -> pd.DataFrame:
+def _with_text_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the frame with each column of Python objects as text, value by value.
 
     What Arrow makes of such a column depends on all its values: one user's text among integers
@@ -103,16 +103,17 @@ def _from_polars(
     import polars as pl
     import pyarrow as pa
 
-    lazy = frame.lazy()
-    names = without_data(
-        "table", "the lazy frame cannot be run", lambda: lazy.collect_schema().names()
+    lazy_frame = frame.lazy()
+    names = hide_data_of_errors(
+        "table", "the lazy frame cannot be run", lambda: lazy_frame.collect_schema().names()
     )
-    chosen = lazy.select(_needed(columns, names))
+    chosen = lazy_frame.select(_needed_names(columns, names))
     if not isinstance(frame, pl.LazyFrame):
         return _plain_columns(chosen.collect().to_arrow())
     schema = _plain_columns(chosen.collect_schema().to_frame().to_arrow()).schema
 
     def batches() -> Iterator[pa.RecordBatch]:
+        """Yield the rows in the types of the schema, a batch at a time."""
         for batch in chosen.collect_batches():
             yield from _plain_columns(batch.to_arrow()).cast(schema).to_batches()
 
@@ -133,15 +134,16 @@ def _from_arrow(
         table = pa.Table.from_batches([table])
     if not isinstance(table, pa.Table | pa.RecordBatchReader | pads.Dataset):
         raise InvalidParameter(f"table must be an Arrow table, got {type(table).__name__}")
-    names = _needed(columns, table.schema.names)
+    names = _needed_names(columns, table.schema.names)
     if isinstance(table, pa.Table):
         return _plain_columns(table.select(names))
     if isinstance(table, pads.Dataset):
         table = table.scanner(columns=names).to_reader()
-    kept = pa.schema([table.schema.field(name) for name in names])
-    schema = _plain_columns(kept.empty_table()).schema
+    chosen_columns = pa.schema([table.schema.field(name) for name in names])
+    schema = _plain_columns(chosen_columns.empty_table()).schema
 
     def batches() -> Iterator[pa.RecordBatch]:
+        """Yield the needed columns in the types of the schema, a batch at a time."""
         for batch in table:
             yield from (
                 _plain_columns(pa.Table.from_batches([batch]).select(names))
@@ -156,7 +158,7 @@ def _from_duckdb(
     relation: DuckDBPyRelation, columns: Sequence[str] | None
 ) -> pa.Table | pa.RecordBatchReader:
     """Return a relation of DuckDB as a stream."""
-    names = _needed(columns, relation.columns)
+    names = _needed_names(columns, relation.columns)
     return _from_arrow(from_relation(relation, names), names)
 
 

@@ -12,10 +12,10 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dptopk.datasets.backends.base import Backend, OpenTable, without_data
+from dptopk.datasets.backends.base import Backend, OpenTable, hide_data_of_errors
 from dptopk.datasets.backends.datafusion import DATAFUSION
 from dptopk.datasets.backends.duckdb import DUCKDB, DuckDB
-from dptopk.datasets.backends.frames import library
+from dptopk.datasets.backends.frames import package_of
 from dptopk.datasets.backends.postgres import POSTGRES, without_enums
 from dptopk.datasets.backends.spark import SPARK, Spark
 from dptopk.datasets.columns import needed_columns, select_events
@@ -60,10 +60,10 @@ def open_table(
     """
     if isinstance(table, OpenTable):
         return table
-    if library(table) == "ibis":
+    if package_of(table) == "ibis":
         return _open_ibis(table, engine)
     if engine is None:
-        engine = Spark() if library(table) == "pyspark" else DuckDB()
+        engine = Spark() if package_of(table) == "pyspark" else DuckDB()
     if not isinstance(engine, DuckDB | Spark):
         raise InvalidParameter(
             f"engine must be DuckDB(...) or Spark(...), got {type(engine).__name__}"
@@ -72,7 +72,7 @@ def open_table(
 
 
 @contextmanager
-def selected(
+def selected_events(
     table: EventTable | OpenTable,
     where: Condition,
     engine: Engine | None,
@@ -88,7 +88,7 @@ def selected(
         events = select_events(source, where, **columns)
         if source.view is not None:
             view = partial(source.view, events)
-            events = without_data("table", "the engine could not run the query", view)
+            events = hide_data_of_errors("table", "the engine could not run the query", view)
         yield source, events
 
 
@@ -116,5 +116,7 @@ def _open_ibis(table: ir.Table, engine: Engine | None) -> OpenTable:
             "engine: an Ibis table has its own connection; only DuckDB(passes=) applies, on DuckDB"
         )
     if backend is POSTGRES:
-        table = without_data("table", "its types could not be read", partial(without_enums, table))
+        table = hide_data_of_errors(
+            "table", "its types could not be read", partial(without_enums, table)
+        )
     return OpenTable(table, connection.to_pyarrow, backend, passes)

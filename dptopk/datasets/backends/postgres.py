@@ -6,7 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend, builtin
-from dptopk.datasets.backends.total import by_name, divided, guarded, is_extraction, rounded
+from dptopk.datasets.backends.total import (
+    is_extraction,
+    null_by_zero,
+    null_where_unfit,
+    replacement_in,
+    rounding_below_limit,
+)
 
 if TYPE_CHECKING:
     import ibis.expr.operations as ops
@@ -72,7 +78,7 @@ def _cast(operation: ops.Cast) -> ir.Value | None:
     if source.is_floating():
         lowest = max(lowest, -(2**53))
         highest = min(highest, 2**53)
-    return guarded(operation, lambda number: number.between(lowest, highest))
+    return null_where_unfit(operation, lambda number: number.between(lowest, highest))
 
 
 def _exact(operation: ops.NumericBinary) -> ir.NumericValue | None:
@@ -96,7 +102,7 @@ def _finite(operation: ops.Value) -> ir.Value:
     """Return a field of a time, such as its year, with NULL for infinite times, whose fields are
     infinite as well.
     """
-    return guarded(operation, builtin("isfinite", (operation.args[0].dtype,), "boolean"))
+    return null_where_unfit(operation, builtin("isfinite", (operation.args[0].dtype,), "boolean"))
 
 
 def without_enums(table: ir.Table) -> ir.Table:
@@ -119,18 +125,19 @@ def without_enums(table: ir.Table) -> ir.Table:
 
 
 def _enums(table: ir.Table, columns: list[str]) -> list[str]:
-    """Return which of some columns of a table are enums, by name."""
+    """Return the names of those of ``columns`` that are enums in a table."""
     connection = table.get_backend()
     types = ", ".join(f"pg_typeof(events.{_quoted(name)})::oid" for name in columns)
-    none = f"(SELECT 1) AS nothing LEFT JOIN ({connection.compile(table)}) AS events ON false"
+    # No row is read: the join has none, and the types are known without one.
+    no_rows = f"(SELECT 1) AS nothing LEFT JOIN ({connection.compile(table)}) AS events ON false"
     with connection.begin() as cursor:
-        cursor.execute(f"SELECT {types} FROM {none}")  # noqa: S608
-        found = cursor.fetchone()
-        listed = ", ".join(str(int(oid)) for oid in found)
+        cursor.execute(f"SELECT {types} FROM {no_rows}")  # noqa: S608
+        type_oids = cursor.fetchone()
+        oid_list = ", ".join(str(int(oid)) for oid in type_oids)
         of_enums = "SELECT oid FROM pg_type WHERE typtype = 'e'"
-        cursor.execute(f"{of_enums} AND oid IN ({listed})")
+        cursor.execute(f"{of_enums} AND oid IN ({oid_list})")
         enums = {oid for (oid,) in cursor.fetchall()}
-    return [name for name, oid in zip(columns, found, strict=True) if oid in enums]
+    return [name for name, oid in zip(columns, type_oids, strict=True) if oid in enums]
 
 
 def _quoted(name: str) -> str:
@@ -144,11 +151,11 @@ _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Add": _exact,
     "Subtract": _exact,
     "Multiply": _exact,
-    "Divide": divided,
-    "Modulus": divided,
-    "Floor": rounded,
-    "Ceil": rounded,
-    "Round": rounded,
+    "Divide": null_by_zero,
+    "Modulus": null_by_zero,
+    "Floor": rounding_below_limit,
+    "Ceil": rounding_below_limit,
+    "Round": rounding_below_limit,
 }
 
 
@@ -158,7 +165,7 @@ def _total(operation: ops.Value) -> ir.Value | None:
     """
     if is_extraction(operation):
         return _finite(operation)
-    return by_name(_TOTAL, operation)
+    return replacement_in(_TOTAL, operation)
 
 
 POSTGRES = Backend(

@@ -54,12 +54,14 @@ def _readable_values(values: pa.Array) -> pa.Array:
         return pa.ExtensionArray.from_storage(kind, _readable_values(values.storage))
     is_time = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
     if is_time and kind.unit in _MICROSECONDS:
-        return _in_range(values, _MICROSECONDS[kind.unit])
+        return _times_in_range(values, _MICROSECONDS[kind.unit])
     if pa.types.is_struct(kind) and kind.num_fields:
         return _readable_fields(values)
     if not (_is_text(kind) or pa.types.is_nested(kind)) or _is_valid(values):
         return values
-    return _decoded(values) if _is_text(kind) else _valid_or_null(values)
+    if _is_text(kind):
+        return _decoded_texts(values)
+    return _valid_or_null(values)
 
 
 def _readable_fields(values: pa.StructArray) -> pa.StructArray:
@@ -72,19 +74,22 @@ def _readable_fields(values: pa.StructArray) -> pa.StructArray:
     return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
 
 
-def _in_range(column: pa.Array, microseconds: int) -> pa.Array:
-    """Return times or durations with NULL for those that are too large for 64 bits of microseconds;
-    ``microseconds`` is the number of these in one unit.
+def _times_in_range(column: pa.Array, microseconds: int) -> pa.Array:
+    """Return times or durations with NULL for those that are too large for 64 bits of microseconds.
+
+    Args:
+        column: the times, as numbers of a unit.
+        microseconds: how many microseconds one unit has.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
 
     largest = (2**63 - 1) // microseconds
     ticks = column.cast(pa.int64())
-    above = pc.greater_equal(ticks, -largest)
-    below = pc.less_equal(ticks, largest)
+    is_not_below = pc.greater_equal(ticks, -largest)
+    is_not_above = pc.less_equal(ticks, largest)
     null = pa.scalar(None, column.type)
-    is_in_range = pc.fill_null(pc.and_(above, below), False)
+    is_in_range = pc.fill_null(pc.and_(is_not_below, is_not_above), False)
     # DuckDB converts what is stored below a NULL of a duration as well.
     stored = pc.if_else(is_in_range, ticks, 0).cast(column.type)
     return pc.if_else(is_in_range, stored, null)
@@ -111,7 +116,7 @@ def _is_valid(values: pa.Array) -> bool:
     return True
 
 
-def _decoded(texts: pa.Array) -> pa.Array:
+def _decoded_texts(texts: pa.Array) -> pa.Array:
     """Return an array of texts with NULL for those that are not UTF-8."""
     import pyarrow as pa
 
@@ -155,13 +160,15 @@ class ReadableFiles:
     paths: Sequence[str]
     columns: Sequence[str] | None
 
-    def tolerant(self, action: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+    def with_second_attempt(
+        self, action: Callable[Arguments, Result]
+    ) -> Callable[Arguments, Result]:
         """Return the action on expressions of the view with a second attempt: where a value cannot
-        be read, it runs again on the readable values. What it gave before does not change.
+        be read, it runs again on the readable values. A first attempt that succeeds is the answer.
         """
 
         def run(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
-            """Return what ``action`` returns, of the readable values if it must be."""
+            """Return what ``action`` returns, of the readable values if it fails on others."""
             try:
                 return action(*arguments, **options)
             except UnicodeDecodeError:  # DuckDB quotes the bytes of JSON in its message
@@ -177,8 +184,8 @@ class ReadableFiles:
     def _replace_view(self) -> None:
         """Make the view one of a table of DuckDB's that holds the readable values of all rows."""
         run = self.connection.con.execute
-        described = run(f"DESCRIBE {_quoted(self.view)}").fetchall()
-        kinds = {name: kind for name, kind, *_ in described}
+        column_rows = run(f"DESCRIBE {_quoted(self.view)}").fetchall()
+        kinds = {name: kind for name, kind, *_ in column_rows}
         empty = ", ".join(
             f"CAST(NULL AS {kind}) AS {_quoted(name)}" for name, kind in kinds.items()
         )
@@ -202,27 +209,31 @@ class ReadableFiles:
         with ParquetFile(path) as file:
             schema = file.schema_arrow
             # Another file of the folder may spell the names of columns with other capitals.
-            own = {name.casefold(): name for name in schema.names}
-            stored = {name: own[name.casefold()] for name in names if name.casefold() in own}
-            doubtful = [
+            file_names = {name.casefold(): name for name in schema.names}
+            stored = {
+                name: file_names[name.casefold()] for name in names if name.casefold() in file_names
+            }
+            doubtful_names = [
                 name
-                for name, own_name in stored.items()
-                if _may_be_unreadable(schema.field(own_name).type)
+                for name, file_name in stored.items()
+                if _may_be_unreadable(schema.field(file_name).type)
             ]
-            rows = _readable_batches(file, [stored[name] for name in doubtful])
+            rows = _readable_batches(file, [stored[name] for name in doubtful_names])
             self.connection.con.register("dptopk_stream", rows)
-            listed = ", ".join(map(_quoted, names))
+            column_list = ", ".join(map(_quoted, names))
             folders = "hive_types_autocast=false"
             if len(stored) == len(names):
                 folders = "hive_partitioning=false"
             source = f"read_parquet($path, {folders}, file_row_number=true)"
-            rest = "".join(f", {_quoted(name)}" for name in names if name not in doubtful)
-            others = f"SELECT file_row_number AS {_ROW}{rest} FROM {source}"  # noqa: S608
-            joined = (
-                f"SELECT {listed} FROM dptopk_stream "  # noqa: S608
-                f"JOIN ({others}) USING ({_ROW})"
+            other_names = "".join(
+                f", {_quoted(name)}" for name in names if name not in doubtful_names
             )
-            run(f"INSERT INTO {_ROWS} ({listed}) {joined}", {"path": escape(path)}).fetchall()
+            other_columns = f"SELECT file_row_number AS {_ROW}{other_names} FROM {source}"  # noqa: S608
+            query = (
+                f"SELECT {column_list} FROM dptopk_stream "  # noqa: S608
+                f"JOIN ({other_columns}) USING ({_ROW})"
+            )
+            run(f"INSERT INTO {_ROWS} ({column_list}) {query}", {"path": escape(path)}).fetchall()
             self.connection.con.unregister("dptopk_stream")
 
 
@@ -250,8 +261,8 @@ def _readable_batches(file: ParquetFile, columns: Sequence[str]) -> pa.RecordBat
     """
     import pyarrow as pa
 
-    chosen = pa.schema([file.schema_arrow.field(name) for name in columns])
-    numbered = readable(chosen.empty_table()).schema.append(pa.field(_ROW, pa.int64()))
+    file_columns = pa.schema([file.schema_arrow.field(name) for name in columns])
+    schema = readable(file_columns.empty_table()).schema.append(pa.field(_ROW, pa.int64()))
 
     def batches() -> Iterator[pa.RecordBatch]:
         """Yield the readable rows with their numbers, a batch at a time."""
@@ -259,10 +270,10 @@ def _readable_batches(file: ParquetFile, columns: Sequence[str]) -> pa.RecordBat
         for batch in file.iter_batches(columns=list(columns)):
             rows = readable(pa.Table.from_batches([batch]))
             numbers = pa.array(range(first, first + len(batch)), pa.int64())
-            yield from rows.append_column(numbered.field(_ROW), numbers).to_batches()
+            yield from rows.append_column(schema.field(_ROW), numbers).to_batches()
             first += len(batch)
 
-    return pa.RecordBatchReader.from_batches(numbered, batches())
+    return pa.RecordBatchReader.from_batches(schema, batches())
 
 
 def _quoted(name: str) -> str:

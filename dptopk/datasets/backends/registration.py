@@ -29,17 +29,22 @@ def check_backend(connection: BaseBackend, backend: Backend) -> pd.DataFrame:
     """
     import pandas as pd
 
-    tried = Tried(connection, backend)
+    verdicts = Tried(connection, backend)
     rows = []
     for check in CHECKS:
-        found = ""
+        difference = ""
         try:
-            check(tried)
+            check(verdicts)
         except Exception as error:  # noqa: BLE001
-            found = f"{type(error).__name__}: {error}"
+            difference = f"{type(error).__name__}: {error}"
         clause = (check.__doc__ or "").strip()
         rows.append(
-            {"check": check.__name__, "clause": clause, "passed": not found, "found": found}
+            {
+                "check": check.__name__,
+                "clause": clause,
+                "passed": not difference,
+                "found": difference,
+            }
         )
     return pd.DataFrame(rows)
 
@@ -63,8 +68,8 @@ def register_backend(connection: BaseBackend, backend: Backend) -> None:
         raise InvalidParameter(
             f"backend: it is for {backend.name!r}, and the connection for {connection.name!r}"
         )
-    tried = check_backend(connection, backend)
-    broken = tried[~tried["passed"]]
+    verdicts = check_backend(connection, backend)
+    broken = verdicts[~verdicts["passed"]]
     if len(broken):
         raise InvalidParameter(
             f"backend: {backend.name!r} breaks the contract: {', '.join(broken['check'])}"

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from dptopk.datasets.backends.base import ALIKE, imported, without_data
+from dptopk.datasets.backends.base import ALIKE, hide_data_of_errors, import_of_extra
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.Record
         InvalidParameter: when its SQL may look at several rows, reads files or may fail for a
             value, or a column takes different texts for equal.
     """
-    pyarrow = imported("pyarrow", extra="data")
-    query = without_data("table", "the relation has no SQL", relation.sql_query)
+    pyarrow = import_of_extra("pyarrow", extra="data")
+    query = hide_data_of_errors("table", "the relation has no SQL", relation.sql_query)
     _refuse_across_rows(query, relation)
     chosen = relation.project(", ".join(map(_quoted, names)))
     for name, kind in zip(chosen.columns, map(str, chosen.types), strict=True):
         if kind.startswith("VARCHAR"):
             _refuse_collation(chosen, name)
-    return without_data(
+    return hide_data_of_errors(
         "table",
         "the relation cannot be run",
         lambda: pyarrow.RecordBatchReader.from_stream(chosen),
@@ -94,25 +94,28 @@ def _number_columns(relation: DuckDBPyRelation, tables: Iterable[exp.Expression]
     """Return the names, in lower case, of the columns that are of numbers in the result and in each
     table that has them; of the result alone where a table is not known.
     """
-    sources = [_rows_of(relation, table) for table in tables]
-    known = [source for source in sources if source is not None]
-    if len(known) < len(sources):
-        known = []
+    sources = [_table_relation(relation, table) for table in tables]
+    relations = [source for source in sources if source is not None]
+    if len(relations) < len(sources):
+        relations = []
     numbers = set[str]()
-    others = set[str]()
-    for source in (relation, *known):
+    other_columns = set[str]()
+    for source in (relation, *relations):
         for name, kind in zip(source.columns, map(str, source.types), strict=True):
-            (numbers if kind in _NUMBERS else others).add(name.casefold())
-    return numbers - others
+            if kind in _NUMBERS:
+                numbers.add(name.casefold())
+            else:
+                other_columns.add(name.casefold())
+    return numbers - other_columns
 
 
-def _rows_of(relation: DuckDBPyRelation, table: exp.Expression) -> DuckDBPyRelation | None:
+def _table_relation(relation: DuckDBPyRelation, table: exp.Expression) -> DuckDBPyRelation | None:
     """Return a table of the relation's connection, by its name; None where it is not known there,
     as of a frame.
     """
-    bare = table.copy()
-    bare.set("alias", None)
-    name = bare.sql("duckdb")
+    table_without_alias = table.copy()
+    table_without_alias.set("alias", None)
+    name = table_without_alias.sql("duckdb")
     try:
         return relation.query(_NAME, f"SELECT * FROM {name}")  # noqa: S608
     except Exception:  # noqa: BLE001
@@ -126,10 +129,10 @@ def _refuse_collation(relation: DuckDBPyRelation, name: str) -> None:
     largest = f"(SELECT max({_quoted(name)}) FROM {_NAME} WHERE false)"  # noqa: S608
     comparisons = [f"coalesce({largest}, {_text(one)}) = {_text(other)}" for one, other in ALIKE]
     query = f"SELECT {', '.join(comparisons)}"
-    compared = without_data(
+    answer = hide_data_of_errors(
         "table", "the engine could not compare texts", lambda: relation.query(_NAME, query)
     )
-    if compared is None or any(compared.fetchall()[0]):
+    if answer is None or any(answer.fetchall()[0]):
         raise InvalidParameter(
             f"table: the column {name!r} has a collation; give an Ibis table of its connection"
         )
@@ -139,8 +142,8 @@ def _refuse_across_rows(query: str, relation: DuckDBPyRelation) -> None:
     """Refuse a query of which a result row may depend on several rows, or which may fail for a
     value.
     """
-    sqlglot = imported("sqlglot", extra="data")
-    statements = without_data(
+    sqlglot = import_of_extra("sqlglot", extra="data")
+    statements = hide_data_of_errors(
         "table",
         "the relation's SQL cannot be parsed",
         lambda: sqlglot.parse(query, dialect="duckdb"),
@@ -150,8 +153,8 @@ def _refuse_across_rows(query: str, relation: DuckDBPyRelation) -> None:
     nodes = list(statements[0].walk())
     renamed = {node.alias.casefold() for node in nodes if type(node).__name__ == "Alias"}
     parts = {node.alias.casefold() for node in nodes if type(node).__name__ == "CTE"}
-    named = [node for node in nodes if type(node).__name__ == "Table" and _is_named(node)]
-    tables = [table for table in named if table.name.casefold() not in parts]
+    named_tables = [node for node in nodes if type(node).__name__ == "Table" and _is_named(node)]
+    tables = [table for table in named_tables if table.name.casefold() not in parts]
     numbers = _number_columns(relation, tables) - renamed
     for node in nodes:
         if not _is_allowed(node, numbers):
@@ -167,21 +170,21 @@ def _is_allowed(node: exp.Expression, numbers: set[str]) -> bool:
     if kind not in _PARTS or not present <= _PARTS[kind]:
         return False
     if kind in _COMPARING:
-        return _compares(node, numbers)
+        return _compares_without_failing(node, numbers)
     check = _CHECKS.get(kind)
     return check is None or check(node)
 
 
-def _kinds(node: exp.Expression) -> list[str]:
+def _class_names(node: exp.Expression) -> list[str]:
     """Return the class names of the parts of an expression, in their order."""
     return [type(part).__name__ for part in node.iter_expressions()]
 
 
-def _joins(node: exp.Expression) -> bool:
+def _joins_conditions(node: exp.Expression) -> bool:
     """Return whether a condition is made of conditions, of which none converts a column to a truth
     value.
     """
-    return set(_kinds(node)) <= set(_CONDITIONS)
+    return set(_class_names(node)) <= set(_CONDITIONS)
 
 
 def _is_named(table: exp.Expression) -> bool:
@@ -193,18 +196,18 @@ def _is_named(table: exp.Expression) -> bool:
     return is_identifier and "/" not in name and not name.endswith(_FILES)
 
 
-def _picks(select: exp.Expression) -> bool:
+def _picks_columns(select: exp.Expression) -> bool:
     """Return whether a projection only picks columns of the table."""
-    kinds = {type(each).__name__ for each in select.expressions}
+    kinds = {type(expression).__name__ for expression in select.expressions}
     return kinds <= {"Column", "Star", "TryCast", "Alias"}
 
 
 def _is_column(node: exp.Expression) -> bool:
     """Return whether an expression is a column."""
-    return _kinds(node)[0] in ("Column", "TryCast")
+    return _class_names(node)[0] in ("Column", "TryCast")
 
 
-def _compares(node: exp.Expression, numbers: set[str]) -> bool:
+def _compares_without_failing(node: exp.Expression, numbers: set[str]) -> bool:
     """Return whether one column is compared with constants, without a conversion of its values that
     can fail.
 
@@ -223,10 +226,10 @@ def _compares(node: exp.Expression, numbers: set[str]) -> bool:
 
 def _constant(node: exp.Expression) -> str:
     """Return the kind of a constant: text, number or other."""
-    inner = node.this if type(node).__name__ == "Neg" else node
-    if type(inner).__name__ != "Literal":
+    literal = node.this if type(node).__name__ == "Neg" else node
+    if type(literal).__name__ != "Literal":
         return "other"
-    return "text" if inner.is_string else "number"
+    return "text" if literal.is_string else "number"
 
 
 def _quoted(name: str) -> str:
@@ -242,9 +245,9 @@ def _text(value: str) -> str:
 
 
 _CHECKS: dict[str, Callable[[exp.Expression], bool]] = {
-    **dict.fromkeys(_JOINING, _joins),
+    **dict.fromkeys(_JOINING, _joins_conditions),
     **dict.fromkeys(("Alias", "TryCast"), _is_column),
-    "Is": lambda node: _kinds(node) == ["Column", "Null"],
-    "Select": _picks,
+    "Is": lambda node: _class_names(node) == ["Column", "Null"],
+    "Select": _picks_columns,
     "Table": _is_named,
 }

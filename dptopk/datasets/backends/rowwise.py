@@ -34,10 +34,10 @@ def refuse_across_rows(argument: str, expression: ir.Expr, *, hint: str = "") ->
         InvalidParameter: when an operation is none of a projection, a cast or another function of
             the values of one row, a filter or a union.
     """
-    found = expression.op().find(lambda node: not _allowed(node))
-    if found:
+    refused = expression.op().find(lambda node: not _looks_at_one_row(node))
+    if refused:
         name = getattr(
-            found[0], "__func_name__", type(found[0]).__name__
+            refused[0], "__func_name__", type(refused[0]).__name__
         )  # of a user's own function, its own
         raise InvalidParameter(
             f"{argument} must look at one row at a time: projections, casts, filters on single "
@@ -46,7 +46,7 @@ def refuse_across_rows(argument: str, expression: ir.Expr, *, hint: str = "") ->
         )
 
 
-def _allowed(node: ops.Node) -> bool:
+def _looks_at_one_row(node: ops.Node) -> bool:
     """Return whether an operation looks at one row only."""
     import ibis.expr.operations as ops
 
@@ -57,5 +57,12 @@ def _allowed(node: ops.Node) -> bool:
         return type(node).__name__ in RELATIONS and not getattr(node, "distinct", False)
     if isinstance(node, ops.Field | ops.Alias):
         return True
-    across = (ops.Reduction, ops.Analytic, ops.WindowFunction, ops.Subquery, ops.Impure, ops.RowID)
-    return isinstance(node, ops.Value) and module in MODULES and not isinstance(node, across)
+    several_rows = (
+        ops.Reduction,
+        ops.Analytic,
+        ops.WindowFunction,
+        ops.Subquery,
+        ops.Impure,
+        ops.RowID,
+    )
+    return isinstance(node, ops.Value) and module in MODULES and not isinstance(node, several_rows)

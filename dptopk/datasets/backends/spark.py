@@ -11,19 +11,31 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from dptopk.datasets.backends.base import Backend, OpenTable, builtin, imported, without_data
+from dptopk.datasets.backends.base import (
+    Backend,
+    OpenTable,
+    builtin,
+    hide_data_of_errors,
+    import_of_extra,
+)
 from dptopk.datasets.backends.files import (
     Files,
     common_columns,
-    header,
-    located,
-    opened,
-    well_formed,
+    files_of_table,
+    header_line,
+    read_or_refuse,
+    refuse_malformed_text,
 )
-from dptopk.datasets.backends.folders import base, named_folders
-from dptopk.datasets.backends.frames import library
+from dptopk.datasets.backends.folders import column_folders, parent_of_columns
+from dptopk.datasets.backends.frames import package_of
 from dptopk.datasets.backends.spark_rows import SparkCounts
-from dptopk.datasets.backends.total import attempted, by_name, divided, is_extraction, rounded
+from dptopk.datasets.backends.total import (
+    is_extraction,
+    null_by_zero,
+    replacement_in,
+    rounding_below_limit,
+    try_cast_of,
+)
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -62,7 +74,7 @@ def _arithmetic(name: str) -> Callable[[ops.NumericBinary], ir.Value | None]:
     instead of an overflow; ``name`` is that of Spark's function.
     """
 
-    def safe(operation: ops.NumericBinary) -> ir.Value | None:
+    def null_on_overflow(operation: ops.NumericBinary) -> ir.Value | None:
         """Return Spark's form of an operation; None if it is not one on integers or floats."""
         kind = operation.dtype
         if kind.is_floating():
@@ -70,22 +82,22 @@ def _arithmetic(name: str) -> Callable[[ops.NumericBinary], ir.Value | None]:
         if not kind.is_integer():
             return None
         operands = (operation.left, operation.right)
-        sides = [side.to_expr().cast(kind) for side in operands]
-        return builtin(name, (kind, kind), kind)(*sides)
+        operands_of_kind = [side.to_expr().cast(kind) for side in operands]
+        return builtin(name, (kind, kind), kind)(*operands_of_kind)
 
-    return safe
+    return null_on_overflow
 
 
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
-    "Cast": attempted,
+    "Cast": try_cast_of,
     "Add": _arithmetic("try_add"),
     "Subtract": _arithmetic("try_subtract"),
     "Multiply": _arithmetic("try_multiply"),
-    "Divide": divided,
-    "Modulus": divided,
-    "Floor": rounded,
-    "Ceil": rounded,
-    "Round": rounded,
+    "Divide": null_by_zero,
+    "Modulus": null_by_zero,
+    "Floor": rounding_below_limit,
+    "Ceil": rounding_below_limit,
+    "Round": rounding_below_limit,
     "Date": lambda operation: operation.to_expr(),
 }
 
@@ -96,7 +108,7 @@ def _total(operation: ops.Value) -> ir.Value | None:
     """
     if is_extraction(operation):
         return operation.to_expr()
-    return by_name(_TOTAL, operation)
+    return replacement_in(_TOTAL, operation)
 
 
 SPARK = Backend(
@@ -122,37 +134,39 @@ class Spark:
         table_name: str | None,  # noqa: ARG002
     ) -> OpenTable:
         """Return the table, opened in the session."""
-        ibis = imported("ibis", extra="spark")
-        imported("pyspark", extra="spark")
-        frame = cast("SparkFrame", table) if library(table) == "pyspark" else None
+        ibis = import_of_extra("ibis", extra="spark")
+        import_of_extra("pyspark", extra="spark")
+        frame = cast("SparkFrame", table) if package_of(table) == "pyspark" else None
         session = self._session(frame)
         connection = ibis.pyspark.connect(session)
         run: Callable[[ir.Table], pa.Table] = partial(_rows, session, connection)
-        count: Callable[[ir.Table], SparkCounts | None] = partial(_counts, session, connection)
+        count: Callable[[ir.Table], SparkCounts | None] = partial(_held_counts, session, connection)
         if frame is None:
-            files = located(table)
+            files = files_of_table(table)
             if files.kind not in _FILES:
                 raise InvalidParameter(f"table: Spark does not read a {files.kind} file")
-            opened(files.kind, lambda: files.tell_apart(columns))
-            if files.is_text and not opened(files.kind, lambda: files.is_plain(columns)):
+            read_or_refuse(files.kind, lambda: files.refuse_repeated_columns(columns))
+            if files.is_text and not read_or_refuse(files.kind, lambda: files.is_plain(columns)):
                 raise InvalidParameter(
                     "table: Spark reads text files as UTF-8 with commas (tabs in .tsv); rewrite "
                     "the file so, or let DuckDB read it"
                 )
-            frame = opened(files.kind, lambda: _FILES[files.kind](session, files))
-            run = files.steady(run)
-            count = files.steady(count)
+            frame = read_or_refuse(files.kind, lambda: _FILES[files.kind](session, files))
+            run = files.with_check_of_files(run)
+            count = files.with_check_of_files(count)
         views = _Views(session, connection)
-        found = without_data("table", "Spark could not open it", partial(views.of, frame))
-        return OpenTable(found, run, SPARK, close=views.drop, together=views.together, count=count)
+        opened = hide_data_of_errors("table", "Spark could not open it", partial(views.add, frame))
+        return OpenTable(
+            opened, run, SPARK, close=views.drop, together=views.group_by_user, count=count
+        )
 
     def _session(self, frame: SparkFrame | None) -> SparkSession:
         """Return the session of a frame, in which alone its views are found; without a frame the
         one that was given, the active one or a new one.
         """
         if frame is None:
-            return self.session or without_data(
-                "engine", "no Spark session could be started", _own_session
+            return self.session or hide_data_of_errors(
+                "engine", "no Spark session could be started", _active_or_new_session
             )
         if self.session is not None and self.session is not frame.sparkSession:
             raise InvalidParameter(
@@ -174,7 +188,7 @@ def _rows(session: SparkSession, connection: SparkConnection, expression: ir.Tab
     return frame.toArrow()
 
 
-def _counts(
+def _held_counts(
     session: SparkSession, connection: SparkConnection, expression: ir.Table
 ) -> SparkCounts | None:
     """Return counts by label in Spark's executors; None before Spark 4.0, which hands on no Arrow
@@ -190,9 +204,11 @@ class _Views:
     """Temporary views of a session, by names of their own; dropped together."""
 
     def __init__(self, session: SparkSession, connection: SparkConnection) -> None:
-        self.session, self.connection, self.names = session, connection, list[str]()
+        self.session = session
+        self.connection = connection
+        self.names: list[str] = []
 
-    def of(self, frame: SparkFrame) -> ir.Table:
+    def add(self, frame: SparkFrame) -> ir.Table:
         """Return an Ibis table of a Spark data frame, which becomes a temporary view."""
         self.names.append(f"dptopk_events_{secrets.token_hex(8)}")
         frame.createOrReplaceTempView(self.names[-1])
@@ -202,12 +218,12 @@ class _Views:
             self.drop()
             raise
 
-    def together(self, events: ir.Table) -> ir.Table:
+    def group_by_user(self, events: ir.Table) -> ir.Table:
         """Return the events with those of each user in one partition: this shuffle saves one of the
         grouping and one of the ranking.
         """
         query = self.connection.compile(events)
-        return self.of(self.session.sql(query).repartition("user"))
+        return self.add(self.session.sql(query).repartition("user"))
 
     def drop(self) -> None:
         """Drop all temporary views."""
@@ -215,7 +231,7 @@ class _Views:
             self.session.catalog.dropTempView(name)
 
 
-def _own_session() -> SparkSession:
+def _active_or_new_session() -> SparkSession:
     """Return the active session, or a local one of our own, which keeps what it reads out of its
     log.
     """
@@ -228,14 +244,14 @@ def _own_session() -> SparkSession:
     return session
 
 
-def _exactly(paths: Sequence[str]) -> list[str]:
+def _exact_patterns(paths: Sequence[str]) -> list[str]:
     """Return patterns of Spark's that match these paths alone: it takes a name such as "[a].csv"
     for a pattern, and would read other files for it, or with it.
     """
     return [_MAGIC.sub(r"\\\g<0>", path) for path in paths]
 
 
-def _parquet(session: SparkSession, files: Files) -> SparkFrame:
+def _parquet_rows(session: SparkSession, files: Files) -> SparkFrame:
     """Return the rows of Parquet files, which must agree on their types. Values from the names of
     folders, such as i=01, are text, whatever other folders are called.
     """
@@ -243,14 +259,14 @@ def _parquet(session: SparkSession, files: Files) -> SparkFrame:
     of_folders = files.columns_of_folders(names)
     _refuse_misread(files)
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
-    before = session.conf.get(setting)
+    earlier_value = session.conf.get(setting)
     session.conf.set(setting, "false")
     try:
         parts = [_valid_text(part) for part in _read_by_base(session, files)]
     finally:
-        session.conf.set(setting, str(before))
-    wanted = list(dict.fromkeys([*names, *of_folders]))
-    columns = ["`" + name.replace("`", "``") + "`" for name in wanted]
+        session.conf.set(setting, str(earlier_value))
+    column_names = list(dict.fromkeys([*names, *of_folders]))
+    columns = ["`" + name.replace("`", "``") + "`" for name in column_names]
     return reduce(
         lambda one, other: one.unionByName(other), [part.select(columns) for part in parts]
     )
@@ -261,13 +277,13 @@ def _read_by_base(session: SparkSession, files: Files) -> list[SparkFrame]:
     takes one such folder at a time.
     """
     if files.folder is None:
-        return [session.read.parquet(*_exactly(files.paths))]
+        return [session.read.parquet(*_exact_patterns(files.paths))]
     groups = dict[str, list[str]]()
     for path in files.paths:
-        start = base(path, Path(files.folder))
+        start = parent_of_columns(path, Path(files.folder))
         groups.setdefault(str(start), []).append(path)
     return [
-        session.read.option("basePath", start).parquet(*_exactly(paths))
+        session.read.option("basePath", start).parquet(*_exact_patterns(paths))
         for start, paths in groups.items()
     ]
 
@@ -281,7 +297,7 @@ def _refuse_misread(files: Files) -> None:
     if files.folder is None:
         return
     for path in files.paths:
-        for part in named_folders(path, Path(files.folder)):
+        for part in column_folders(path, Path(files.folder)):
             name, _, value = part.partition("=")
             if not value or _ESCAPED_BYTE.search(value):
                 raise InvalidParameter(
@@ -302,37 +318,37 @@ def _valid_text(frame: SparkFrame) -> SparkFrame:
     return frame
 
 
-def _text(session: SparkSession, files: Files) -> SparkFrame:
+def _text_rows(session: SparkSession, files: Files) -> SparkFrame:
     """Return the rows of text files, all columns as text. Spark names the columns of all files that
     it reads together by the first of them, so that only files of one header are read together.
     """
-    alike = dict[bytes, list[str]]()
+    paths_by_header = dict[bytes, list[str]]()
     for path in files.paths:
-        well_formed(path)
-        alike.setdefault(header(path), []).append(path)
-    plain = session.read.options(
+        refuse_malformed_text(path)
+        paths_by_header.setdefault(header_line(path), []).append(path)
+    comma_reader = session.read.options(
         sep=files.delimiter, quote='"', escape='"', header=True, inferSchema=False
     )
-    strict = plain.options(
+    strict_reader = comma_reader.options(
         mode="FAILFAST", enforceSchema=False, columnPruning=False, multiLine=True
     )
-    reader = strict.options(unescapedQuoteHandling="RAISE_ERROR")
+    reader = strict_reader.options(unescapedQuoteHandling="RAISE_ERROR")
     return reduce(
         lambda one, other: one.unionByName(other),
-        [reader.csv(_exactly(paths)) for paths in alike.values()],
+        [reader.csv(_exact_patterns(paths)) for paths in paths_by_header.values()],
     )
 
 
-def _json(session: SparkSession, files: Files) -> SparkFrame:
+def _json_rows(session: SparkSession, files: Files) -> SparkFrame:
     """Return the rows of files with one JSON object a line."""
     for path in files.paths:
-        well_formed(path)
-    return session.read.json(_exactly(files.paths), primitivesAsString=True, mode="FAILFAST")
+        refuse_malformed_text(path)
+    return session.read.json(_exact_patterns(files.paths), primitivesAsString=True, mode="FAILFAST")
 
 
 _FILES: dict[str, Callable[[SparkSession, Files], SparkFrame]] = {
-    "parquet": _parquet,
-    "csv": _text,
-    "tsv": _text,
-    "json": _json,
+    "parquet": _parquet_rows,
+    "csv": _text_rows,
+    "tsv": _text_rows,
+    "json": _json_rows,
 }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk.datasets.backends.base import Array, Result, gathered, without_data
+from dptopk.datasets.backends.base import Array, Result, arrays_of, hide_data_of_errors
 from dptopk.histogram.stored_labels import StoredLabels
 
 if TYPE_CHECKING:
@@ -42,18 +42,20 @@ class SparkCounts:
         return cls(frame.localCheckpoint())
 
     def __len__(self) -> int:
-        count: int = without_data("table", "Spark could not count the labels", self.frame.count)
+        count: int = hide_data_of_errors(
+            "table", "Spark could not count the labels", self.frame.count
+        )
         return count
 
     def columns(self) -> dict[str, Array]:
         """Return all labels with their counts, in any order."""
-        return _read(lambda: gathered(self.frame.toArrow().to_reader()))
+        return _read(lambda: arrays_of(self.frame.toArrow().to_reader()))
 
     def totals(self, names: Sequence[str]) -> dict[str, Array]:
         """Return the sums of columns over all labels, each of shape (1,)."""
         functions = import_module("pyspark.sql.functions")
         sums = [functions.sum(name).alias(name) for name in names]
-        return _read(lambda: gathered(self.frame.agg(*sums).toArrow().to_reader()))
+        return _read(lambda: arrays_of(self.frame.agg(*sums).toArrow().to_reader()))
 
     def in_order(self, names: Sequence[str]) -> SparkRows:
         """Return the labels and these counts in the order of a histogram."""
@@ -85,10 +87,10 @@ class SparkRows:
         frame = numbered.localCheckpoint()
         partition = functions.shiftright(_ROW, PLACE_BITS).alias("partition")
         sizes = frame.groupBy(partition).agg(functions.count("*").alias("size"))
-        found = gathered(sizes.toArrow().to_reader())
-        order = np.argsort(found["partition"])
-        partitions = found["partition"][order].astype(np.int64)
-        ends = np.cumsum(found["size"][order], dtype=np.int64)
+        result = arrays_of(sizes.toArrow().to_reader())
+        order = np.argsort(result["partition"])
+        partitions = result["partition"][order].astype(np.int64)
+        ends = np.cumsum(result["size"][order], dtype=np.int64)
         return cls(frame, partitions, np.concatenate([[0], ends]))
 
     def __len__(self) -> int:
@@ -97,23 +99,23 @@ class SparkRows:
     def columns(self, names: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
         """Return the counts of all rows, and labels that are read when they are asked for."""
         columns = self._all_rows(names)
-        numbers = dict(self.frame.dtypes)["item"] == "bigint"
-        dtype: np.dtype[Any] = np.dtype(np.int64) if numbers else np.dtypes.StringDType()
+        is_integer = dict(self.frame.dtypes)["item"] == "bigint"
+        dtype: np.dtype[Any] = np.dtype(np.int64) if is_integer else np.dtypes.StringDType()
         return columns, StoredLabels(len(self), dtype, self.labels, self.places)
 
     def labels(self, rows: Array | None) -> Array:
         """Return the labels of rows, in their order; None = of all."""
         if rows is None:
-            found = self._all_rows(["item"])["item"]
+            result = self._all_rows(["item"])["item"]
         else:
-            found = self._joined(_ROW, self._numbers(rows), "item")["value"]
-        return found.astype(np.int64) if found.dtype.kind in "iu" else found
+            result = self._lookup(_ROW, self._numbers(rows), "item")["value"]
+        return result.astype(np.int64) if result.dtype.kind in "iu" else result
 
     def places(self, labels: Sequence[Any]) -> Array:
         """Return the row of each label; -1 where there is none."""
         rows = np.full(len(labels), -1, dtype=np.int64)
-        found = self._joined("item", labels, _ROW)
-        rows[found["place"]] = self._rows_of(found["value"].astype(np.int64))
+        result = self._lookup("item", labels, _ROW)
+        rows[result["place"]] = self._rows_of(result["value"].astype(np.int64))
         return rows
 
     def _numbers(self, rows: Array) -> Array:
@@ -126,9 +128,17 @@ class SparkRows:
         parts = np.searchsorted(self.partitions, numbers >> PLACE_BITS)
         return self.starts[parts] + (numbers & (2**PLACE_BITS - 1))
 
-    def _joined(self, key: str, wanted: Array | Sequence[Any], value: str) -> dict[str, Array]:
-        """Return the values of a column in the rows whose ``key`` is wanted, and their places among
-        these, ascending.
+    def _lookup(self, key: str, wanted: Array | Sequence[Any], value: str) -> dict[str, Array]:
+        """Look rows up by the values of one column, and return the values of another one there.
+
+        Args:
+            key: the column by which rows are found.
+            wanted: the values of ``key`` that are looked up.
+            value: the column that is returned.
+
+        Returns:
+            "value", and "place", the index of the row's key in ``wanted``, ascending. Keys without
+            a row are left out.
         """
         import pyarrow as pa
 
@@ -137,14 +147,14 @@ class SparkRows:
         if pa.types.is_string(values.type):
             values = values.cast(pa.binary())
         places = pa.array(range(len(values)), pa.int64())
-        listed = pa.table({"wanted": values, "place": places})
+        wanted_table = pa.table({"wanted": values, "place": places})
 
         def read() -> dict[str, Array]:
             """Return the values and places, in the order of the places."""
-            asked = functions.broadcast(self.frame.sparkSession.createDataFrame(listed))
-            joined = self.frame.join(asked, functions.col(key) == functions.col("wanted"))
-            chosen = joined.select("place", functions.col(value).alias("value"))
-            return gathered(chosen.toArrow().sort_by("place").to_reader())
+            wanted_rows = functions.broadcast(self.frame.sparkSession.createDataFrame(wanted_table))
+            joined = self.frame.join(wanted_rows, functions.col(key) == functions.col("wanted"))
+            matches = joined.select("place", functions.col(value).alias("value"))
+            return arrays_of(matches.toArrow().sort_by("place").to_reader())
 
         return _read(read)
 
@@ -153,9 +163,10 @@ class SparkRows:
         import pyarrow as pa
 
         def read() -> dict[str, Array]:
-            schema = self._between(0, 0, names).schema
+            """Return the columns, gathered from batches."""
+            schema = self._row_range(0, 0, names).schema
             batches = self._batches(names)
-            return gathered(pa.RecordBatchReader.from_batches(schema, batches))
+            return arrays_of(pa.RecordBatchReader.from_batches(schema, batches))
 
         return _read(read)
 
@@ -163,9 +174,9 @@ class SparkRows:
         """Yield columns of all rows, in order, BATCH rows at a time."""
         for start in range(0, len(self), BATCH):
             end = min(start + BATCH, len(self))
-            yield from self._between(start, end, names).to_batches()
+            yield from self._row_range(start, end, names).to_batches()
 
-    def _between(self, start: int, end: int, names: Sequence[str]) -> pa.Table:
+    def _row_range(self, start: int, end: int, names: Sequence[str]) -> pa.Table:
         """Return columns of the rows from ``start`` to before ``end``, in order."""
         functions = import_module("pyspark.sql.functions")
         number = functions.col(_ROW)
@@ -180,4 +191,4 @@ class SparkRows:
 
 def _read(action: Callable[[], Result]) -> Result:
     """Return what an action on Spark returns; its errors show nothing of the data."""
-    return without_data("table", "Spark could not read the labels", action)
+    return hide_data_of_errors("table", "Spark could not read the labels", action)

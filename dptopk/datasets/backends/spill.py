@@ -32,11 +32,11 @@ class Spill:
         parent.mkdir(parents=True, exist_ok=True)
         for folder in parent.glob(f"{_PREFIX}*"):
             _remove_abandoned(folder)
-        new = Path(tempfile.mkdtemp(prefix=_NEW, dir=parent))
+        folder = Path(tempfile.mkdtemp(prefix=_NEW, dir=parent))
         # Another process that looks for leftovers sees the folder when it is locked.
-        self._lock = _locked(new)
-        name = new.name.replace(_NEW, _PREFIX, 1)
-        self.folder = new.rename(parent / name)
+        self._lock = _try_lock(folder)
+        name = folder.name.replace(_NEW, _PREFIX, 1)
+        self.folder = folder.rename(parent / name)
 
     def remove(self) -> None:
         """Remove the folder with all that is in it."""
@@ -46,9 +46,9 @@ class Spill:
             self._lock = None
 
 
-def _locked(folder: Path) -> int | None:
-    """Return the descriptor of a new lock in the folder; None where another process has one, or
-    where there are no locks.
+def _try_lock(folder: Path) -> int | None:
+    """Lock a folder, and return the descriptor of the lock; None if another process has locked it,
+    or if the system has no locks.
     """
     try:
         import fcntl
@@ -66,7 +66,7 @@ def _locked(folder: Path) -> int | None:
 def _remove_abandoned(folder: Path) -> None:
     """Remove a folder that no living process has locked."""
     with suppress(OSError):
-        descriptor = _locked(folder)
+        descriptor = _try_lock(folder)
         if descriptor is not None:
             shutil.rmtree(folder, ignore_errors=True)
             os.close(descriptor)

@@ -47,7 +47,7 @@ class Statements:
 
     def run(self, expression: ir.Table) -> pa.Table:
         """Return the rows of an expression."""
-        query = self._compiled(expression)
+        query = self._sql_of(expression)
         if query is None:
             return self.connection.to_pyarrow(expression)
         kinds = expression.schema().to_pyarrow()
@@ -56,14 +56,14 @@ class Statements:
     def stream(
         self, expression: ir.Table, take: Callable[[pa.RecordBatchReader], StreamResult]
     ) -> StreamResult:
-        """Return what ``take`` makes of the rows of an expression, which it gets as a stream.
+        """Return what ``take`` returns for the rows of an expression, which it gets as a stream.
 
         A query gives its rows as it finds them; a result would be there twice, in DuckDB and in
         Arrow.
         """
         import pyarrow as pa
 
-        query = self._compiled(expression)
+        query = self._sql_of(expression)
         if query is None:
             self.connection.create_view("dptopk_rows", expression, overwrite=True)
             query = "FROM dptopk_rows"
@@ -75,20 +75,22 @@ class Statements:
         """
         import ibis
 
-        query = self._compiled(expression)
+        query = self._sql_of(expression)
         if query is None:
             return keep(self.connection, name, expression)
-        kind_of = self.connection.compiler.type_mapper.to_string
+        type_name_of = self.connection.compiler.type_mapper.to_string
         schema = expression.schema()
-        declared = ", ".join(f'"{column}" {kind_of(kind)}' for column, kind in schema.items())
+        column_list = ", ".join(
+            f'"{column}" {type_name_of(kind)}' for column, kind in schema.items()
+        )
         run = self.connection.con.execute
-        run(f"CREATE OR REPLACE TABLE {TABLES}.{name} ({declared})").fetchall()
+        run(f"CREATE OR REPLACE TABLE {TABLES}.{name} ({column_list})").fetchall()
         run(f"INSERT INTO {TABLES}.{name} {query}").fetchall()
         return ibis.table(schema, name=name, catalog=KEPT, database=SCHEMA)
 
-    def _compiled(self, expression: ir.Table) -> str | None:
-        """Return the SQL of an expression of views and tables that were made here; None of another
-        one, which holds a connection or data.
+    def _sql_of(self, expression: ir.Table) -> str | None:
+        """Return the SQL of an expression of views and tables that were made here; None for any
+        other expression, which holds a connection or data.
         """
         import ibis.expr.operations as ops
 
@@ -100,11 +102,11 @@ class Statements:
 
 def keep(connection: DuckDBConnection, name: str, expression: ir.Table) -> ir.Table:
     """Store the rows of an expression in a table of the connection's own, and return that table."""
-    attach_own(connection)
+    attach_own_database(connection)
     connection.con.execute(f"DROP TABLE IF EXISTS {TABLES}.{name}").fetchall()
     return connection.create_table(name, expression, database=TABLES)
 
 
-def attach_own(connection: DuckDBConnection) -> None:
+def attach_own_database(connection: DuckDBConnection) -> None:
     """Let the connection have its database of tables of our own, in memory."""
     connection.con.execute(f"ATTACH IF NOT EXISTS ':memory:' AS {KEPT} (COMPRESS)").fetchall()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk.datasets.backends.base import Array, gathered, without_data
+from dptopk.datasets.backends.base import Array, arrays_of, hide_data_of_errors
 from dptopk.histogram.stored_labels import StoredLabels
 
 if TYPE_CHECKING:
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 # Memory that is left to DuckDB for a table of labels where its memory is limited; the rest of the
 # table is on disk.
-LEFT = 64
+SPARED_MEBIBYTES = 64
 # Freed memory from which on DuckDB's allocator gives it back.
-FREED = "16MiB"
+FLUSH_THRESHOLD = "16MiB"
 _SIZE = re.compile(r"([0-9.]+) (bytes|[KMGT]iB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _WANTED = "dptopk_wanted"
@@ -40,10 +40,12 @@ class Holder:
     one ``hold``. A forked process closes nothing: the files are those of its parent.
     """
 
-    def __init__(self, give_back: Callable[[], None]) -> None:
-        self._give_back, self._users, self._lock = give_back, 1, Lock()
+    def __init__(self, close_connection: Callable[[], None]) -> None:
+        self._close_connection = close_connection
+        self._users = 1
+        self._lock = Lock()
         self._process = os.getpid()
-        _OPENED.add(self)
+        _OPEN_HOLDERS.add(self)
 
     def hold(self) -> None:
         """Count one more user of the connection."""
@@ -54,24 +56,24 @@ class Holder:
         """Count one user less, and close the connection after the last one."""
         with self._lock:
             self._users -= 1
-            last = self._users == 0
-        if last and os.getpid() == self._process:
-            self._give_back()
+            is_last = self._users == 0
+        if is_last and os.getpid() == self._process:
+            self._close_connection()
 
 
-_OPENED: weakref.WeakSet[Holder] = weakref.WeakSet()
-_OF_PARENT: list[Holder] = []
+_OPEN_HOLDERS: weakref.WeakSet[Holder] = weakref.WeakSet()
+_HOLDERS_OF_PARENT: list[Holder] = []
 
 
-def _keep_of_parent() -> None:
+def _keep_holders_of_parent() -> None:
     """Keep the connections of the parent in a forked process: if one was collected there, the files
     of the parent would be removed.
     """
-    _OF_PARENT.extend(_OPENED)
+    _HOLDERS_OF_PARENT.extend(_OPEN_HOLDERS)
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_keep_of_parent)
+    os.register_at_fork(after_in_child=_keep_holders_of_parent)
 
 
 @dataclass(frozen=True)
@@ -111,13 +113,13 @@ class StoredRows:
         Returns:
             Both of shape (rows,). The labels keep the connection open as long as they live.
         """
-        listed = ", ".join(sums)
-        counts = f"SELECT {listed} FROM {TABLES}.{self.table}"  # noqa: S608
-        with self._spared():
+        column_list = ", ".join(sums)
+        counts = f"SELECT {column_list} FROM {TABLES}.{self.table}"  # noqa: S608
+        with self._with_table_on_disk():
             columns = self._rows(counts)
-        kind = self.connection.con.sql(f"SELECT item FROM {self._labelled} LIMIT 0")  # noqa: S608
-        numbers = str(kind.types[0]) == "BIGINT"
-        dtype: np.dtype[Any] = np.dtype(np.int64) if numbers else np.dtypes.StringDType()
+        kind = self.connection.con.sql(f"SELECT item FROM {self._labels_query} LIMIT 0")  # noqa: S608
+        is_integer = str(kind.types[0]) == "BIGINT"
+        dtype: np.dtype[Any] = np.dtype(np.int64) if is_integer else np.dtypes.StringDType()
         size = len(columns[sums[0]])
         labels = StoredLabels(size, dtype, self.labels, self.places)
         # The labels refer to this object, by the two methods they were given: it goes with them.
@@ -126,63 +128,69 @@ class StoredRows:
         return columns, labels
 
     @property
-    def _labelled(self) -> str:
+    def _labels_query(self) -> str:
         """Return SQL for the rows (``row``, from 0) and their labels (``item``), as a part of a
         statement.
         """
         if self.names is None:
             return f"(SELECT rowid AS row, item FROM {TABLES}.{self.table})"  # noqa: S608
-        named = f"{TABLES}.{self.table} AS ranked JOIN {TABLES}.{self.names} AS named"
+        joined_tables = f"{TABLES}.{self.table} AS ranked JOIN {TABLES}.{self.names} AS named"
         return (
-            f"(SELECT ranked.rowid AS row, named.name AS item FROM {named} "  # noqa: S608
+            f"(SELECT ranked.rowid AS row, named.name AS item FROM {joined_tables} "  # noqa: S608
             "ON ranked.item = named.rowid)"
         )
 
     def labels(self, rows: Array | None) -> Array:
         """Return the labels of some rows, in the order of these; None asks for all."""
         if rows is None:
-            query = f"SELECT item FROM {self._labelled} ORDER BY row"  # noqa: S608
-            found = self._rows(query)["item"]
+            query = f"SELECT item FROM {self._labels_query} ORDER BY row"  # noqa: S608
+            result = self._rows(query)["item"]
         else:
-            joined = f"{_WANTED} JOIN {self._labelled} AS labelled ON labelled.row = wanted"
+            joined = f"{_WANTED} JOIN {self._labels_query} AS labelled ON labelled.row = wanted"
             query = f"SELECT item FROM {joined} ORDER BY place"  # noqa: S608
-            found = self._rows(query, wanted=rows)["item"]
-        return found.astype(np.int64) if found.dtype.kind in "iu" else found
+            result = self._rows(query, wanted=rows)["item"]
+        return result.astype(np.int64) if result.dtype.kind in "iu" else result
 
     def places(self, labels: Sequence[Any]) -> Array:
         """Return the row of each label; -1 where there is none."""
         rows = np.full(len(labels), -1, dtype=np.int64)
-        joined = f"{_WANTED} JOIN {self._labelled} AS labelled ON labelled.item = wanted"
-        found = self._rows(f"SELECT place, row FROM {joined}", wanted=labels)  # noqa: S608
-        rows[found["place"]] = found["row"]
+        joined = f"{_WANTED} JOIN {self._labels_query} AS labelled ON labelled.item = wanted"
+        result = self._rows(f"SELECT place, row FROM {joined}", wanted=labels)  # noqa: S608
+        rows[result["place"]] = result["row"]
         return rows
 
     def _rows(self, query: str, **wanted: Sequence[Any] | Array) -> dict[str, Array]:
-        """Return the columns of a query's result, by name; its table ``dptopk_wanted`` has the
-        columns ``wanted``.
+        """Return the columns of a query's result, by name.
+
+        Args:
+            query: the statement.
+            wanted: name=values: a column of the table ``dptopk_wanted``, which the statement may
+                join; its column ``place`` numbers the values from 0. At most one.
         """
 
         def read() -> dict[str, Array]:
+            """Run the query, for which the wanted values are a table of the connection."""
             import pyarrow as pa
 
             con = self.connection.con
             with self.lock:
                 for name, values in wanted.items():
                     place = pa.array(range(len(values)), pa.int64())
-                    listed = pa.table({name: pa.array(values), "place": place})
-                    con.register(_WANTED, listed)
+                    keys = pa.table({name: pa.array(values), "place": place})
+                    con.register(_WANTED, keys)
                 try:
-                    return gathered(pa.RecordBatchReader.from_stream(con.sql(query)))
+                    return arrays_of(pa.RecordBatchReader.from_stream(con.sql(query)))
                 finally:
                     if wanted:
                         con.unregister(_WANTED)
 
-        return without_data("table", "the engine could not read the labels", read)
+        return hide_data_of_errors("table", "the engine could not read the labels", read)
 
     @contextmanager
-    def _spared(self) -> Iterator[None]:
-        """Move the table to disk meanwhile, where memory was limited, as Python takes memory for
-        the counts; what DuckDB frees goes back to the system at once.
+    def _with_table_on_disk(self) -> Iterator[None]:
+        """Let DuckDB hold the table on disk during a ``with`` block, if its memory was limited:
+        Python takes memory for the counts. Memory that DuckDB frees goes back to the system at
+        once.
 
         The limit comes back afterwards: labels that are shown are read by joins, which need it.
         """
@@ -190,13 +198,16 @@ class StoredRows:
         if self.memory_limit is None:
             yield
             return
-        ((now,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
-        found = _SIZE.fullmatch(now)
-        if found and float(found[1]) * _UNITS[found[2]] > LEFT * _UNITS["MiB"]:
+        ((current_limit,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
+        size = _SIZE.fullmatch(current_limit)
+        if size and float(size[1]) * _UNITS[size[2]] > SPARED_MEBIBYTES * _UNITS["MiB"]:
+            # A version of DuckDB without one of these settings holds the table in memory.
             with suppress(Exception):
-                con.execute(f"SET allocator_bulk_deallocation_flush_threshold = '{FREED}'")
-                con.execute(f"SET allocator_flush_threshold = '{FREED}'")
-                con.execute(f"SET memory_limit = '{LEFT}MiB'").fetchall()
+                con.execute(
+                    f"SET allocator_bulk_deallocation_flush_threshold = '{FLUSH_THRESHOLD}'"
+                )
+                con.execute(f"SET allocator_flush_threshold = '{FLUSH_THRESHOLD}'")
+                con.execute(f"SET memory_limit = '{SPARED_MEBIBYTES}MiB'").fetchall()
         try:
             yield
         finally:

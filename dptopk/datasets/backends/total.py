@@ -79,23 +79,23 @@ def total(argument: str, expression: ir.Expr, backend: Backend) -> ir.Expr:
     """
     import ibis.expr.operations as ops
 
-    def replaced(node: ops.Node, changed: Mapping[str, ops.Node] | None) -> ops.Node:
+    def replace_node(node: ops.Node, changed: Mapping[str, ops.Node] | None) -> ops.Node:
         """Return a node, with its changed inputs, in a form that fails for no value."""
         rewritten = node.__recreate__(changed) if changed else node
         if isinstance(node, ops.Relation):
             return _without_nan(rewritten, backend)
         if not isinstance(node, ops.Value) or never_fails(rewritten):
             return rewritten
-        instead = None if backend.total is None else backend.total(rewritten)
-        if instead is None:
+        replacement = None if backend.total is None else backend.total(rewritten)
+        if replacement is None:
             raise InvalidParameter(
                 f"{argument}: {type(node).__name__} may fail for the value of one row, which "
                 f"would decide whether there is an answer, and {backend.name} has no form of it "
                 f"that gives NULL; make the column in the table first"
             )
-        return instead.op()
+        return replacement.op()
 
-    return expression.op().replace(replaced).to_expr()
+    return expression.op().replace(replace_node).to_expr()
 
 
 def _without_nan(relation: ops.Relation, backend: Backend) -> ops.Relation:
@@ -103,10 +103,10 @@ def _without_nan(relation: ops.Relation, backend: Backend) -> ops.Relation:
     if type(relation).__name__ not in TABLES:
         return relation
     table = relation.to_expr()
-    real = [name for name, kind in table.schema().items() if kind.is_floating()]
-    if not real:
+    floating_columns = [name for name, kind in table.schema().items() if kind.is_floating()]
+    if not floating_columns:
         return relation
-    numbers = {name: _number_or_null(table[name], backend.nan) for name in real}
+    numbers = {name: _number_or_null(table[name], backend.nan) for name in floating_columns}
     return table.mutate(**numbers).op()
 
 
@@ -127,24 +127,24 @@ def never_fails(operation: ops.Value) -> bool:
     if name in _PLAIN:
         return True
     if name in _CHOOSING:
-        return _alike(operation)
+        return _has_one_kind(operation)
     if name in _PATTERNS:
-        return _constant_pattern(operation)
+        return _has_constant_pattern(operation)
     if name == "Cast":
         return _widens(operation.arg.dtype, operation.to)
     if name in ("Substring", "StrRight"):
-        return _constant_places(operation)
+        return _has_constant_places(operation)
     return name in ("Abs", "Negate") and operation.arg.dtype.is_floating()
 
 
-def _alike(operation: ops.Value) -> bool:
+def _has_one_kind(operation: ops.Value) -> bool:
     """Return whether the arguments are of one kind, so that the engine converts none that may not
     fit.
     """
-    return all(map(_one_kind, _groups(operation)))
+    return all(map(_are_of_one_kind, _argument_groups(operation)))
 
 
-def _groups(operation: ops.Value) -> list[tuple[ops.Value, ...]]:
+def _argument_groups(operation: ops.Value) -> list[tuple[ops.Value, ...]]:
     """Return the arguments of an operation in groups, of which the engine brings each to one type:
     what is compared, and what is chosen among.
     """
@@ -154,32 +154,32 @@ def _groups(operation: ops.Value) -> list[tuple[ops.Value, ...]]:
     if name == "SearchedCase":
         return [(*operation.results, operation.default)]
     if name == "SimpleCase":
-        compared = (operation.base, *operation.cases)
-        return [compared, (*operation.results, operation.default)]
+        comparands = (operation.base, *operation.cases)
+        return [comparands, (*operation.results, operation.default)]
     return [tuple(operation.__children__)]
 
 
-def _one_kind(values: tuple[ops.Value, ...]) -> bool:
+def _are_of_one_kind(values: tuple[ops.Value, ...]) -> bool:
     """Return whether values that the engine brings to one type are of one kind."""
     import ibis.expr.operations as ops
 
     constants = {value for value in values if isinstance(value, ops.Literal)}
     types = {value.dtype for value in values if value not in constants}
-    if len({_kind(each) for each in types} - {"boolean", "null"}) > 1:
+    if len({_kind(kind) for kind in types} - {"boolean", "null"}) > 1:
         return False
-    return all(_fits(constant, each) for constant in constants for each in types)
+    return all(_is_comparable(constant, kind) for constant in constants for kind in types)
 
 
-def _fits(constant: ops.Literal, kind: dt.DataType) -> bool:
+def _is_comparable(constant: ops.Literal, kind: dt.DataType) -> bool:
     """Return whether a constant can be compared with each value of a type, without an error."""
     if constant.dtype.is_string():
         return _spells(constant.value, kind)
-    given = constant.dtype
-    if given.is_null() or kind.is_null():
+    constant_type = constant.dtype
+    if constant_type.is_null() or kind.is_null():
         return True
-    if given.is_decimal():
+    if constant_type.is_decimal():
         return kind.is_decimal() and _has_room(constant.value, kind)
-    return _class(given) == _class(kind)
+    return _class(constant_type) == _class(kind)
 
 
 def _has_room(number: Decimal, kind: dt.Decimal) -> bool:
@@ -207,8 +207,8 @@ def _spells(text: str | None, kind: dt.DataType) -> bool:
     """
     if text is None or kind.is_string() or kind.is_null():
         return True
-    for holds, pattern, read in _SPELT:
-        if holds(kind) and pattern.fullmatch(text):
+    for is_of_kind, pattern, read in _SPELT:
+        if is_of_kind(kind) and pattern.fullmatch(text):
             try:
                 read(text)
             except ValueError:
@@ -230,7 +230,7 @@ def _kind(kind: dt.DataType) -> str:
 
 
 def _widens(source: dt.DataType, target: dt.DataType) -> bool:
-    """Return whether a cast takes all values of one type to another."""
+    """Return whether a cast has a value for every value of the type ``source``."""
     if source.copy(nullable=True) == target.copy(nullable=True) or target.is_string():
         return not (source.is_binary() or source.is_nested() or source.is_json())
     if source.is_boolean() and target.is_integer():
@@ -242,7 +242,7 @@ def _widens(source: dt.DataType, target: dt.DataType) -> bool:
     return target.is_float64() and (source.is_integer() or source.is_floating())
 
 
-def _constant_pattern(operation: ops.Value) -> bool:
+def _has_constant_pattern(operation: ops.Value) -> bool:
     """Return whether the pattern of a text search is a constant without escapes, which may be
     invalid.
     """
@@ -268,24 +268,24 @@ def _is_regular(pattern: str) -> bool:
     return True
 
 
-def _constant_places(operation: ops.Value) -> bool:
+def _has_constant_places(operation: ops.Value) -> bool:
     """Return whether the places in a text are constants that are not negative."""
-    return all(place is None or _natural(place) for place in operation.args[1:])
+    return all(place is None or _is_natural(place) for place in operation.args[1:])
 
 
-def _natural(place: ops.Node) -> bool:
+def _is_natural(place: ops.Node) -> bool:
     """Return whether a place is a constant integer of at least 0."""
     import ibis.expr.operations as ops
 
     return isinstance(place, ops.Literal) and place.value is not None and place.value >= 0
 
 
-def attempted(operation: ops.Cast) -> ir.Value:
+def try_cast_of(operation: ops.Cast) -> ir.Value:
     """Return the cast in a form that gives NULL where it fails."""
     return operation.arg.to_expr().try_cast(operation.to)
 
 
-def guarded(operation: ops.Value, fits: Callable[[ir.Value], ir.BooleanValue]) -> ir.Value:
+def null_where_unfit(operation: ops.Value, fits: Callable[[ir.Value], ir.BooleanValue]) -> ir.Value:
     """Return the operation with NULL for its first argument where that does not fit.
 
     Args:
@@ -295,20 +295,20 @@ def guarded(operation: ops.Value, fits: Callable[[ir.Value], ir.BooleanValue]) -
     import ibis
 
     argument = operation.args[0].to_expr()
-    proper = ibis.ifelse(fits(argument), argument, ibis.null(argument.type()))
-    return operation.copy(**{operation.argnames[0]: proper.op()}).to_expr()
+    fitting = ibis.ifelse(fits(argument), argument, ibis.null(argument.type()))
+    return operation.copy(**{operation.argnames[0]: fitting.op()}).to_expr()
 
 
-def rounded(operation: ops.Value) -> ir.Value | None:
+def rounding_below_limit(operation: ops.Value) -> ir.Value | None:
     """Return a rounding of floating-point numbers with NULL for those of 2^53 and more; None for
     other operations.
     """
     if not operation.args[0].dtype.is_floating():
         return None
-    return guarded(operation, lambda number: number.abs() < 2.0**53)
+    return null_where_unfit(operation, lambda number: number.abs() < 2.0**53)
 
 
-def divided(operation: ops.NumericBinary) -> ir.Value | None:
+def null_by_zero(operation: ops.NumericBinary) -> ir.Value | None:
     """Return a division or remainder of integers that is NULL where the divisor is 0; None for
     other numbers.
     """
@@ -319,7 +319,7 @@ def divided(operation: ops.NumericBinary) -> ir.Value | None:
     return operation.copy(right=right.to_expr().nullif(0).op()).to_expr()
 
 
-def by_name(
+def replacement_in(
     table: Mapping[str, Callable[..., ir.Value | None]], operation: ops.Value
 ) -> ir.Value | None:
     """Return what an engine's table writes instead of an operation that may fail; None if it has
