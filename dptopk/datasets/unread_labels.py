@@ -98,9 +98,14 @@ def _read_held_counts(
         return held_counts.columns(), None
     user_sums = [name for name in sums if name.startswith("above_")]
     totals = held_counts.totals(user_sums) if user_sums else {}
-    label_sums = [name for name in sums if name not in user_sums]
+    label_sums = _sums_of_labels(sums)
     counts, unread = held_counts.in_order(label_sums).columns(label_sums)
     return counts | totals, unread
+
+
+def _sums_of_labels(sums: Mapping[str, str]) -> list[str]:
+    """Return the names of the sums that each label has; those of users are called ``above_``."""
+    return [name for name in sums if not name.startswith("above_")]
 
 
 def _are_many(source: OpenTable, events: ir.Table) -> bool:
@@ -141,7 +146,7 @@ def _store_counts(
     users = _users_above_cells(source, table_of_counts) if profile else {}
     answer_of(source, stored.forget)
     answer_of(source, stored.compress)
-    counts, unread = stored.columns([name for name in sums if not name.startswith("above_")])
+    counts, unread = stored.columns(_sums_of_labels(sums))
     return counts | users, unread
 
 
