@@ -30,7 +30,15 @@ from dptopk.planning.mixture import Mixture
 from dptopk.planning.open_counts import mean_and_ranks
 from dptopk.planning.prediction import Scene, losses
 from dptopk.planning.profile import FLOORS, capped_menu, chosen, menu
-from dptopk.planning.ways import FINDING_DELTA, RANGE_OF_MU, Counting, Way, deviation, whole_mu
+from dptopk.planning.ways import (
+    FINDING_DELTA,
+    RANGE_OF_MU,
+    Counting,
+    Way,
+    deviation,
+    over_deviation,
+    whole_mu,
+)
 
 BUDGET = Budget(1.0, 1e-6)
 RANKS, THINNED = (10, 25, 100), (1.0, 0.3)
@@ -38,6 +46,7 @@ LOOKS, ANSWERS = 8, 24
 # Draws of a way: more over a noisy floor, which rarely hides all at once; more of the best ones.
 DRAWS, OVER_FLOOR, ANEW, BEST = 64, 150, 200, 6
 MOST_LABELS, BOXED, LEAST_CHANCE, REACH = 4000, 12, 1e-5, 4.3
+LEAST_MU = 1e-9  # where nothing is selected
 
 
 @dataclass(frozen=True)
@@ -78,7 +87,7 @@ def simulated(data: Counts, way: Way, k: int, budget: Budget, draws: int, seed: 
     delta = FINDING_DELTA[way.find] * budget.delta
     mu = whole_mu(budget, way.find) * math.sqrt(way.share)
     picks = mu if way.find == "uncapped" else mu * math.sqrt(way.selecting)
-    rate = RANGE_OF_MU * picks / math.sqrt(k)
+    rate = RANGE_OF_MU * max(picks, LEAST_MU) / math.sqrt(k)
     finding = mu * math.sqrt(1 - way.selecting)
     noisy = None
     if way.find == "uncapped":
@@ -111,11 +120,17 @@ def simulated(data: Counts, way: Way, k: int, budget: Budget, draws: int, seed: 
         passed = noisy > threshold
         values = true + rng.gumbel(size=passed.shape) / rate
     passed &= true > 0
+    number = passed.sum(axis=1)
+    if not way.counts_all:
+        number = np.minimum(number, k)
+    std = deviation(way, k, budget) * over_deviation(way, np.maximum(number, 1), k)
+    if way.counts_all:
+        values = noisy = true + std[:, None] * rng.normal(size=passed.shape)
     order = np.argsort(-np.where(passed, values, -np.inf), axis=1)[:, :k]
     there = np.take_along_axis(passed, order, axis=1)
     rows = there.sum(axis=1)
-    error = np.where(rows > 0, deviation(way, k, budget), 0.0)
-    if way.counting == "capped":
+    error = np.where(rows > 0, std, 0.0)
+    if way.counting == "capped" or way.counts_all:
         squares = np.where(there, np.take_along_axis(noisy, order, axis=1) - true[order], 0.0) ** 2
         error = np.sqrt(squares.sum(axis=1) / np.maximum(rows, 1))
     missed = (data.true[:k].sum() - (true[order] * there).sum(axis=1)) / k

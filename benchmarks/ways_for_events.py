@@ -36,9 +36,9 @@ EPSILONS = (0.1, 1.0, 10.0)
 DELTA = 1e-6
 FEW, MANY = 4, 24
 ONE_PHASE = (5, 20, 60)
-# Up to which k box noise is tried, and every how many ways of the menu; coprime to the 12 of a share,
-# so that all kinds are among them.
-BOXED, STEP = 25, 5
+# Up to which k box noise is tried, and every how many ways of the menu; coprime to the 12 or 15 of a
+# share, so that all kinds are among them.
+BOXED, STEP = 25, 7
 
 
 def family(way: Way) -> str:
@@ -46,6 +46,8 @@ def family(way: Way) -> str:
     if way.counting == "capped":
         chosen = "selected again" if way.selecting else "the largest"
         return f"capped counts over a threshold, {chosen}"
+    if way.counts_all:
+        return f"{way.find}, then counts of all"
     return {"uncapped": "selections without a cap"}.get(way.find, f"{way.find}, then selections")
 
 

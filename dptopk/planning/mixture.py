@@ -94,6 +94,14 @@ class Mixture:
         """Return how many of the k first ranks are in each group."""
         return np.clip(k - self.edges[:-1], 0, self.sizes)
 
+    def around(self, counts: Array, k: int) -> Array:
+        """Return the mean of the counts of rank k and of the next group, shape (n, 1), of counts of
+        shape (n, groups).
+        """
+        kth = int(np.searchsorted(self.edges, k)) - 1
+        mean: Array = counts[:, kth : kth + 2].mean(axis=1, keepdims=True)
+        return mean
+
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
         """Return each shape by itself."""
@@ -168,8 +176,6 @@ class Mixture:
         """
         if math.isinf(noise):  # those above the threshold are all alike
             return alone * np.minimum(k / np.maximum(alone @ self.sizes, 1e-9), 1.0)[:, None]
-        kth = int(np.searchsorted(self.edges, k)) - 1
-        around_kth = self.counts[:, kth : kth + 2].mean(axis=1, keepdims=True)
 
         def shown_above(level: Array) -> Array:
             """Return the chance of each label to be shown where this level decides."""
@@ -183,7 +189,7 @@ class Mixture:
         low = np.full((len(alone), 1), -FAR * noise)
         # Where no more than k are above the threshold there is no level among them.
         more_than_k = (alone @ self.sizes)[:, None] > k
-        start = np.where(more_than_k, around_kth, low)
+        start = np.where(more_than_k, self.around(self.counts, k), low)
         high = np.where(more_than_k, self.counts[:, :1] + FAR * noise, low)
         last: Array = shown_above(cross_each(excess, low, high, start, noise))
         return last

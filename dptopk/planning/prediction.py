@@ -12,15 +12,16 @@ from typing import Any
 
 import numpy as np
 
+from dptopk._internal.search import cross_each
 from dptopk.costs import Budget
 from dptopk.histogram.event_counts import CELLS, WEIGHT
-from dptopk.planning.mixture import Mixture
+from dptopk.planning.mixture import FAR, LEAST_CHANCE, Mixture
 from dptopk.planning.ways import (
-    BISECTIONS,
     FINDING_DELTA,
     RANGE_OF_MU,
     Way,
     deviation,
+    over_deviation,
     unknown_finder,
     whole_mu,
 )
@@ -46,7 +47,10 @@ COIN_DEVIATION = 0.845
 LOG_ODDS = np.array([-0.3, 0.0, 0.3])
 UNLIKE = 0.2
 LARGEST_EXPONENT = 50.0
+GUMBEL_STD = math.pi / math.sqrt(6)  # of Gumbel noise of rate 1
 LEAST_ROWS = 1e-9
+# How many labels are shown is right to this share.
+CLOSE = 1e-4
 
 
 @dataclass(frozen=True)
@@ -123,13 +127,30 @@ def losses(scene: Scene, ways: list[Way]) -> Array:
     """
     seen = _seen_by_each(scene, ways)
     found = np.array([_found(scene, *each) for each in zip(ways, seen, strict=True)])
-    shown = _shown(scene, ways, found)
-    noise = np.array([deviation(way, scene.k, scene.budget, scene.linf) for way in ways])
+    noise = np.array([_noise(scene, *each) for each in zip(ways, found, strict=True)])
+    shown = _shown(scene, ways, found, noise)
     cut = np.array([cut_off(scene, *each) for each in zip(ways, seen, shown, strict=True)])
     rows = np.minimum(shown @ scene.drawn.sizes, 1.0)
-    on_each = rows * np.hypot(noise[:, None], cut) + _missed(scene, shown)
+    on_each = rows * np.hypot(noise, cut) + _missed(scene, shown)
     mean: Array = on_each.mean(axis=1)
     return mean
+
+
+def _noise(scene: Scene, way: Way, found: Array) -> Array:
+    """Return the standard deviation of the noise on each count, shape (shapes,): fewer counts than
+    k have less noise, and more of them have more where all that was found is counted.
+
+    Args:
+        scene: the counts, and the budget.
+        way: which one.
+        found: the chance of each label to be found, shape (shapes, groups).
+    """
+    number = np.maximum(found @ scene.drawn.sizes, 1.0)
+    if not way.counts_all:
+        number = np.minimum(number, scene.k)
+    for_k = deviation(way, scene.k, scene.budget, scene.linf)
+    noise: Array = for_k * over_deviation(way, number, scene.k)
+    return noise
 
 
 def _seen_by_each(scene: Scene, ways: list[Way]) -> list[Array]:
@@ -180,13 +201,20 @@ def _unlike(scene: Scene, way: Way, seen: Array) -> Array:
     return unlike
 
 
-def _rate(scene: Scene, way: Way) -> float:
-    """Return the ε of one selection, over the most that one user adds to a count."""
+def _rate(scene: Scene, way: Way, noise: Array) -> Array:
+    """Return the rate of the Gumbel noise by which labels are selected, shape (shapes,): the ε of
+    one selection, over the most that one user adds to a count.
+
+    Where all that was found is counted, it is the rate whose Gumbel noise has the deviation of the
+    noise on the counts.
+    """
+    if way.counts_all:
+        return GUMBEL_STD / noise
     mu = whole_mu(scene.budget, way.find)
     rate = RANGE_OF_MU * mu * math.sqrt(way.share / scene.k) / scene.linf
-    if way.find == "uncapped":
-        return rate
-    return rate * math.sqrt(way.selecting)
+    if way.find != "uncapped":
+        rate *= math.sqrt(way.selecting)
+    return np.full(len(noise), rate)
 
 
 def _found(scene: Scene, way: Way, seen: Array) -> Array:
@@ -235,13 +263,19 @@ def threshold(scene: Scene, way: Way) -> tuple[float, float]:
     raise unknown_finder(way.find)
 
 
-def _shown(scene: Scene, ways: list[Way], found: Array) -> Array:
+def _shown(scene: Scene, ways: list[Way], found: Array, noise: Array) -> Array:
     """Return the chance of each label to be found and selected, shape (ways, shapes, groups).
 
     With Gumbel noise of rate r the k largest are those above a level t, each with the chance
     1 - e^(-e^(r (h - t))).
+
+    Args:
+        scene: the counts, and the budget.
+        ways: which ways are compared.
+        found: the chance of each label to be found, shape (ways, shapes, groups).
+        noise: the standard deviation of the noise on a count, shape (ways, shapes).
     """
-    rates = np.array([_rate(scene, way) for way in ways])
+    rates = np.array([_rate(scene, *each) for each in zip(ways, noise, strict=True)])[..., None]
     level = _level(scene, found, rates)
     shown = found * _above(scene.drawn.counts, level, rates)
     for row, way in enumerate(ways):
@@ -252,28 +286,38 @@ def _shown(scene: Scene, ways: list[Way], found: Array) -> Array:
 
 def _above(counts: Array, level: Array, rates: Array) -> Array:
     """Return the chance of each count to be above a level with Gumbel noise of each rate."""
-    above: Array = -np.expm1(-_power(rates[:, None, None] * (counts - level)))
+    above: Array = -np.expm1(-_power(rates * (counts - level)))
     return above
 
 
 def _level(scene: Scene, found: Array, rates: Array) -> Array:
-    """Return the level above which k of the labels found are on average, shape (ways, shapes, 1);
-    ``found`` has their chances to be found, shape (ways, shapes, groups).
+    """Return the level above which k of the labels found are on average, shape (ways, shapes, 1).
+
+    Args:
+        scene: the counts, and k.
+        found: the chance of each label to be found, shape (ways, shapes, groups).
+        rates: of the Gumbel noise, shape (ways, shapes, 1).
     """
-    counts = scene.drawn.counts
-    margin = 20.0 / rates[:, None, None]
-    low = np.zeros(found.shape[:2])[..., None] - margin
-    high = counts[None, :, :1] + margin
-    for _ in range(BISECTIONS):
-        level = (low + high) / 2
-        shown = found * _above(counts, level, rates)
-        many = (shown @ scene.drawn.sizes)[..., None] > scene.k
-        low = np.where(many, level, low)
-        high = np.where(many, high, level)
-    return high
+    drawn = scene.drawn
+    level = np.zeros(rates.shape) - FAR / rates
+    # Where no more than k are found there is no level among them.
+    rows = found @ drawn.sizes > scene.k
+    counts = np.broadcast_to(drawn.counts, found.shape)[rows]
+    found = found[rows]
+    rates = rates[rows]
+
+    def excess(level: Array) -> Array:
+        """Return the logarithm of how many labels are above each level, over k."""
+        number = (found * _above(counts, level, rates)) @ drawn.sizes
+        return np.log(np.maximum(number / scene.k, LEAST_CHANCE))[:, None]
+
+    high = counts[:, :1] + FAR / rates
+    start = drawn.around(counts, scene.k)
+    level[rows] = cross_each(excess, level[rows], high, start, 1 / rates, close=CLOSE)
+    return level
 
 
-def _over_floor(scene: Scene, way: Way, level: Array, rate: float) -> Array:
+def _over_floor(scene: Scene, way: Way, level: Array, rate: Array) -> Array:
     """Return the chance of each count to be above a level t and above a noisy floor, which all
     counts share: those that it hides are missed together, and no other label is shown instead.
 
@@ -286,7 +330,7 @@ def _over_floor(scene: Scene, way: Way, level: Array, rate: float) -> Array:
         scene: what is known of the data.
         way: one without a cap; its floor is the count after those that take part.
         level: t, shape (shapes, 1).
-        rate: r of the Gumbel noise.
+        rate: r of the Gumbel noise, shape (shapes, 1).
     """
     delta = FINDING_DELTA[way.find] * scene.budget.delta
     drawn = scene.drawn

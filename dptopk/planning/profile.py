@@ -41,8 +41,9 @@ RANKS = 0.03
 STDS = 2.0
 # How many of the shapes of counts are used.
 LIKELY = 24
-# The menu: shares of μ² for finding and selecting; parts of them for selecting; floors without a
-# cap, in multiples of k; and the caps of coins, which are among those that are read.
+# The menu: shares of μ² for finding and selecting; parts of them for selecting, of which 0 is for
+# ways that count all they find; floors without a cap, in multiples of k; and the caps of coins,
+# which are among those that are read.
 SHARES = (0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 SELECTING = (0.2, 0.35, 0.5)
 LITTLE = (0.05, 0.1, 0.2, 0.35, 0.5)  # where the counts by which labels are found are shown
@@ -84,7 +85,8 @@ def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
         for share in SHARES if family else (1.0,):
             floors = (Way("uncapped", share, 0.5, family, floor=many * k) for many in FLOORS)
             found.extend(floors)
-            for part in SELECTING:
+            # Box noise, for few labels, grows with all that is counted: there it is never best.
+            for part in (0.0, *SELECTING) if family == "gaussian" else SELECTING:
                 found.append(Way("weights", share, part, family, WEIGHTED_CAP))
                 coins = (Way("coins", share, part, family, cap) for cap in COIN_CAPS)
                 found.extend(coins)

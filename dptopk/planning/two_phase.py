@@ -318,8 +318,10 @@ class TwoPhasePlan(TopKPlan):
 
     def _chosen(self, found: Release, everything: Histogram, rng: Generator | None) -> Release:
         """Return at most k of the labels found: selected on all events, or those with the largest
-        of the values by which they were found.
+        of the values by which they were found; or all of them where all are counted.
         """
+        if self.way.counts_all:
+            return found
         for phase in self.phases:
             if isinstance(phase.mechanism, KnownGumbel):
                 return self._selected(phase.mechanism, found, everything, rng)
@@ -417,7 +419,8 @@ class TwoPhasePlan(TopKPlan):
         if phase.name == "select":
             return f"select {self.k} of what was found, on all data"
         if phase.name == "count":
-            return "count what was selected, on all data, any number of labels of one user"
+            chosen = "all that was found" if self.way.counts_all else "what was selected"
+            return f"count {chosen}, on all data, any number of labels of one user"
         if self.under.l0 is None:
             return "find and select labels, on all data, any number of labels of one user"
         each = ", each with weight 1/√their number" if self.weights else ""
@@ -673,6 +676,8 @@ def _split(way: Way) -> str:
     """Return how a way divides the budget, in words."""
     share = "all" if way.counting is None else f"{way.share:.0%}"
     selecting = "" if way.find == "uncapped" else f" ({way.selecting:.0%} of it to select)"
+    if way.counts_all:
+        selecting = " (the largest noisy counts are shown)"
     rest = "" if way.counting is None else ", the rest to count them"
     return (
         f"{share} of the precision to find and select labels{selecting}{rest}; "

@@ -2,8 +2,9 @@
 
 Labels of a private domain are found on all events (no cap), or on sums of weights or capped counts.
 Which labels were found is released, so they are a public domain from then on. The k of them are
-selected by their counts without a cap, and counted: so the answer tends to the true top k as the
-budget grows, whatever the users' numbers of labels (notes/two-phases.md).
+selected by their counts without a cap, and counted; or all of them are counted without a cap, and
+the k largest noisy counts are shown. So the answer tends to the true top k as the budget grows,
+whatever the users' numbers of labels (notes/two-phases.md).
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Literal
 
+import numpy as np
+
 from dptopk._internal.box_tails import box_std
-from dptopk._internal.rounding import ceil_digits, floor_digits
+from dptopk._internal.rounding import Floats, ceil_digits, floor_digits
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
 from dptopk.accounting.gaussian.pair import gaussian_epsilon, gaussian_mu
@@ -77,8 +80,9 @@ class Way:
             noisy sums of weights; "threshold": by noisy capped counts; "coins": by a coin for each
             capped count.
         share: of μ², the part for finding and selecting, in (0, 1]; the rest is for counting.
-        selecting: the part of that share for the k selections from what was found, in (0, 1);
-            without a cap finding is selecting.
+        selecting: the part of that share for the k selections from what was found, in [0, 1); 0:
+            all that was found is counted, and the k largest noisy counts are shown; without a cap
+            finding is selecting.
         counting: the noise on the counts of all events; "capped": the noisy capped counts by which
             labels were found are shown, with nothing left to count again; None where none are.
         cap: the number of labels of a user that take part in finding; None without a cap.
@@ -97,6 +101,11 @@ class Way:
             raise unknown_finder(self.find)
 
     @property
+    def counts_all(self) -> bool:
+        """Return whether all labels that were found are counted, whatever their number."""
+        return self.selecting == 0 and self.counting in COUNTING
+
+    @property
     def words(self) -> str:
         """Return the way in words."""
         if self.counting is None:
@@ -107,7 +116,10 @@ class Way:
             counted = ", then the counts under that cap"
         if self.find == "uncapped":
             return f"selections from the {self.floor} largest counts of all events{counted}"
-        return f"{self.find} under a cap of {self.cap} labels, selections without one{counted}"
+        found = f"{self.find} under a cap of {self.cap} labels"
+        if self.counts_all:
+            return f"{found}, then {self.counting} counts of all without one"
+        return f"{found}, selections without one{counted}"
 
 
 @dataclass(frozen=True)
@@ -157,7 +169,9 @@ def calibrated(
     elif way.counting is None:
         phases, bound = _filled(make.first, make.selected, budget, make.pick)
     else:
-        before = (*make.first, make.selected(floor_digits(make.pick)))
+        before = make.first
+        if not way.counts_all:
+            before = (*before, make.selected(floor_digits(make.pick)))
         size = size_of_counts(way, budget)
         phases, bound = _filled(before, make.counted, budget, size)
         # Refused are counts that the mechanism cannot measure under this sensitivity.
@@ -254,7 +268,7 @@ def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
 
     Args:
         way: which one.
-        k: how many labels are asked for.
+        k: how many labels are counted.
         budget: (ε, δ) of all phases.
         linf: the most that one user adds to one label.
     """
@@ -269,6 +283,21 @@ def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
     if way.counting == "box":
         return box_std(k + 1, size, linf)
     return (math.sqrt(k) + 1) / 2 * linf / size  # centred noise
+
+
+def over_deviation(way: Way, number: Floats, k: int) -> Floats:
+    """Return about the deviation of the noise where as many labels are counted as in ``number``,
+    over that where k are; the cost of counting is the same.
+
+    Centred noise on n counts has a deviation of about (√n + 1)/2, box noise of about the root of
+    (n + 2)(n + 3)/6, for a μ and an ε of 1.
+    """
+    if way.counting == "box":
+        of_number = np.sqrt((number + 2) * (number + 3))
+        return of_number / math.sqrt((k + 2) * (k + 3))
+    if way.counting == "gaussian":
+        return (np.sqrt(number) + 1) / (math.sqrt(k) + 1)
+    return np.ones_like(number)
 
 
 @lru_cache(maxsize=128)
