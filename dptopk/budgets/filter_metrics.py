@@ -638,10 +638,11 @@ def best_order(epsilon: float, log_inverse_delta: float) -> float:
     # ln λ is looked for between these; each round leaves two of 59 cells.
     low = -20.0
     high = 40.0
+    within_range = min(epsilon, 1e200)  # e^40 times more is a float, too
     for _ in range(6):
         grid = np.linspace(low, high, 60)
         worth = [
-            _capacity(epsilon, log_inverse_delta, order) / (order * (1 + order))
+            _capacity(within_range, log_inverse_delta, order) / (order * (1 + order))
             for order in np.exp(grid)
         ]
         at = int(np.argmax(worth))

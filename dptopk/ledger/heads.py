@@ -106,8 +106,8 @@ class HeadFile:
             InvalidParameter: when the file holds no head.
         """
         try:
-            self._refuse_what_is_no_head()
-            return Head.of(json.loads(self.path.read_text(encoding="utf-8")))
+            with self._looked_at() as path:
+                return Head.of(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
         except (OSError, ValueError, RecursionError):
@@ -119,17 +119,37 @@ class HeadFile:
                 f"head: {self.path.name!r} is not an exported head; {hint}"
             ) from None
 
-    def _refuse_what_is_no_head(self) -> None:
-        """Refuse a path that must not be opened as a head.
+    @contextmanager
+    def _looked_at(self) -> Iterator[Path]:
+        """Yield a path at which the file can be read, after it was looked at.
 
         To read a pipe or a device may never end; to close a file of the ledger would drop its
-        locks.
+        locks. So the file is opened without any access first, of which no lock knows, and read
+        by that handle, even if another file gets its name meanwhile. Where there are no such
+        handles, its path is yielded.
 
         Raises:
             OSError: when there is no file.
             ValueError: when it is no regular small file, or one of the ledger's.
         """
-        status = self.path.stat()
+        if not hasattr(os, "O_PATH"):
+            self._refuse_what_is_no_head(self.path.stat())
+            yield self.path
+            return
+        handle = os.open(self.path, os.O_PATH)
+        try:
+            self._refuse_what_is_no_head(os.fstat(handle))
+            by_handle = Path(f"/proc/self/fd/{handle}")
+            yield by_handle if by_handle.exists() else self.path
+        finally:
+            os.close(handle)
+
+    def _refuse_what_is_no_head(self, status: os.stat_result) -> None:
+        """Refuse a file that must not be read as a head.
+
+        Raises:
+            ValueError: when it is no regular small file, or one of the ledger's.
+        """
         if not stat.S_ISREG(status.st_mode) or status.st_size > _MAX_BYTES:
             raise ValueError("no file of a head")
         if self.ledger is not None and self.ledger.is_one_of_its_files(status):

@@ -33,8 +33,8 @@ class Journal:
     was put back to an older state: nothing is read from it, and nothing can be spent. A ledger
     records that its head is stored elsewhere: without the head, or with an old copy of it, nothing
     can be spent either. The first entry of each transaction records how far the stored head was at
-    that time. So a head may lag behind the log by the last transaction of a process that was
-    killed, and by nothing else.
+    that time. A process that is killed between its commit and its head leaves a head that lags by
+    one transaction, which whoever opens the log or writes to it next stores first.
 
     Args:
         store: the store of the log.
@@ -84,9 +84,11 @@ class Journal:
             self._confirm(log, heads, replaced=False)
         self.exported = bool(heads)
         if self._witness is not None:
-            self._check_stored_head(self._stored_head())
+            stored = self._check_stored_head(self._stored_head())
             if self.state.witness is None and not self.store.read_only:
                 self._attach(self._witness)
+            elif not self.store.read_only:
+                self._caught_up(stored)
 
     def _is_empty(self) -> bool:
         """Return whether no entry was read so far."""
@@ -262,6 +264,22 @@ class Journal:
             with self.store.transaction() as log:
                 self._confirm(log, stored)
 
+    def _caught_up(self, stored: list[Head]) -> list[Head]:
+        """Return the stored head after it has caught up with the log, of a ledger that records one.
+
+        A process that was killed between its commit and its head left it behind. What was charged
+        by it may be answered now (``Ledger.charge``, ``once``), and must not be lost with an older
+        copy of the log that this head would confirm.
+
+        Args:
+            stored: the stored head, whose entry is known to be in the log.
+        """
+        latest = any(self._is_latest(head) for head in stored)
+        if latest or self._deciding or self.state.witness is None:
+            return stored
+        self._store_head(stored)
+        return self._stored_head()
+
     def _is_latest(self, head: Head) -> bool:
         """Return whether a stored head is as late as the log and was not given up."""
         seq, _ = self.state.last
@@ -381,7 +399,7 @@ class Journal:
                 while self._catch_up(log):
                     pass
                 self._confirm(log, [*self.known(), *stored])
-                stored = self._check_writable(stored)
+                stored = self._caught_up(self._check_writable(stored))
                 head = _first(stored)
                 self._head_seen = 0 if head is None else self.state.last_named_by(head)
                 self._writing = log

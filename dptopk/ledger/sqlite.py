@@ -13,11 +13,13 @@ itself is marked (``user_version``) as incomplete without it.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sqlite3
 import weakref
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,6 +34,20 @@ Purpose = Literal["read", "write", "create"]
 Run = Callable[..., list[tuple[Any, ...]]]
 
 
+@dataclass
+class _Idle:
+    """What is open between two transactions.
+
+    Attributes:
+        connections: the connections, at most one.
+        memory: the identity of the file that a write-ahead log shares between processes, when the
+            first transaction began; None: there is no log.
+    """
+
+    connections: list[sqlite3.Connection] = field(default_factory=list)
+    memory: tuple[int, int] | None = None
+
+
 class SQLite:
     """The database in one file, which stays where it is while it is open.
 
@@ -41,6 +57,7 @@ class SQLite:
         ahead: whether it uses a write-ahead log; else it does so only while another process does.
         identity: the identity of the file when it was first opened (``LedgerFile.identity``); None:
             it is opened now.
+        memory: as in ``_Idle``, of the parent process.
 
     Raises:
         LedgerError: when the file is not there, or one whose locks may not hold.
@@ -61,6 +78,7 @@ class SQLite:
         read_only: bool,
         ahead: bool = False,
         identity: tuple[int, int] | None = None,
+        memory: tuple[int, int] | None = None,
     ) -> None:
         if identity is None:
             file.check()
@@ -69,7 +87,7 @@ class SQLite:
         # A write-ahead log needs memory that all processes share.
         self._ahead = ahead and not file.network
         self._identity = identity or file.identity()
-        self._idle: list[sqlite3.Connection] = []  # at most one
+        self._idle = _Idle(memory=memory)
         weakref.finalize(self, _close, self._idle, file, os.getpid())
         # The time and size of the file when the write lock was taken.
         self._written: tuple[int, int] | None = None
@@ -77,20 +95,24 @@ class SQLite:
     def anew(self) -> SQLite:
         """Return the same file with a new connection."""
         return SQLite(
-            self._file, read_only=self._read_only, ahead=self._ahead, identity=self._identity
+            self._file,
+            read_only=self._read_only,
+            ahead=self._ahead,
+            identity=self._identity,
+            memory=self._idle.memory,
         )
 
     def take(self) -> sqlite3.Connection:
         """Return the connection of the transaction before, or a new one whose settings are
         checked.
         """
-        if self._idle:
-            return self._idle.pop()
+        if self._idle.connections:
+            return self._idle.connections.pop()
         return self._connect()
 
     def give_back(self, connection: sqlite3.Connection) -> None:
         """Keep a connection for the next transaction."""
-        self._idle.append(connection)
+        self._idle.connections.append(connection)
 
     def drop(self, connection: sqlite3.Connection) -> None:
         """Roll back a transaction, and close a connection that cannot do that."""
@@ -99,7 +121,7 @@ class SQLite:
         except ERRORS:
             connection.close()
         else:
-            self._idle.append(connection)
+            self._idle.connections.append(connection)
 
     def _connect(self) -> sqlite3.Connection:
         """Return a new connection with durable settings.
@@ -142,6 +164,8 @@ class SQLite:
         run("BEGIN" if purpose == "read" else "BEGIN IMMEDIATE")
         ahead = run("PRAGMA journal_mode") == [("wal",)]
         self._written = None if purpose == "read" or ahead else self._file.written()
+        if not self._read_only:
+            self._refuse_lost_memory(ahead=ahead)
         if ahead and purpose != "read" and run("PRAGMA user_version") != [(NEEDS_LOG,)]:
             # An older version of this program removed the mark; the file itself must have it first.
             run(f"PRAGMA user_version = {NEEDS_LOG}")
@@ -149,13 +173,39 @@ class SQLite:
             run("PRAGMA wal_checkpoint(FULL)")
             run("BEGIN IMMEDIATE")
 
+    def _refuse_lost_memory(self, *, ahead: bool) -> None:
+        """Refuse to go on if somebody removed the file that a write-ahead log shares.
+
+        The locks of the log are in that file. Whoever opens the ledger makes a new one, and would
+        write to the log at the same places as this process.
+
+        Args:
+            ahead: whether there is a log now.
+
+        Raises:
+            LedgerError: if so.
+        """
+        if not ahead:
+            self._idle.memory = None
+            return
+        memory = self._file.memory()
+        if self._idle.memory is None:
+            self._idle.memory = memory
+        if memory is None or memory != self._idle.memory:
+            raise LedgerError(
+                f"somebody removed {self._file.path.name + '-shm'!r} while the ledger was open: "
+                "nothing more is written by this process; start it again"
+            )
+
     # The signature is that of PostgreSQL's.
     def commit(self, connection: sqlite3.Connection, run: Run) -> None:  # noqa: ARG002
         """Commit durably, unless another file was written over this one since the lock was taken.
 
         Raises:
-            LedgerError: if so.
+            LedgerError: if so, or if a file beside it was removed.
         """
+        if self._idle.memory is not None:
+            self._refuse_lost_memory(ahead=True)
         if self._written not in {None, self._file.written()}:
             raise LedgerError(
                 f"the ledger {self._file.path.name!r} was overwritten while it was in use"
@@ -193,7 +243,7 @@ class SQLite:
             raise LedgerError(f"the backup failed: {error}") from None
         finally:
             target.close()
-            _close([source], self._file, os.getpid())
+            _close(_Idle([source], self._idle.memory), self._file, os.getpid())
 
     def close(self) -> None:
         """Close the cached connection."""
@@ -235,7 +285,7 @@ def _make_durable(connection: sqlite3.Connection, *, ahead: bool) -> None:
         )
 
 
-def _close(connections: list[sqlite3.Connection], file: LedgerFile, pid: int) -> None:
+def _close(idle: _Idle, file: LedgerFile, pid: int) -> None:
     """Close connections of this process; the last of all processes leaves one complete file.
 
     SQLite takes the log into the file before it leaves the mode with a log, and the mark is removed
@@ -243,18 +293,24 @@ def _close(connections: list[sqlite3.Connection], file: LedgerFile, pid: int) ->
     then does it.
 
     Args:
-        connections: the connections, which are removed from the list.
+        idle: the connections, which are removed from it.
         file: their file; one that was opened without the log that it needs keeps its mark.
         pid: the process that opened them; another one, a child, must not touch them.
     """
-    while connections and pid == os.getpid():
-        connection = connections.pop()
+    while idle.connections and pid == os.getpid():
+        connection = idle.connections.pop()
+        if idle.memory is not None and file.memory() != idle.memory:
+            # SQLite would take its own part of the log into the file, and remove the log with what
+            # others wrote to it. The connection ends with the process: it is never freed.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+            continue
         ahead = False
         with suppress(*ERRORS):
             ahead = _pragma(connection, "journal_mode") == "wal" and not file.without_log
             if ahead and _pragma(connection, "journal_mode=PERSIST") == "persist":
                 _pragma(connection, f"user_version={COMPLETE}")
         connection.close()
+        idle.memory = None
         # If two processes closed at once, SQLite took the log in when the second one did.
         with suppress(*ERRORS):
             log_was_folded = ahead and file.path.exists() and not file.log().exists()

@@ -174,6 +174,16 @@ class LedgerFile:
         """Return the path of the write-ahead log."""
         return self.path.with_name(f"{self.path.name}-wal")
 
+    def memory(self) -> tuple[int, int] | None:
+        """Return device and inode number of the file that processes share for a write-ahead log;
+        None if there is none.
+        """
+        try:
+            status = Path(f"{self.path}-shm").stat()
+        except OSError:
+            return None
+        return status.st_dev, status.st_ino
+
     def lacks_log(self) -> bool:
         """Return whether the file needs a write-ahead log that is missing or is no log.
 

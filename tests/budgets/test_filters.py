@@ -436,3 +436,9 @@ def test_one_pool_for_failures_and_conversion_would_be_worth_twice_as_much():
     )  # no path takes more of the pool than δ
     apart = value(0.9045, math.exp(-10.79), 0.1421, delta / 2, delta / 2)
     assert 0.99 * delta < apart <= delta
+
+
+@pytest.mark.parametrize("epsilon", [1e291, 1e300, 1.7e308])
+def test_a_budget_of_any_size_has_a_filter(epsilon: float) -> None:
+    """Warnings are errors: an order that was only tried overflowed."""
+    assert Filter(Budget(epsilon, 1e-6)).can_spend(Charge({PureDP(epsilon / 2): 1}))

@@ -329,3 +329,28 @@ def test_a_lost_log_is_accepted_with_its_entry_or_not_at_all(path):
         assert [entry.kind for entry in ledger.entries()][-1] == "restore"
         ledger.charge("d", "ann", ONE)
     assert names(path) == {"ledger.db"}
+
+
+@pytest.mark.slow  # a process that is killed
+@pytest.mark.parametrize("looked", [True, False])
+def test_whoever_lost_the_shared_memory_of_a_log_writes_over_nobody(path, looked):
+    """The locks of a log are in its -shm file: the charge of the second process was overwritten."""
+    show = "from dptopk.ledger.ledger import Ledger; import sys; l = Ledger(sys.argv[1])"
+    with Ledger(path, ahead=True) as ledger:
+        ledger.charge("d", "ann", ONE)
+        Path(f"{path}-shm").unlink()
+        # Other processes: in this one SQLite shares the lost memory with every connection.
+        subprocess.run([sys.executable, "-c", CHARGES, path, "1"], check=False)
+        if looked:
+            with pytest.raises(LedgerError, match="start it again"):
+                ledger.charge("d", "ann", ONE)
+    shown = [sys.executable, "-c", f"{show}; print(l.spent('d'), l.verify())", path]
+    assert subprocess.check_output(shown, text=True) == "3*DP(0.1) True\n"
+
+
+def test_a_ledger_that_was_closed_has_another_shared_memory_when_it_is_used_again(path):
+    with Ledger(path, ahead=True) as ledger:
+        ledger.charge("d", "ann", ONE)
+        ledger.close()
+        ledger.charge("d", "ann", ONE)
+        assert ledger.spent("d") == ONE.times(3)

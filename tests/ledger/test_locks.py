@@ -21,7 +21,9 @@ from dptopk.budgets.registered_account import Accountant
 from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger import log_store, sqlite
+from dptopk.ledger.heads import Head, HeadFile
 from dptopk.ledger.ledger import Ledger
+from dptopk.ledger.sqlite_file import LedgerFile
 
 ONE = Charge({BoundedRange(0.125): 1})
 FORK = multiprocessing.get_context("fork")
@@ -182,7 +184,8 @@ WATCHING = threading.Event()
 
 
 def _note(event, arguments):
-    if event == "open" and WATCHING.is_set():
+    without_access = event == "open" and arguments[2] & getattr(os, "O_PATH", 0)
+    if event == "open" and WATCHING.is_set() and not without_access:
         OPENED.append("" if isinstance(arguments[0], int) else os.fsdecode(arguments[0]))
 
 
@@ -378,6 +381,25 @@ def test_a_head_that_becomes_a_link_to_the_ledger_keeps_its_locks(tmp_path, endi
     assert [name for name in OPENED if "head.json" in name] == []
 
 
+@pytest.mark.skipif(not hasattr(os, "O_PATH"), reason="files are opened by their names there")
+def test_a_head_that_becomes_a_link_while_it_is_read_keeps_the_locks(path, tmp_path, monkeypatch):
+    """Between the look at the file and its opening: what was looked at is read."""
+    head = tmp_path / "disk.json"
+    there = Head(7, "0" * 64, "id")
+    assert HeadFile(head).swap(None, there)
+    look = HeadFile._refuse_what_is_no_head
+
+    def replaced(self, status):
+        look(self, status)
+        head.unlink()
+        head.symlink_to(path)
+
+    monkeypatch.setattr(HeadFile, "_refuse_what_is_no_head", replaced)
+    with Ledger(path) as ledger, ledger._store.transaction("write"):
+        assert HeadFile(head, LedgerFile.at(path)).read() == there
+        assert subprocess.run([sys.executable, "-c", _TAKE, path], check=False).returncode == 3
+
+
 def test_a_store_that_is_opened_while_a_process_forks_hides_no_other(monkeypatch):
     """Python refuses to go through a set that grows; then the child got no lock of the parent's."""
 
@@ -397,7 +419,9 @@ def test_a_store_that_is_opened_while_a_process_forks_hides_no_other(monkeypatch
 FORK_BESIDE_A_MIGRATION = """
 import os, sys, threading, time
 from dptopk.ledger import migrate
+from dptopk.ledger.heads import Head, HeadFile
 from dptopk.ledger.ledger import Ledger
+from dptopk.ledger.sqlite_file import LedgerFile
 
 journal, reached, go_on = migrate.Journal, threading.Event(), threading.Event()
 

@@ -120,6 +120,24 @@ def test_a_commit_whose_head_was_not_written_is_no_loss(path, head, monkeypatch)
             assert json.loads(head.read_text())["seq"] == ledger.head()["seq"]
 
 
+@pytest.mark.parametrize("opened", ["before", "after"])
+def test_a_charge_of_a_killed_process_is_answered_only_after_its_head(
+    path, head, monkeypatch, opened
+):
+    """Whoever asks again under its key is shown its receipt: an old copy must not grant it again."""
+    with Ledger(path, head_file=head) as ledger:
+        shutil.copy(path, path.parent / "copy.db")
+        with monkeypatch.context() as patched, Ledger(path, head_file=head) as killed:
+            patched.setattr(HeadFile, "swap", lambda *_: True)
+            charged = killed.charge("d", "ann", ONE, once="key")
+        if opened == "before":
+            assert ledger.charge("d", "ann", ONE, once="key") == charged
+        else:
+            Ledger(path, head_file=head).close()
+    shutil.move(path.parent / "copy.db", path)
+    assert grants(path, head_file=head) == 0
+
+
 def test_a_ledger_that_was_used_without_a_head_gets_one_by_its_owner_alone(bare, tmp_path):
     head = tmp_path / "head.json"
     with pytest.raises(LedgerError, match="witness attach"):

@@ -163,7 +163,8 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     high = math.log(x[0] + 100) + 1
     # First guess: ε/μ - μ/2 = t with t = sqrt(2 ln(1/δ)), that is μ = sqrt(t² + 2ε) - t.
     tail = math.sqrt(-2 * target)
-    log_mu = math.log(max(math.sqrt(tail * tail + 2 * x[0]) - tail, 1e-300))
+    twice = 2 * min(float(x[0]), 8e307)
+    log_mu = math.log(max(math.sqrt(tail * tail + twice) - tail, 1e-300))
     slope = math.nan
     previous_log_mu = math.nan
     previous_value = math.nan
