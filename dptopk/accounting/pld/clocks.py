@@ -38,7 +38,8 @@ WORK_PER_CLOCK = 0.015
 
 def decay(epsilon: float, side: int = 1) -> float:
     """Return κ = 1/(e^ε - 1), rounded down (``side`` = 1, an upper bound on δ) or up (``side`` =
-    -1); of an ε above 650 it becomes 0, or the κ of ε = 650, as κ falls with ε.
+    -1); of an ε above 650 it becomes 0, or the κ of ε = 650, as κ falls with ε. No grid is made
+    for an ε below 1e-290, whose κ is cut to 1e290.
 
     >>> round(decay(1.0), 6)
     0.581977

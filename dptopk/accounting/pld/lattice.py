@@ -245,12 +245,17 @@ def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
     rows = pairs.count * masses.shape[0]
     exponent_error = EPS * (8 + 4 * largest + masses.shape[1])
     relative = float(np.max(pairs.log_error)) + exponent_error + abs(twist) * rounding
+    # A loss L moves to L' by at most a step, which multiplies its mass, tilted and twisted, by at
+    # most e^{(θ + |s|) step}. What is left sums to at least its tilted mass if it is split, because
+    # E[e^{aE} | L], E = L' - L, is convex in a and 1 at a = -1 and 0; rounded down, to at least
+    # e^{-θ step} of it.
+    moved_share = math.exp(min((tilt + abs(twist)) * step, 700.0))
     return _Placed(
         indices=moved.indices.astype(np.int64),
         masses=masses,
         count=pairs.count,
         log_scale=math.fsum(log_mgf),
-        error=rows * (relative + pairs.error * math.exp(abs(twist) * step)),
+        error=rows * (relative + pairs.error * moved_share),
         shift=rows * (rounding + 2 * EPS * step),
         noise=pairs.count * float((masses * moved.moves**2).sum()),
     )

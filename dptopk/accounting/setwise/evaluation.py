@@ -24,6 +24,7 @@ from dptopk.accounting.setwise.cost_groups import (
 )
 from dptopk.accounting.setwise.game import RenyiSplit, SetwiseGame, log_chernoff_of, range_costs
 from dptopk.accounting.setwise.lower_bounds import (
+    Strategy,
     last_ranges,
     steps_from_below,
     strategy,
@@ -272,33 +273,53 @@ class Evaluation:
         last = self.concentrated_game
         if last is not None and last.playable_in(self.query.interaction, alone=False):
             best = self._below_with_game(last, value)
-        game = self.game
-        dominated = game.dominated
-        if game.concentrated.costs:
-            dominated = Charge.join(dominated, with_gaussians(game.concentrated))
-        if not game.ranges:
-            return max(best, self._below_without_ranges(dominated, value))
+        ranges = self.game.ranges
+        if not ranges:
+            return max(best, self._below_without_ranges(self._other_costs, value))
         low = self._lowest(value)
+        if len(ranges) <= MANY_RANGES:
+            best = max(best, self._adaptive.answer(self.query, low, value))
         # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick
         # for very many ranges.
-        adaptive_or_fixed = (True, False) if len(game.ranges) <= MANY_RANGES else (False,)
-        steps_above = {group.largest: group.steps for group in self.groups if group.single}
-        for adaptive in adaptive_or_fixed:
-            played = strategy(
-                game.ranges,
-                dominated,
-                order=self.order,
-                log_chernoff=game.log_chernoff(self.order),
-                variance=self.variance,
-                tolerance=self.tolerance,
-                steps=steps_above,
-                reach=self.reach,
-                adaptive=adaptive,
-            )
-            best = max(best, played.answer(self.query, low, value))
-            if value - best <= tuning.SETTLED * self.tolerance * value:
-                break
+        if value - best > tuning.SETTLED * self.tolerance * value:
+            best = max(best, self._fixed.answer(self.query, low, value))
         return best
+
+    @property
+    def _other_costs(self) -> Charge:
+        """Return the costs that a strategy plays beside the ranges: those with dominating pairs,
+        and Gaussians for the concentrated ones.
+        """
+        game = self.game
+        if game.concentrated.costs:
+            return Charge.join(game.dominated, with_gaussians(game.concentrated))
+        return game.dominated
+
+    @cached_property
+    def _adaptive(self) -> Strategy:
+        """Return the strategy that plays the last ranges by a recursion."""
+        return self._strategy(adaptive=True)
+
+    @cached_property
+    def _fixed(self) -> Strategy:
+        """Return the strategy that plays each range with a fixed t."""
+        return self._strategy(adaptive=False)
+
+    def _strategy(self, *, adaptive: bool) -> Strategy:
+        """Return a strategy for all costs; ``adaptive``: whether the last ranges are played by a
+        recursion.
+        """
+        return strategy(
+            self.game.ranges,
+            self._other_costs,
+            order=self.order,
+            log_chernoff=self.game.log_chernoff(self.order),
+            variance=self.variance,
+            tolerance=self.tolerance,
+            steps={group.largest: group.steps for group in self.groups if group.single},
+            reach=self.reach,
+            adaptive=adaptive,
+        )
 
     def _below_with_game(self, last: ConcentratedGame, value: float) -> float:
         """Return a lower bound on the δ or ε asked for: what the strategy attains that plays the

@@ -168,6 +168,9 @@ class Refinement:
         groups: the groups of the last evaluation.
         evaluations: each upper bound with the evaluation that found it.
         concentrated_game: the game of the concentrated costs, once it fits into the work.
+        lower_tolerance: the tolerance of the strategy that was evaluated last.
+        reduced: the games with a Gaussian for the small ranges that were evaluated, with their
+            groups.
     """
 
     def __init__(self, game: SetwiseGame, query: Query) -> None:
@@ -191,6 +194,8 @@ class Refinement:
         self.groups: list[CostGroup] | None = None
         self.evaluations: list[tuple[float, Evaluation]] = []
         self.concentrated_game: ConcentratedGame | None = None
+        self.lower_tolerance = math.inf
+        self.reduced: list[tuple[SetwiseGame, list[CostGroup]]] = []
 
     def run(self) -> Answer:
         """Refine stage by stage, until the bracket is narrow enough or the work is used up."""
@@ -240,19 +245,31 @@ class Refinement:
         """
         self.last = evaluation.tolerance
         self.groups = evaluation.groups
-        if self.bracketed and self.gaussian_decides:
+        if self.gaussian_decides and self._lower_may_rise:
             # The Gaussian of Theorem H may be close enough: then only the lower end is missing.
-            self.lower = max(self.lower, min(evaluation.below(self.value), self.value))
+            self._raise_lower(evaluation)
             if self.gap <= self.query.rtol:
                 return
         above = evaluation.above()
         self.evaluations.append((above, evaluation))
         lower_is_final = self.gaussian_decides and self.lower > 0 and self.value <= above
         self.value = min(self.value, above)
-        if self.bracketed and not lower_is_final:
-            self.lower = max(self.lower, min(evaluation.below(self.value), self.value))
+        if self._lower_may_rise and not lower_is_final:
+            self._raise_lower(evaluation)
         if self.query.epsilon is None and math.isfinite(self.value):
             self.order = self.game.chernoff(Query(epsilon=self.value))[1]
+
+    @property
+    def _lower_may_rise(self) -> bool:
+        """Return whether a finer strategy may narrow the bracket: not where the last one was so
+        fine that the width is that of the upper end.
+        """
+        return self.bracketed and self.gap <= tuning.LOWER_AGAIN * self.lower_tolerance
+
+    def _raise_lower(self, evaluation: Evaluation) -> None:
+        """Raise the lower end to what an evaluation attains."""
+        self.lower = max(self.lower, min(evaluation.below(self.value), self.value))
+        self.lower_tolerance = evaluation.tolerance
 
     def _reduce(self, room: float) -> float:
         """Try, at the start of a stage, to replace the small ranges by one Gaussian (Theorem H'').
@@ -278,8 +295,11 @@ class Refinement:
             )
             better = reduction.added <= added_by_groups
             share = tuning.REDUCED_SHARE if better else tuning.CHEAP_SHARE
+            if (reduction.game, evaluation.groups) in self.reduced:
+                continue
             if evaluation.work > share * room or not self.query.work.take(evaluation.work):
                 continue
+            self.reduced.append((reduction.game, evaluation.groups))
             total_work += evaluation.work
             try:
                 above = evaluation.above()
@@ -322,6 +342,7 @@ class Refinement:
             return 0.0
         self.concentrated_game = fitting_game
         self.groups = None  # the same groups are worth another evaluation
+        self.lower_tolerance = math.inf
         return work
 
     @property
@@ -348,7 +369,11 @@ class Refinement:
         in any case a good deal finer than the last one; None where there is none.
         """
         tolerance = self.target if work_left > 0 else math.inf
-        while tolerance < min(self.last / tuning.COARSER, tuning.COARSEST):
+        coarsest = min(self.last / tuning.COARSER, tuning.COARSEST)
+        # Most that does not fit at the coarsest tolerance fits at none, and plans take time too.
+        if tolerance < coarsest and self.planned(coarsest, work_left).work > work_left:
+            return None
+        while tolerance < coarsest:
             evaluation = self.planned(tolerance, work_left)
             if evaluation.work <= work_left and evaluation.groups != self.groups:
                 return evaluation

@@ -39,7 +39,7 @@ class CostGroup:
     steps: int = tuning.FEWEST_STEPS
     levels: RoundingLevels | None = None
 
-    @property
+    @cached_property
     def largest(self) -> float:
         """Return the largest ε of the group."""
         return max(epsilon for epsilon, _ in self.ranges)
@@ -49,7 +49,7 @@ class CostGroup:
         """Return about how long a step of the group's grid is."""
         return self.largest / self.steps
 
-    @property
+    @cached_property
     def unlikeness(self) -> float:
         """Return about how much there is to gain by choosing among the ranges, between 0 (all
         alike) and 1.
@@ -59,7 +59,7 @@ class CostGroup:
         few = 1 + tuning.FREE_HALF_COUNT / self.costs_per_range
         return (1 - alike) ** 2 / few
 
-    @property
+    @cached_property
     def counts(self) -> tuple[int, ...]:
         """Return the number of costs of each range."""
         return tuple(count for _, count in self.ranges)
@@ -69,7 +69,7 @@ class CostGroup:
         """Return whether the group has only one ε, used without rounding."""
         return len(self.ranges) == 1 and self.levels is None
 
-    @property
+    @cached_property
     def costs_per_range(self) -> float:
         """Return the average number of costs of each range in one part."""
         return sum(self.counts) / len(self.ranges) / self.copies
@@ -79,7 +79,7 @@ class CostGroup:
         """Return Σ n ε² over the ranges, four times a bound on the variance of the loss."""
         return math.fsum(count * epsilon**2 for epsilon, count in self.ranges)
 
-    @property
+    @cached_property
     def states(self) -> int:
         """Return the number of layers or multisets that the recursion goes through."""
         if self.levels:
@@ -101,7 +101,7 @@ class CostGroup:
         sizes = [(small, self.copies - larger), (small + 1, larger)]
         return [(n, times) for n, times in sizes if times]
 
-    @property
+    @cached_property
     def work(self) -> float:
         """Estimate the work of the recursion, in seconds: its node values, weighted."""
         wider = 1.0 if self.single or self.levels else tuning.WIDER
@@ -374,7 +374,7 @@ def _packed_groups(
     for group in sorted(groups, key=lambda group: -group.largest):
         if packed and packed[-1].copies == group.copies == 1:
             last = packed[-1]
-            joined = CostGroup(group.ranges + last.ranges, steps=steps)
+            joined = _exact_group(group.ranges + last.ranges, steps)
             further = joined.work if last.single else joined.work - last.work
             if joined.states <= most_states and further <= work:
                 work -= further
@@ -382,6 +382,12 @@ def _packed_groups(
                 continue
         packed.append(group)
     return packed[::-1]
+
+
+@lru_cache(maxsize=2**12)  # the same groups are looked at again and again
+def _exact_group(ranges: Ranges, steps: int) -> CostGroup:
+    """Return the group of these ranges that is solved exactly on a grid."""
+    return CostGroup(ranges, steps=steps)
 
 
 def _fine_enough(groups: list[CostGroup], allowed: float, work: float) -> list[CostGroup]:

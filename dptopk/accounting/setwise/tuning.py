@@ -26,6 +26,9 @@ LEAP = 0.05
 # one if the last narrowed the bracket to no less than STUCK of what it was.
 COARSER = 1.25
 STUCK = 0.85
+# A strategy is evaluated again if the bracket is at most this many times as wide as the tolerance
+# of the last one.
+LOWER_AGAIN = 10.0
 # Share of what is left of a stage that the groups of a run may take.
 GROUPS_SHARE = 0.9
 # Share of the tolerance left to the lattice of the product, and its length at most.

@@ -43,6 +43,33 @@ def bracket(charge: Charge | str, **question: float) -> Bracket:
     return found
 
 
+@pytest.mark.parametrize("twist", [0.0, 18.0, -18.0])
+@pytest.mark.parametrize("side", [1, -1])
+def test_an_atom_cut_off_weighs_what_the_error_says_where_it_moves(side: int, twist: float) -> None:
+    """The atom lies where moving multiplies its mass most, the others on the grid (from above), or
+    just below a point of it (from below).
+    """
+    step, tilt = 0.4, 8.0
+    off = 0.5 if side > 0 else 0.0
+    others = np.array([-1.0, 2.0]) + (0.0 if side > 0 else 1 - 1e-6)
+    losses = step * np.append(others, off)
+    masses = np.array([0.5, 0.4, 0.1])
+    tilted = masses * np.exp(tilt * losses)
+    cut_off = float(tilted[-1] / tilted.sum())
+    whole = pair_of(losses, np.log(masses))
+    cut = replace(pair_of(losses[:-1], np.log(masses[:-1])), error=cut_off)
+    turned = twist if side > 0 else 0.0
+    true = product([whole], step=step, tilt=tilt, side=side, twist=turned)
+    found = product([cut], step=step, tilt=tilt, side=side, twist=turned)
+    points = np.arange(-4, 8)
+    differences = 0.0
+    for point in points:
+        unit = math.exp(true.log_scale - found.log_scale)
+        a = [law.masses[law.first + np.arange(law.masses.size) == point] for law in (true, found)]
+        differences += abs(float(a[0].sum()) * unit - float(a[1].sum()))
+    assert differences <= found.error
+
+
 @pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize("tilt", [0.0, 0.5, 7.0])
 def test_one_pair_on_the_grid(side: int, tilt: float) -> None:
