@@ -8,7 +8,7 @@ and find the other by ``smallest_where``; curves that come from a lattice or a r
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
@@ -104,6 +104,16 @@ class Curve:
         if query.epsilon is not None:
             return Answer(float(self.delta(query.epsilon)))
         return Answer(float(self.epsilon(query.delta)))
+
+    def answers(self, query: Query, others: Sequence[Query]) -> list[Answer]:  # noqa: ARG002
+        """Return answers to other queries, of the same charge, by what one query takes to answer;
+        by default each is answered anew.
+
+        Args:
+            query: one that is typical of them.
+            others: the queries.
+        """
+        return [self.answer(other) for other in others]
 
     # For one-dimensional arrays; a curve has these two, or ``answer``.
 

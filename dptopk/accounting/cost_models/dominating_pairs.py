@@ -5,7 +5,7 @@ composition.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -158,7 +158,8 @@ def _best_bracket(
                 return best, scale
             work_left = work_left - amount
             scale = finer
-            bracket = _bracket(charge, parts, _scaled_grids(first, scale), query)
+            grids = _scaled_grids(first, scale)
+            bracket = _Products.of(charge, parts, grids, lower=query.lower).bracket(query)
             best = bracket if best is None else best.tightened(bracket)
     return best, scale
 
@@ -328,63 +329,96 @@ def _added_variance(step: float, pairs: int, spread: float) -> float:
     return pairs * min(step**2 / 4, step * deviation)
 
 
-def _bracket(
-    charge: Charge, parts: Sequence[LossComponent], grids: tuple[Grid, Grid], query: Query
-) -> Bracket:
-    """Return the bracket that the products on two grids, from above and from below, give."""
-    grid_above, grid_below = grids
-    above = grid_product(parts, grid_above)
-    if query.epsilon is not None:
-        upper = above.delta(query.epsilon)
-    else:
-        upper = above.epsilon(query.delta)
-    largest = _largest_loss(charge)
-    if query.epsilon is None:
-        upper = min(upper, largest)
-    elif query.epsilon < largest:  # a δ that is positive, however small
-        upper = max(upper, math.ulp(0.0))
-    if not query.lower:
-        return Bracket(upper, 0.0, "", above.masses.size)
-    if _bounded_by_gap(parts):
-        lower = _below_by_gap(parts, grid_above, above, query, upper)
-        return Bracket(upper, min(lower, upper), "", above.masses.size)
-    below = grid_product(parts, grid_below)
-    if query.epsilon is not None:
-        lower = below.delta(query.epsilon)
-    else:
-        lower = below.epsilon(query.delta_below)
-    return Bracket(upper, min(lower, upper), "", above.masses.size, below.masses.size)
+@dataclass(frozen=True)
+class _Products:
+    """The products on two grids, from above and from below, which bracket the answer to any query.
 
-
-def _below_by_gap(
-    parts: Sequence[LossComponent], grid: Grid, above: LossDistribution, query: Query, upper: float
-) -> float:
-    """Return a lower bound from the product above, less what rounding its pairs outward and
-    splitting can have added to it.
-
-    Args:
-        parts: the components.
-        grid: the grid of the product.
-        above: the product.
-        query: the question.
-        upper: the upper end of the bracket.
+    Attributes:
+        charge: the costs.
+        parts: their components.
+        above: the product from above.
+        below: the product from below; None where ``gap`` takes its place, or no lower end is
+            wanted.
+        gap: bounds what splitting added to the δ of ``above``, at each ε, or None.
     """
-    raised = math.fsum(part.raised() for part in parts)
-    pairs = [pair for part in parts for pair in part.pairs(grid)]
-    gap = splitting_gap(pairs, step=grid.step, tilt=grid.tilt)
 
-    def delta_lower(x: float) -> float:
-        """Return a lower bound on δ at ε = x."""
-        return above.delta(x, side=-1) * (1 - raised) - gap(x)
+    charge: Charge
+    parts: Sequence[LossComponent]
+    above: LossDistribution
+    below: LossDistribution | None
+    gap: Callable[[float], float] | None
 
-    if query.epsilon is not None:
-        return max(delta_lower(query.epsilon), 0.0)
-    # Where δ is certainly above the one asked for, the optimal ε is larger: any such point will do.
-    for retreat in min(query.rtol, 0.01) * np.geomspace(0.1, 100, 31):
-        x = upper * (1 - retreat)
-        if x >= 0 and delta_lower(x) > query.delta_below:
-            return float(x)
-    return 0.0
+    @classmethod
+    def of(
+        cls,
+        charge: Charge,
+        parts: Sequence[LossComponent],
+        grids: tuple[Grid, Grid],
+        *,
+        lower: bool,
+    ) -> _Products:
+        """Return the products on two grids, from above and, where ``lower`` is wanted, from
+        below.
+        """
+        grid_above, grid_below = grids
+        above = grid_product(parts, grid_above)
+        if not lower:
+            return cls(charge, parts, above, None, None)
+        if _bounded_by_gap(parts):
+            pairs = [pair for part in parts for pair in part.pairs(grid_above)]
+            gap = splitting_gap(pairs, step=grid_above.step, tilt=grid_above.tilt)
+            return cls(charge, parts, above, None, gap)
+        return cls(charge, parts, above, grid_product(parts, grid_below), None)
+
+    def bracket(self, query: Query) -> Bracket:
+        """Return the bracket of the answer to a query."""
+        upper = self._upper(query)
+        size = self.above.masses.size
+        if self.gap is not None:
+            lower = self._below_by_gap(self.gap, query, upper)
+            return Bracket(upper, min(lower, upper), "", size)
+        if self.below is None:
+            return Bracket(upper, 0.0, "", size)
+        if query.epsilon is not None:
+            lower = self.below.delta(query.epsilon)
+        else:
+            lower = self.below.epsilon(query.delta_below)
+        return Bracket(upper, min(lower, upper), "", size, self.below.masses.size)
+
+    def _upper(self, query: Query) -> float:
+        """Return the upper end of the bracket."""
+        largest = _largest_loss(self.charge)
+        if query.epsilon is None:
+            return min(self.above.epsilon(query.delta), largest)
+        upper = self.above.delta(query.epsilon)
+        if query.epsilon < largest:  # a δ that is positive, however small
+            return max(upper, math.ulp(0.0))
+        return upper
+
+    def _below_by_gap(self, gap: Callable[[float], float], query: Query, upper: float) -> float:
+        """Return a lower bound from the product above, less what rounding its pairs outward and
+        splitting can have added to it.
+
+        Args:
+            gap: bounds what splitting added, at each ε.
+            query: the question.
+            upper: the upper end of the bracket.
+        """
+        raised = math.fsum(part.raised() for part in self.parts)
+
+        def delta_lower(x: float) -> float:
+            """Return a lower bound on δ at ε = x."""
+            return self.above.delta(x, side=-1) * (1 - raised) - gap(x)
+
+        if query.epsilon is not None:
+            return max(delta_lower(query.epsilon), 0.0)
+        # Where δ is certainly above the one asked for, the optimal ε is larger: any such point will
+        # do.
+        for retreat in min(query.rtol, 0.01) * np.geomspace(0.1, 100, 31):
+            x = upper * (1 - retreat)
+            if x >= 0 and delta_lower(x) > query.delta_below:
+                return float(x)
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -405,6 +439,28 @@ class BracketCurve(Curve):
 
     def answer(self, query: Query) -> Answer:
         """Return the certified bracket, with the note of the curve and that of the bracket."""
+        known = self._known(query)
+        if known is not None:
+            return known
+        return self._as_answer(certified_bracket(self.charge, query), query)
+
+    def answers(self, query: Query, others: Sequence[Query]) -> list[Answer]:
+        """Return the answers to other queries by the first products for one query."""
+        parts = loss_components(self.charge)
+        if self._known(query) is not None or not _listable(parts):
+            return super().answers(query, others)
+        tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
+        grids = _first_grids(self.charge, parts, tilt, query)
+        if grids is None or _GridWork.of(parts, grids, query).amount(1.0) > query.work.budget:
+            return super().answers(query, others)
+        products = _Products.of(self.charge, parts, grids, lower=query.lower)
+        return [
+            self._known(other) or self._as_answer(products.bracket(other), other)
+            for other in others
+        ]
+
+    def _known(self, query: Query) -> Answer | None:
+        """Return the answer where the largest loss says it, None elsewhere."""
         if query.epsilon is None and query.delta <= 0:
             # The largest loss has a positive mass, however small.
             is_reached = self.attained and self.largest < math.inf and query.delta_below <= 0
@@ -412,7 +468,10 @@ class BracketCurve(Curve):
             return Answer(self.largest, lower, self.note)
         if query.epsilon is not None and query.epsilon >= self.largest:
             return Answer(0.0, 0.0, self.note)
-        bracket = certified_bracket(self.charge, query)
+        return None
+
+    def _as_answer(self, bracket: Bracket, query: Query) -> Answer:
+        """Return a bracket as an answer, with the note of the curve and that of the bracket."""
         if query.epsilon is not None:
             upper = bracket.upper
         else:

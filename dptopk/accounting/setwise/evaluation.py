@@ -52,6 +52,8 @@ class Evaluation:
         group_work: the work that the recursions of its groups may take.
         guess: an upper bound on the answer.
         concentrated_game: the game of the concentrated costs, where it is played step by step.
+        curve_with_ranges: whether one Rényi curve of the concentrated costs and the ranges is tried
+            too. It takes long, and gets no better with other groups.
     """
 
     game: SetwiseGame
@@ -61,6 +63,7 @@ class Evaluation:
     group_work: float
     guess: float
     concentrated_game: ConcentratedGame | None = None
+    curve_with_ranges: bool = True
 
     @cached_property
     def variance(self) -> float:
@@ -90,7 +93,7 @@ class Evaluation:
         discrete = game.dominated.of(DiscreteGaussianDP).items()
         wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in discrete)
         factors = sum(part.factors() for part in game.parts) + 8 * len(self.groups)
-        curves = (1 if game.concentrated.costs else 0) + (1 if game.smoothed is not None else 0)
+        curves = len(self.splits()) if game.concentrated.costs else 0
         above = math.fsum(group.work for group in self.groups)
         above += math.fsum(part.work() for part in game.parts)
         above += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
@@ -173,7 +176,7 @@ class Evaluation:
         """
         game = self.game
         splits = [RenyiSplit(Charge(), game.concentrated)]
-        if game.concentrated.costs and game.ranges:
+        if game.concentrated.costs and game.ranges and self.curve_with_ranges:
             ranges = Charge(range_costs(game.ranges))
             splits.append(RenyiSplit(Charge(), Charge.join(game.concentrated, ranges)))
         if game.smoothed:

@@ -169,6 +169,7 @@ class Refinement:
         evaluations: each upper bound with the evaluation that found it.
         concentrated_game: the game of the concentrated costs, once it fits into the work.
         lower_tolerance: the tolerance of the strategy that was evaluated last.
+        last_above: the upper bound of the last evaluation; inf before there is one.
         reduced: the games with a Gaussian for the small ranges that were evaluated, with their
             groups.
     """
@@ -195,6 +196,7 @@ class Refinement:
         self.evaluations: list[tuple[float, Evaluation]] = []
         self.concentrated_game: ConcentratedGame | None = None
         self.lower_tolerance = math.inf
+        self.last_above = math.inf
         self.reduced: list[tuple[SetwiseGame, list[CostGroup]]] = []
 
     def run(self) -> Answer:
@@ -251,6 +253,7 @@ class Refinement:
             if self.gap <= self.query.rtol:
                 return
         above = evaluation.above()
+        self.last_above = above
         self.evaluations.append((above, evaluation))
         lower_is_final = self.gaussian_decides and self.lower > 0 and self.value <= above
         self.value = min(self.value, above)
@@ -361,7 +364,14 @@ class Refinement:
         """
         room = tuning.GROUPS_SHARE * work_left
         return Evaluation(
-            self.game, self.query, self.order, tolerance, room, self.value, self.concentrated_game
+            self.game,
+            self.query,
+            self.order,
+            tolerance,
+            room,
+            self.value,
+            self.concentrated_game,
+            curve_with_ranges=self.last_above == math.inf,
         )
 
     def _fitting(self, work_left: float) -> Evaluation | None:
