@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
+from dptopk.ledger.postgresql import CREATING
 from dptopk.ledger.recorded import HeadPlace
 from dptopk.ledger.sqlite_file import LedgerFile
 
@@ -281,12 +282,13 @@ class HeadTable:
         """Return the head; None if there is none. Nothing is written."""
         if self._lacks_file():
             return None
+        selection = "SELECT ledger, seq, hash FROM dptopk_head WHERE id = 1"
         try:
-            rows, _ = self._run("SELECT ledger, seq, hash FROM dptopk_head WHERE id = 1")
+            rows, _ = self._run(selection)
         except LedgerError:
             if self._lacks_table():
                 return None
-            raise
+            rows, _ = self._run(selection)  # another process may have made the table meanwhile
         for ledger, seq, hash_ in rows:
             return Head.of({"ledger": ledger, "seq": seq, "hash": hash_})
         return None
@@ -294,10 +296,7 @@ class HeadTable:
     def swap(self, old: Head | None, new: Head) -> bool:
         """Replace the head ``old`` durably; return False if another one is there."""
         if old is None:
-            self._run(
-                "CREATE TABLE IF NOT EXISTS dptopk_head (id INTEGER PRIMARY KEY, ledger TEXT, seq "
-                "BIGINT, hash TEXT)"
-            )
+            self._create_table()
             _, changed = self._run(
                 "INSERT INTO dptopk_head VALUES (1, :ledger, :seq, :hash) ON CONFLICT (id) "
                 "DO NOTHING",
@@ -342,6 +341,19 @@ class HeadTable:
 
         with self._connected() as connection:
             return not sa.inspect(connection).has_table("dptopk_head")
+
+    def _create_table(self) -> None:
+        """Create the table of the head if it is not there."""
+        import sqlalchemy as sa
+
+        with self._connected() as connection:
+            if connection.dialect.name == "postgresql":
+                # Of two that create one table at once, PostgreSQL refuses one nevertheless.
+                lock = sa.text("SELECT pg_advisory_xact_lock(:key)")
+                connection.execute(lock, {"key": CREATING})
+            columns = "id INTEGER PRIMARY KEY, ledger TEXT, seq BIGINT, hash TEXT"
+            table = f"CREATE TABLE IF NOT EXISTS dptopk_head ({columns})"
+            connection.execute(sa.text(table))
 
     def _run(self, statement: str, **values: str | int | None) -> tuple[list[Any], int]:
         """Run a statement in a transaction of its own; return its rows, and how many rows it

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -19,7 +20,7 @@ import pytest
 
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
-from dptopk.ledger.heads import HeadTable
+from dptopk.ledger.heads import Head, HeadTable
 from dptopk.ledger.ledger import Ledger
 
 pytest.importorskip("psycopg", reason="psycopg is not installed")
@@ -337,6 +338,19 @@ def test_a_database_that_cannot_hold_every_name_is_refused(url):
         )
     with pytest.raises(LedgerError, match="encoding UTF8"):
         Ledger(url.replace("/postgres", "/narrow"))
+
+
+def test_first_heads_at_one_moment_are_none_refused(url):
+    """PostgreSQL refuses one of two that create a table at once, though neither may exist."""
+    import sqlalchemy as sa
+
+    head = Head(1, "0" * 64, "id")
+    for _ in range(5):
+        with sa.create_engine(url, poolclass=sa.NullPool).begin() as connection:
+            connection.execute(sa.text("DROP TABLE IF EXISTS dptopk_head"))
+        with ThreadPoolExecutor(6) as pool:
+            first = list(pool.map(lambda _: HeadTable(url).swap(None, head), range(6)))
+        assert sorted(first) == [False] * 5 + [True]
 
 
 def test_a_head_in_the_database_of_the_ledger_by_another_name_is_refused(url):
