@@ -17,7 +17,7 @@ import numpy as np
 
 from dptopk.datasets.backends.base import OpenTable, hide_data_of_errors
 from dptopk.datasets.backends.rowwise import refuse_across_rows
-from dptopk.datasets.backends.total import total
+from dptopk.datasets.backends.total import is_total, total
 from dptopk.datasets.text_files import hint_of_columns
 from dptopk.errors import InvalidParameter
 
@@ -423,9 +423,10 @@ def _equalities(source: OpenTable, table: ir.Table, where: Mapping[str, Any]) ->
             constant_of_type(constant, kind, f"where: a value for {name!r}") for constant in values
         ]
         column = column.cast("string") if kind.is_uuid() else column
-        is_one_of = partial(source.is_one_of, column, constants)
-        is_given_value = hide_data_of_errors(
-            "where", f"the values for {name!r} do not fit the column", is_one_of
-        )
-        condition = condition & is_given_value
+        refusal = f"the values for {name!r} do not fit the column"
+        compared = hide_data_of_errors("where", refusal, partial(column.isin, constants))
+        if not is_total(compared.op(), source.backend):
+            raise InvalidParameter(f"where: {refusal}, which is of type {kind}")
+        chosen = hide_data_of_errors("where", refusal, partial(source.is_one_of, column, constants))
+        condition = condition & chosen
     return condition

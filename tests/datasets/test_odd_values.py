@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import date
+from datetime import date, datetime
 from decimal import Decimal
 
 import numpy as np
@@ -410,6 +410,90 @@ def test_constants_of_days_and_truth_values_stay_as_they_are():
             total("where", table.word.re_search(pattern), POSTGRES)
     with pytest.raises(InvalidParameter, match="InValues may fail"):
         total("where", table.day.isin(["x"]), POSTGRES)
+
+
+# A column of DuckDB with one odd value: what fails for it, or for a constant, if DuckDB converts.
+ODD_VALUES = {
+    "d": "DATE '5881580-07-10'", "ts": "TIMESTAMP '2024-01-31 10:00:00'", "flag": "true",
+    "ns": "TIMESTAMP_NS '2024-01-31 10:00:00'", "id": "uuid()", "big": f"{2**127 - 1}::HUGEINT",
+    "long": f"'{'9' * 38}'::DECIMAL(38, 0)", "small": "'0.5'::DECIMAL(38, 38)",
+    "price": "1.5::DECIMAL(9, 2)", "n": str(2**63 - 1), "word": "'x'",
+}  # fmt: skip
+TIME = datetime.fromisoformat("2024-01-31 10:00")
+LATE = datetime.fromisoformat("3000-01-01")
+MIXED = {
+    "a time among days": lambda t: t.d.isin([TIME]),
+    "a time for missing days": lambda t: t.d.fill_null(TIME) > DAY,
+    "the later of a day and a time": lambda t: ibis.greatest(t.d, TIME) > DAY,
+    "a day or a time": lambda t: ibis.ifelse(t.flag, t.d, TIME) > DAY,
+    "a time or a day": lambda t: ibis.ifelse(t.flag, t.ts, DAY) == t.d,
+    "the next day": lambda t: t.d.isin([t.d + ibis.interval(days=1)]),
+    "a late time": lambda t: t.ns == LATE,
+    "a late day": lambda t: t.ns > date(3000, 1, 1),
+    "a late text": lambda t: t.ns > "3000-01-01",
+    "a late time for missing ones": lambda t: t.ns.fill_null(LATE) > TIME,
+    "a text for missing UUIDs": lambda t: t.id.fill_null(f"{0:032}") == "x",
+    "a text or a UUID": lambda t: ibis.ifelse(t.id.isnull(), t.id, "x") != "x",
+    "a fraction beside long decimals": lambda t: t.long == 0.5,
+    "decimals beside long decimals": lambda t: t.long.isin([Decimal("0.5")]),
+    "a fraction beside long integers": lambda t: t.big == 2.5,
+    "a fraction for missing long integers": lambda t: t.big.fill_null(2.5) > 0,
+    "long integers beside long decimals": lambda t: t.big == t.long,
+    "a number beside small decimals": lambda t: t.small == 2,
+    "many places beside integers": lambda t: t.n == 0.00012345678901234567,
+    "a large decimal": lambda t: t.price < Decimal("1E+20"),
+}
+FILLED = {"d": TIME, "ns": LATE, "price": Decimal("1E20"), "small": 2, "id": "x"}
+
+
+@pytest.fixture(scope="module")
+def odd_tables():
+    """Tables with the odd values, with missing ones, and without rows."""
+    with duckdb.connect() as connection:
+        values = ", ".join(f"{value} AS {name}" for name, value in ODD_VALUES.items())
+        for name, rows in {"odd": "", "none": "LIMIT 0"}.items():
+            connection.execute(f"CREATE TABLE {name} AS SELECT 'a' AS u, 'x' AS i, {values} {rows}")
+        connection.execute("CREATE TABLE missing AS FROM none")
+        connection.execute("INSERT INTO missing (u, i) VALUES ('a', 'x')")
+        opened = ibis.duckdb.from_connection(connection)
+        yield [opened.table(name) for name in ("odd", "missing", "none")]
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_types_that_are_mixed_in_a_condition_fail_for_no_value(odd_tables, name):
+    assert all(counts(table, where=MIXED[name]) in ({}, {"x": 1}) for table in odd_tables)
+
+
+@pytest.mark.parametrize("column", FILLED)
+def test_constants_for_missing_values_of_a_table_fail_for_no_value(odd_tables, column):
+    for table in odd_tables:
+        filled = table.fill_null({column: FILLED[column]})
+        assert counts(filled, where=lambda t: t[column].notnull()) in ({}, {"x": 1})
+
+
+@pytest.mark.parametrize(
+    "where",
+    [{"long": 0.5}, {"big": 0.5}, {"small": 2}, {"price": Decimal("1E20")}, {"ns": LATE}],
+    ids=str,
+)
+def test_values_that_do_not_fit_their_column_are_refused_for_all_rows_alike(odd_tables, where):
+    for table in odd_tables:
+        with pytest.raises(InvalidParameter, match="do not fit the column, which is of type"):
+            counts(table, where=where)
+
+
+def test_postgresql_has_no_cast_that_gives_null():
+    """Ibis writes its TRY_CAST as a CAST there."""
+    table = ibis.table({"word": "string", "n": "int16", "price": "decimal"})
+    for condition in (table.word.try_cast("int64") > 0, table.price >= float("inf")):
+        with pytest.raises(InvalidParameter, match="may fail for the value"):
+            total("where", condition, POSTGRES)
+    for kind in ("uint64", "int8"):
+        expected = total("where", table.n.cast(kind).isnull(), POSTGRES)
+        assert not expected.equals(table.n.cast(kind).isnull())
+    for backend in (SPARK, DATAFUSION):
+        condition = table.word.try_cast("int64") > 0
+        assert total("where", condition, backend).equals(condition)
 
 
 def texts_of_users(folder, values, *, in_structure):

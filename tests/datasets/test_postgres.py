@@ -345,7 +345,7 @@ def test_numeric_users_and_labels(connection):
 def test_enums_are_labels_and_users(connection):
     with connection.begin() as cursor:
         cursor.execute("CREATE TYPE mood AS ENUM ('sad', 'so so', 'happy')")
-        cursor.execute("CREATE TABLE moods (u mood, i mood, n int)")
+        cursor.execute("CREATE TABLE moods (u mood, i mood, n int, place point, code oid)")
         cursor.execute("INSERT INTO moods VALUES ('sad', 'happy', 1), ('happy', 'so so', 2)")
         cursor.execute("INSERT INTO moods VALUES ('happy', 'happy', 3), (NULL, 'sad', 4)")
     table = connection.table("moods")
@@ -353,6 +353,15 @@ def test_enums_are_labels_and_users(connection):
     assert rows(events_histogram(table, **options)) == [("happy", 2), ("so so", 1)]
     found = events_histogram(table, **options, portable=True, where={"u": "happy"})
     assert sorted(rows(found)) == [("happy", 1), ("so so", 1)]
+
+
+def test_identifiers_of_objects_are_compared_as_integers(connection):
+    with connection.begin() as cursor:
+        cursor.execute("CREATE TABLE coded (u text, i text, code oid, n bigint)")
+        cursor.execute("INSERT INTO coded VALUES ('a', 'x', 5, -1), ('b', 'x', 7, 7)")
+    options = {"user": "u", "item": "i", "labels_per_user": 2}
+    found = events_histogram(connection.table("coded"), **options, where=lambda t: t.code == t.n)
+    assert rows(found) == [("x", 1)]
 
 
 def test_decimals_beyond_floating_point_are_weights(connection):

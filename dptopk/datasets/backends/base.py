@@ -82,6 +82,8 @@ class Backend:
             users may then fit.
         nan: whether a floating-point column is NaN. An engine that reads files may answer isnan by
             statistics of the file, which leave NaN out; it then needs another form.
+        decimals: the most digits of a decimal number; None = any number. Beyond it a comparison
+            fails for a value.
         total: of an operation on one row that may fail for a value of it, such as a cast (an Ibis
             node): an expression that gives NULL instead, or None where there is none. None = such
             operations of a caller are refused.
@@ -101,6 +103,7 @@ class Backend:
     unhashed: Callable[[], ir.Value] | None = None
     full: Callable[[Exception], bool] = lambda _: False
     nan: Callable[[ir.FloatingColumn], ir.BooleanValue] = nan_of_ibis
+    decimals: int | None = None
     total: Callable[[ops.Value], ir.Value | None] | None = None
 
     def __post_init__(self) -> None:

@@ -26,6 +26,7 @@ def _digest(text: ir.StringValue) -> ir.StringValue:
 
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Cast": try_cast_of,
+    "TryCast": try_cast_of,
     "Divide": null_by_zero,
     "Modulus": null_by_zero,
     "Floor": rounding_below_limit,
@@ -43,4 +44,4 @@ def _total(operation: ops.Value) -> ir.Value | None:
 
 # Text is compared by its bytes always, and there is no 64-bit hash of several values: lots are by
 # SHA-256.
-DATAFUSION = Backend(name="datafusion", digest=_digest, total=_total)
+DATAFUSION = Backend(name="datafusion", digest=_digest, decimals=38, total=_total)

@@ -106,11 +106,18 @@ def _is_nan(column: ir.FloatingColumn) -> ir.BooleanValue:
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
-    """Return the operation in TRY, which gives NULL where its expression fails."""
+    """Return the operation in TRY, which gives NULL where its expression fails. Its value is of the
+    type that Ibis states, by which the next operation is judged: DuckDB makes a time of a day and
+    an interval, and Ibis a day.
+    """
+    import ibis.expr.operations as ops
+
     if type(operation).__name__ in GROWING:
         return None
     expression = operation.to_expr()
     kind = expression.type()
+    if kind.is_string() or kind.is_date() or kind.is_timestamp() or kind.is_time():
+        expression = ops.Cast(operation, kind).to_expr()
     return builtin("try", (kind,), kind)(expression)
 
 
@@ -122,6 +129,7 @@ DUCKDB = Backend(
     keep=keep,
     full=_is_memory_full,
     nan=_is_nan,
+    decimals=38,
     total=_total,
 )
 

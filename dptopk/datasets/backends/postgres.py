@@ -63,7 +63,7 @@ def _digest(text: ir.StringValue) -> ir.StringValue:
     return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
 
 
-def _cast(operation: ops.Cast) -> ir.Value | None:
+def _cast(operation: ops.Cast | ops.TryCast) -> ir.Value | None:
     """Return a cast of numbers to integers with NULL for those that do not fit; None for other
     casts.
 
@@ -73,11 +73,12 @@ def _cast(operation: ops.Cast) -> ir.Value | None:
     source = operation.arg.dtype
     if not target.is_integer() or not (source.is_integer() or source.is_floating()):
         return None
-    lowest = target.bounds.lower
-    highest = target.bounds.upper
     if source.is_floating():
-        lowest = max(lowest, -(2**53))
-        highest = min(highest, 2**53)
+        own_lowest, own_highest = -(2**53), 2**53
+    else:
+        own_lowest, own_highest = source.bounds.lower, source.bounds.upper
+    lowest = max(target.bounds.lower, own_lowest)
+    highest = min(target.bounds.upper, own_highest)
     return null_where_unfit(operation, lambda number: number.between(lowest, highest))
 
 
@@ -105,39 +106,40 @@ def _finite(operation: ops.Value) -> ir.Value:
     return null_where_unfit(operation, builtin("isfinite", (operation.args[0].dtype,), "boolean"))
 
 
-def without_enums(table: ir.Table) -> ir.Table:
-    """Return the table with its enums as text. Which columns are enums is read from the catalogue,
-    not from rows.
+def as_stated(table: ir.Table) -> ir.Table:
+    """Return the table with its enums as text, and object identifiers as integers, for which Ibis
+    takes them. Which columns are such is read from the catalogue, not from rows.
 
     A domain keeps its type, and with it whatever it takes for equal.
     """
-    import ibis.expr.datatypes as dt
     import ibis.expr.operations as ops
 
-    texts = [name for name, kind in table.schema().items() if kind.is_string()]
-    if not texts:
+    schema = table.schema()
+    stated = [name for name, kind in schema.items() if kind.is_string() or kind.is_int64()]
+    if not stated:
         return table
-    enums = _enums(table, texts)
-    as_text = {name: ops.Cast(table[name], dt.string).to_expr() for name in enums}
-    if as_text:
-        return table.mutate(**as_text)
+    others = _of_other_types(table, stated)
+    converted = {name: ops.Cast(table[name], schema[name]).to_expr() for name in others}
+    if converted:
+        return table.mutate(**converted)
     return table
 
 
-def _enums(table: ir.Table, columns: list[str]) -> list[str]:
-    """Return the names of those of ``columns`` that are enums in a table."""
+def _of_other_types(table: ir.Table, columns: list[str]) -> list[str]:
+    """Return which of some columns of a table are enums or object identifiers, by name."""
     connection = table.get_backend()
     types = ", ".join(f"pg_typeof(events.{_quoted(name)})::oid" for name in columns)
-    # No row is read: the join has none, and the types are known without one.
-    no_rows = f"(SELECT 1) AS nothing LEFT JOIN ({connection.compile(table)}) AS events ON false"
+    # The other columns may be of types that Ibis cannot write, such as points without PostGIS.
+    query = connection.compile(table.select(columns))
+    none = f"(SELECT 1) AS nothing LEFT JOIN ({query}) AS events ON false"
     with connection.begin() as cursor:
-        cursor.execute(f"SELECT {types} FROM {no_rows}")  # noqa: S608
-        type_oids = cursor.fetchone()
-        oid_list = ", ".join(str(int(oid)) for oid in type_oids)
-        of_enums = "SELECT oid FROM pg_type WHERE typtype = 'e'"
-        cursor.execute(f"{of_enums} AND oid IN ({oid_list})")
-        enums = {oid for (oid,) in cursor.fetchall()}
-    return [name for name, oid in zip(columns, type_oids, strict=True) if oid in enums]
+        cursor.execute(f"SELECT {types} FROM {none}")  # noqa: S608
+        found = cursor.fetchone()
+        listed = ", ".join(str(int(oid)) for oid in found)
+        others = "SELECT oid FROM pg_type WHERE (typtype = 'e' OR typname = 'oid')"
+        cursor.execute(f"{others} AND oid IN ({listed})")
+        named = {oid for (oid,) in cursor.fetchall()}
+    return [name for name, oid in zip(columns, found, strict=True) if oid in named]
 
 
 def _quoted(name: str) -> str:
@@ -148,6 +150,7 @@ def _quoted(name: str) -> str:
 
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Cast": _cast,
+    "TryCast": _cast,
     "Add": _exact,
     "Subtract": _exact,
     "Multiply": _exact,

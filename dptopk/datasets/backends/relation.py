@@ -4,8 +4,10 @@ looks at one row at a time and fails for no value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
 
 from dptopk.datasets.backends.base import ALIKE, hide_data_of_errors, import_of_extra
 from dptopk.errors import InvalidParameter
@@ -18,8 +20,8 @@ if TYPE_CHECKING:
 _NAME = "dptopk_relation"
 _ALLOWED = (
     "table: a relation of DuckDB may pick, rename and TRY_CAST columns of tables and frames, keep "
-    "rows that hold comparisons of one column with constants (of numbers or TRY_CASTs with "
-    "numbers), and be a UNION ALL of such"
+    "rows that hold comparisons of one column with constants (a text must be a value of the "
+    "column's type, a number stands beside numbers alone), and be a UNION ALL of such"
 )
 # What each part of a query may hold. Every other part is refused, also those of a later SQL.
 _PARTS: dict[str, set[str]] = {
@@ -68,6 +70,11 @@ _NUMBERS = {
     *("FLOAT", "DOUBLE"),
 }
 
+_DECIMAL = re.compile("DECIMAL[(]([0-9]+),([0-9]+)[)]")
+_DIGITS = 38  # of the longest decimals of DuckDB
+_CONSTANT_DIGITS = 18  # on either side of the point of a constant that is let in
+_SHORT = re.compile(f"[0-9]{{0,{_CONSTANT_DIGITS}}}([.][0-9]{{0,{_CONSTANT_DIGITS}}})?|.+[eE].+")
+
 
 def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.RecordBatchReader:
     """Return these columns of a relation, which one statement reads.
@@ -90,23 +97,55 @@ def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.Record
     )
 
 
-def _number_columns(relation: DuckDBPyRelation, tables: Iterable[exp.Expression]) -> set[str]:
-    """Return the names, in lower case, of the columns that are of numbers in the result and in each
-    table that has them; of the result alone where a table is not known.
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a relation that a condition may compare with constants.
+
+    Attributes:
+        relation: on its connection types and constants are tried.
+        types: by the name of a column, in lower case, its types in the result and the tables.
+    """
+
+    relation: DuckDBPyRelation
+    types: Mapping[str, set[str]]
+
+    def of(self, column: exp.Expression) -> set[str]:
+        """Return the types of a column or TRY_CAST; none where they are not known."""
+        if type(column).__name__ == "TryCast":
+            kind = column.args["to"].sql("duckdb")
+            return set(map(str, self._asked(f"CAST(NULL AS {kind})").types))
+        return self.types.get(column.name.casefold(), set())
+
+    def hold(self, constant: exp.Expression, kind: str) -> bool:
+        """Return whether a constant becomes a value of a type; one that does not fails where there
+        is a row, and not where there is none.
+        """
+        try:
+            self._asked(f"CAST({constant.sql('duckdb')} AS {kind})").fetchall()
+        except Exception:  # noqa: BLE001
+            return False
+        return True
+
+    def _asked(self, value: str) -> DuckDBPyRelation:
+        """Return a value of the connection's SQL."""
+        return cast("DuckDBPyRelation", self.relation.query(_NAME, f"SELECT {value}"))
+
+
+def _column_types(
+    relation: DuckDBPyRelation, tables: Iterable[exp.Expression]
+) -> dict[str, set[str]]:
+    """Return the types of columns, by their names in lower case, in the result and in each table
+    that has them; in the result alone where a table is not known.
     """
     sources = [_table_relation(relation, table) for table in tables]
-    relations = [source for source in sources if source is not None]
-    if len(relations) < len(sources):
-        relations = []
-    numbers = set[str]()
-    other_columns = set[str]()
-    for source in (relation, *relations):
+    known = [source for source in sources if source is not None]
+    if len(known) < len(sources):
+        known = []
+    types = dict[str, set[str]]()
+    for source in (relation, *known):
         for name, kind in zip(source.columns, map(str, source.types), strict=True):
-            if kind in _NUMBERS:
-                numbers.add(name.casefold())
-            else:
-                other_columns.add(name.casefold())
-    return numbers - other_columns
+            types.setdefault(name.casefold(), set()).add(kind)
+    return types
 
 
 def _table_relation(relation: DuckDBPyRelation, table: exp.Expression) -> DuckDBPyRelation | None:
@@ -153,24 +192,23 @@ def _refuse_across_rows(query: str, relation: DuckDBPyRelation) -> None:
     nodes = list(statements[0].walk())
     renamed = {node.alias.casefold() for node in nodes if type(node).__name__ == "Alias"}
     parts = {node.alias.casefold() for node in nodes if type(node).__name__ == "CTE"}
-    named_tables = [node for node in nodes if type(node).__name__ == "Table" and _is_named(node)]
-    tables = [table for table in named_tables if table.name.casefold() not in parts]
-    numbers = _number_columns(relation, tables) - renamed
+    named = [node for node in nodes if type(node).__name__ == "Table" and _is_named(node)]
+    tables = [table for table in named if table.name.casefold() not in parts]
+    types = _column_types(relation, tables)
+    columns = _Columns(relation, {name: types[name] for name in types.keys() - renamed})
     for node in nodes:
-        if not _is_allowed(node, numbers):
+        if not _is_allowed(node, columns):
             raise InvalidParameter(f"{_ALLOWED}; {type(node).__name__} may not be in it so")
 
 
-def _is_allowed(node: exp.Expression, numbers: set[str]) -> bool:
-    """Return whether a part of a query looks at one row only, and has a value for every row;
-    ``numbers`` are the columns of numbers.
-    """
+def _is_allowed(node: exp.Expression, columns: _Columns) -> bool:
+    """Return whether a part of a query looks at one row only, and has a value for every row."""
     kind = type(node).__name__
     present = {name for name, value in node.args.items() if value}
     if kind not in _PARTS or not present <= _PARTS[kind]:
         return False
     if kind in _COMPARING:
-        return _compares_without_failing(node, numbers)
+        return _compares_without_failing(node, columns)
     check = _CHECKS.get(kind)
     return check is None or check(node)
 
@@ -207,21 +245,38 @@ def _is_column(node: exp.Expression) -> bool:
     return _class_names(node)[0] in ("Column", "TryCast")
 
 
-def _compares_without_failing(node: exp.Expression, numbers: set[str]) -> bool:
-    """Return whether one column is compared with constants, without a conversion of its values that
-    can fail.
+def _compares_without_failing(node: exp.Expression, columns: _Columns) -> bool:
+    """Return whether one column is compared with constants, without a conversion that can fail.
 
-    TRY_CAST gives NULL for a value that it cannot convert. Other columns must be numbers, or be
-    compared with texts alone, as DuckDB would convert texts to the type of a number.
+    Beside a text DuckDB converts the text, which must be a value of the column's type. Beside a
+    number it may convert the column: this never fails for numbers alone.
     """
     column, *constants = node.iter_expressions()
     kinds = {_constant(constant) for constant in constants}
-    if len(kinds) != 1 or "other" in kinds:
+    if type(column).__name__ not in ("Column", "TryCast"):
         return False
-    if type(column).__name__ == "TryCast":
-        return True
-    is_number = column.name.casefold() in numbers
-    return type(column).__name__ == "Column" and (is_number or kinds == {"text"})
+    types = columns.of(column)
+    if kinds == {"text"}:
+        return all(columns.hold(constant, kind) for constant in constants for kind in types)
+    if kinds != {"number"} or not types or not all(map(_is_short, constants)):
+        return False
+    return all(map(_is_number, types))
+
+
+def _is_short(constant: exp.Expression) -> bool:
+    """Return whether a constant number has few digits on either side of the point, or an exponent,
+    with which it is a floating-point number.
+    """
+    return bool(_SHORT.fullmatch(constant.sql("duckdb").lstrip("-")))
+
+
+def _is_number(kind: str) -> bool:
+    """Return whether a type is one of numbers that DuckDB compares with any short constant."""
+    decimal = _DECIMAL.fullmatch(kind)
+    if decimal is None:
+        return kind in _NUMBERS
+    whole_digits = int(decimal[1]) - int(decimal[2])
+    return max(whole_digits, _CONSTANT_DIGITS) + max(int(decimal[2]), _CONSTANT_DIGITS) <= _DIGITS
 
 
 def _constant(node: exp.Expression) -> str:

@@ -90,6 +90,7 @@ def _arithmetic(name: str) -> Callable[[ops.NumericBinary], ir.Value | None]:
 
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Cast": try_cast_of,
+    "TryCast": try_cast_of,
     "Add": _arithmetic("try_add"),
     "Subtract": _arithmetic("try_subtract"),
     "Multiply": _arithmetic("try_multiply"),
@@ -112,7 +113,13 @@ def _total(operation: ops.Value) -> ir.Value | None:
 
 
 SPARK = Backend(
-    name="pyspark", encode=_encode, decode=_decode, mix=_mix, bytewise=True, total=_total
+    name="pyspark",
+    encode=_encode,
+    decode=_decode,
+    mix=_mix,
+    bytewise=True,
+    decimals=38,
+    total=_total,
 )
 
 

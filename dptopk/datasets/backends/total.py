@@ -8,11 +8,12 @@ to write instead, and what it cannot write is refused by name, before a row is r
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from dptopk.datasets.backends.base import Backend
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
 GROWING = frozenset(("Repeat", "LPad", "RPad"))
 # Whatever their values are, these have a value or NULL.
 _PLAIN = frozenset((
-    "Literal", "ScalarParameter", "E", "Pi", "Field", "Alias", "TryCast", "TypeOf", "IsNull",
-    "NotNull", "Not", "And", "Or", "Xor", "IsNan", "IsInf", "Sign", "Hash", "HashBytes",
-    "HexDigest", "StructField", "Uppercase", "Lowercase", "Reverse", "Strip", "LStrip", "RStrip",
-    "Capitalize", "StringContains", "StartsWith", "EndsWith", "StringLength", "StringConcat",
-    "StringReplace", "StringFind", "Translate",
+    "Literal", "ScalarParameter", "E", "Pi", "Field", "Alias", "TypeOf", "IsNull", "NotNull",
+    "Not", "And", "Or", "Xor", "IsNan", "IsInf", "Sign", "Hash", "HashBytes", "HexDigest",
+    "StructField", "Uppercase", "Lowercase", "Reverse", "Strip", "LStrip", "RStrip", "Capitalize",
+    "StringContains", "StartsWith", "EndsWith", "StringLength", "StringConcat", "StringReplace",
+    "StringFind", "Translate",
 ))  # fmt: skip
 # These compare or choose among values, of which the engine converts some if their types differ.
 _CHOOSING = frozenset((
@@ -45,10 +46,17 @@ _PATTERNS = frozenset(("StringSQLLike", "StringSQLILike", "RegexSearch", "RegexR
 _REGULAR = frozenset(("RegexSearch", "RegexReplace"))
 # Counts, groups with marks, brackets within brackets, and repetition of a repetition or an anchor.
 _SPECIAL = re.compile(r"[{}]|\(\?|\[\^?\]|\[[^]]*\[|[*+?]{2}|[\^$|(][*+?]")
+# Years of which every moment fits 64 bits of nanoseconds.
+_YEARS_OF_NANOSECONDS = range(1678, 2262)
+# How engines write a constant of decimal type: DuckDB with 15 digits before the point, Spark with
+# 18 after it.
+_WHOLE_DIGITS = 15
+_PLACES = 18
+_INTEGER_DIGITS = 20  # of 64 bits
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
 # Of a type of column: whether it is one, and how every engine reads a constant text as its value.
-_SPELT: tuple[tuple[Callable[[dt.DataType], bool], re.Pattern[str], Callable[[str], object]], ...]
+_SPELT: tuple[tuple[Callable[[dt.DataType], bool], re.Pattern[str], Callable[[str], Any]], ...]
 _SPELT = (
     (lambda kind: kind.is_date(), re.compile(_DAY), date.fromisoformat),
     (
@@ -82,20 +90,51 @@ def total(argument: str, expression: ir.Expr, backend: Backend) -> ir.Expr:
     def replace_node(node: ops.Node, changed: Mapping[str, ops.Node] | None) -> ops.Node:
         """Return a node, with its changed inputs, in a form that fails for no value."""
         rewritten = node.__recreate__(changed) if changed else node
+        if isinstance(node, ops.FillNull):
+            return _filled(argument, rewritten, backend)
         if isinstance(node, ops.Relation):
             return _without_nan(rewritten, backend)
-        if not isinstance(node, ops.Value) or never_fails(rewritten):
+        if not isinstance(node, ops.Value):
             return rewritten
-        replacement = None if backend.total is None else backend.total(rewritten)
-        if replacement is None:
-            raise InvalidParameter(
-                f"{argument}: {type(node).__name__} may fail for the value of one row, which "
-                f"would decide whether there is an answer, and {backend.name} has no form of it "
-                f"that gives NULL; make the column in the table first"
-            )
-        return replacement.op()
+        return _total_value(argument, rewritten, backend)
 
     return expression.op().replace(replace_node).to_expr()
+
+
+def _total_value(argument: str, operation: ops.Value, backend: Backend) -> ops.Value:
+    """Return an operation on one row in a form that fails for no value.
+
+    Raises:
+        InvalidParameter: when the engine has no such form; it names the operation.
+    """
+    if is_total(operation, backend):
+        return operation
+    instead = None if backend.total is None else backend.total(operation)
+    if instead is None:
+        raise InvalidParameter(
+            f"{argument}: {type(operation).__name__} may fail for the value of one row, which "
+            f"would decide whether there is an answer, and {backend.name} has no form of it "
+            f"that gives NULL; make the column in the table first"
+        )
+    return instead.op()
+
+
+def _filled(argument: str, relation: ops.FillNull, backend: Backend) -> ops.Relation:
+    """Return a table with constants for NULL, each chosen by an operation that fails for no
+    value.
+    """
+    import ibis
+
+    table = relation.parent.to_expr()
+    constants = relation.replacements
+    if not isinstance(constants, Mapping):
+        constants = {name: constants for name, kind in table.schema().items() if kind.nullable}
+    columns: dict[str, ir.Value] = {}
+    for name, constant in constants.items():
+        if constant is not None:
+            chosen = ibis.coalesce(table[name], constant)
+            columns[name] = _total_value(argument, chosen.op(), backend).to_expr()
+    return table.mutate(**columns).op()
 
 
 def _without_nan(relation: ops.Relation, backend: Backend) -> ops.Relation:
@@ -119,9 +158,16 @@ def _number_or_null(
     return ibis.ifelse(nan(column), ibis.null(column.type()), column)
 
 
-def never_fails(operation: ops.Value) -> bool:
-    """Return whether an operation on one row has a value or NULL on every engine, whatever the
+def is_total(operation: ops.Value, backend: Backend) -> bool:
+    """Return whether an operation on one row has a value or NULL on this engine, whatever the
     values.
+    """
+    return never_fails(operation) and _is_within_decimals(operation, backend.decimals)
+
+
+def never_fails(operation: ops.Value) -> bool:
+    """Return whether an operation on one row has a value or NULL on every engine whose decimal
+    numbers have any number of digits, whatever the values.
     """
     name = type(operation).__name__
     if name in _PLAIN:
@@ -130,7 +176,8 @@ def never_fails(operation: ops.Value) -> bool:
         return _has_one_kind(operation)
     if name in _PATTERNS:
         return _has_constant_pattern(operation)
-    if name == "Cast":
+    # Ibis writes the second one as the first for an engine that has it not, such as PostgreSQL.
+    if name in ("Cast", "TryCast"):
         return _widens(operation.arg.dtype, operation.to)
     if name in ("Substring", "StrRight"):
         return _has_constant_places(operation)
@@ -141,33 +188,61 @@ def _has_one_kind(operation: ops.Value) -> bool:
     """Return whether the arguments are of one kind, so that the engine converts none that may not
     fit.
     """
-    return all(map(_are_of_one_kind, _argument_groups(operation)))
+    compared, chosen = _argument_groups(operation)
+    return _are_of_one_kind(compared) and _are_of_one_kind(chosen) and _are_of_one_type(chosen)
 
 
-def _argument_groups(operation: ops.Value) -> list[tuple[ops.Value, ...]]:
-    """Return the arguments of an operation in groups, of which the engine brings each to one type:
-    what is compared, and what is chosen among.
+def _argument_groups(operation: ops.Value) -> tuple[tuple[ops.Value, ...], tuple[ops.Value, ...]]:
+    """Return the arguments of an operation that are compared, and those that it chooses among. The
+    engine brings each of these groups to one type.
     """
     name = type(operation).__name__
     if name == "IfElse":
-        return [(operation.true_expr, operation.false_null_expr)]
+        return (), (operation.true_expr, operation.false_null_expr)
     if name == "SearchedCase":
-        return [(*operation.results, operation.default)]
+        return (), (*operation.results, operation.default)
     if name == "SimpleCase":
-        comparands = (operation.base, *operation.cases)
-        return [comparands, (*operation.results, operation.default)]
-    return [tuple(operation.__children__)]
+        return (operation.base, *operation.cases), (*operation.results, operation.default)
+    if name in ("Coalesce", "Greatest", "Least", "Clip"):
+        return (), tuple(operation.__children__)
+    return tuple(operation.__children__), ()
 
 
 def _are_of_one_kind(values: tuple[ops.Value, ...]) -> bool:
     """Return whether values that the engine brings to one type are of one kind."""
+    constants, types = _constants_and_types(values)
+    if len({_kind(each) for each in types} - {"boolean", "null"}) > 1:
+        return False
+    return all(_is_comparable(constant, kind) for constant in constants for kind in types)
+
+
+def _are_of_one_type(values: tuple[ops.Value, ...]) -> bool:
+    """Return whether the engine takes what is chosen among values for the type that Ibis states,
+    by which the next operation is judged. Beside a UUID a constant text is a UUID, and a text to
+    Ibis; beside a time a constant day is a time, and a day to Ibis.
+    """
+    constants, types = _constants_and_types(values)
+    pairs = [(constant.dtype, each) for constant in constants for each in types]
+    return all(_is_chosen_as(given, each) for given, each in pairs)
+
+
+def _is_chosen_as(given: dt.DataType, kind: dt.DataType) -> bool:
+    """Return whether a constant beside a column leaves its type to what is chosen of both."""
+    if given.is_null() or kind.is_null():
+        return True
+    if given.is_string() != kind.is_string() or given.is_date() != kind.is_date():
+        return False
+    return not _is_of_nanoseconds(kind)
+
+
+def _constants_and_types(
+    values: tuple[ops.Value, ...],
+) -> tuple[set[ops.Literal], set[dt.DataType]]:
+    """Return the constants among values, and the types of the others."""
     import ibis.expr.operations as ops
 
     constants = {value for value in values if isinstance(value, ops.Literal)}
-    types = {value.dtype for value in values if value not in constants}
-    if len({_kind(kind) for kind in types} - {"boolean", "null"}) > 1:
-        return False
-    return all(_is_comparable(constant, kind) for constant in constants for kind in types)
+    return constants, {value.dtype for value in values if value not in constants}
 
 
 def _is_comparable(constant: ops.Literal, kind: dt.DataType) -> bool:
@@ -178,15 +253,83 @@ def _is_comparable(constant: ops.Literal, kind: dt.DataType) -> bool:
     if constant_type.is_null() or kind.is_null():
         return True
     if constant_type.is_decimal():
-        return kind.is_decimal() and _has_room(constant.value, kind)
+        return kind.is_decimal() and bool(constant.value.is_finite())
+    if kind.is_decimal() and constant_type.is_floating() and not math.isfinite(constant.value):
+        return False  # PostgreSQL's decimals may be beyond its floating-point numbers
+    if constant_type.is_date() or constant_type.is_timestamp():
+        return _is_moment(constant.value, constant_type, kind)
     return _class(constant_type) == _class(kind)
 
 
-def _has_room(number: Decimal, kind: dt.Decimal) -> bool:
-    """Return whether a type of decimals has as many digits before the point as a number."""
-    if kind.precision is None or kind.scale is None:
+def _is_moment(value: date, given: dt.DataType, kind: dt.DataType) -> bool:
+    """Return whether a constant day or time can become a value of a type. Days are beside days
+    alone: as times, those of the largest years do not fit.
+    """
+    if kind.is_date():
+        return given.is_date()
+    in_range = not _is_of_nanoseconds(kind) or value.year in _YEARS_OF_NANOSECONDS
+    return kind.is_timestamp() and in_range
+
+
+def _is_of_nanoseconds(kind: dt.DataType) -> bool:
+    """Return whether a type is that of times in nanoseconds, which end in 2262."""
+    return kind.is_timestamp() and kind.scale is not None and kind.scale > 6
+
+
+def _is_within_decimals(operation: ops.Value, digits: int | None) -> bool:
+    """Return whether what an operation compares or chooses among fits a decimal type of the engine.
+
+    Args:
+        operation: of which the arguments are of one kind.
+        digits: the most digits of a decimal number; None: there is no limit.
+    """
+    if digits is None or type(operation).__name__ not in _CHOOSING:
         return True
-    return number.is_finite() and abs(number) < Decimal(10) ** (kind.precision - kind.scale)
+    return all(_has_common_decimal(values, digits) for values in _argument_groups(operation))
+
+
+def _has_common_decimal(values: tuple[ops.Value, ...], digits: int) -> bool:
+    """Return whether an engine has a decimal type for all values of a group: it takes the most
+    digits on either side of the point. A long integer of DuckDB has one more digit than Ibis
+    states.
+    """
+    constants, types = _constants_and_types(values)
+    decimals = [kind for kind in map(_as_decimal, types) if kind is not None]
+    several = len(values) - len(constants) > 1
+    if several and any(kind.precision in (None, digits) for kind in decimals):
+        return False
+    numbers = [constant.value for constant in constants if constant.value is not None]
+    return all(_has_room(number, kind, digits) for number in numbers for kind in decimals)
+
+
+def _as_decimal(kind: dt.DataType) -> dt.Decimal | None:
+    """Return a decimal type that holds the values of a type of decimals or integers; None for other
+    types.
+    """
+    import ibis.expr.datatypes as dt
+
+    if kind.is_decimal():
+        return kind
+    if kind.is_integer():
+        return dt.Decimal(_INTEGER_DIGITS, 0)
+    return None
+
+
+def _has_room(number: float | Decimal, kind: dt.Decimal, digits: int) -> bool:
+    """Return whether a constant number and all values of a decimal type fit one decimal type."""
+    if isinstance(number, float) and "e" in repr(number):
+        return True  # the engine compares floating-point numbers
+    if kind.precision is None or kind.scale is None:
+        return False
+    exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
+    whole = max(exact.adjusted() + 1, 0)
+    places = max(-int(exact.as_tuple().exponent), 0)
+    if isinstance(number, Decimal):
+        if whole > _WHOLE_DIGITS:
+            return False
+        places = max(places, _PLACES)
+    scale = max(kind.scale, places)
+    return max(kind.precision - kind.scale, whole) + scale <= digits
 
 
 def _class(kind: dt.DataType) -> str:
@@ -210,10 +353,10 @@ def _spells(text: str | None, kind: dt.DataType) -> bool:
     for is_of_kind, pattern, read in _SPELT:
         if is_of_kind(kind) and pattern.fullmatch(text):
             try:
-                read(text)
+                value = read(text)
             except ValueError:
                 return False
-            return True
+            return not _is_of_nanoseconds(kind) or value.year in _YEARS_OF_NANOSECONDS
     return False
 
 
@@ -280,7 +423,7 @@ def _is_natural(place: ops.Node) -> bool:
     return isinstance(place, ops.Literal) and place.value is not None and place.value >= 0
 
 
-def try_cast_of(operation: ops.Cast) -> ir.Value:
+def try_cast_of(operation: ops.Cast | ops.TryCast) -> ir.Value:
     """Return the cast in a form that gives NULL where it fails."""
     return operation.arg.to_expr().try_cast(operation.to)
 
