@@ -69,10 +69,12 @@ def terms_of(
         InvalidParameter: unless exactly one of registered (with delta) and budget is given, and
             accountants take it.
     """
-    known = FilterChoices.__annotations__
-    chosen = [name for name, value in choices.items() if value is not None]
-    if not known.keys() >= set(chosen):
-        raise InvalidParameter(f"a budget also takes {', '.join(known)}; got {', '.join(chosen)}")
+    option_names = FilterChoices.__annotations__
+    stated_options = [name for name, value in choices.items() if value is not None]
+    if not option_names.keys() >= set(stated_options):
+        raise InvalidParameter(
+            f"a budget also takes {', '.join(option_names)}; got {', '.join(stated_options)}"
+        )
     if (registered is None) == (budget is None):
         raise InvalidParameter("give exactly one of registered and budget")
     if budget is not None:
@@ -85,12 +87,14 @@ def terms_of(
             failure_delta=choices.get("failure_delta"),
         )
         return {"budget": budget.terms(), "filter": account.terms()}
-    if chosen:
-        raise InvalidParameter(f"{', '.join(chosen)}: for a budget; a registration names its costs")
-    return _registration(registered, delta)
+    if stated_options:
+        raise InvalidParameter(
+            f"{', '.join(stated_options)}: for a budget; a registration names its costs"
+        )
+    return _registration_terms(registered, delta)
 
 
-def _registration(registered: Charge | None, delta: float | None) -> RecordedTerms:
+def _registration_terms(registered: Charge | None, delta: float | None) -> RecordedTerms:
     """Return the terms of registered costs, with the guarantee that was computed for them.
 
     Raises:
@@ -103,7 +107,7 @@ def _registration(registered: Charge | None, delta: float | None) -> RecordedTer
     account = Accountant(registered, delta)
     terms: RecordedTerms = {"registered": str(registered), "delta": account.delta}
     if math.isfinite(account.guarantee.epsilon):
-        terms["guarantee"] = _recorded(account.guarantee)
+        terms["guarantee"] = _recorded_bound(account.guarantee)
     return terms
 
 
@@ -124,10 +128,10 @@ def shared_terms_of(
         raise InvalidParameter(
             "give exactly one of registered, budget and shares; with shares also delta"
         )
-    return _shares(shares, delta)
+    return _share_terms(shares, delta)
 
 
-def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> RecordedTerms:
+def _share_terms(shares: Mapping[str, Charge | Budget], delta: float) -> RecordedTerms:
     """Return the terms of several analysts' shares: registered costs, or a filter, for each.
 
     Raises:
@@ -150,7 +154,11 @@ def _shares(shares: Mapping[str, Charge | Budget], delta: float) -> RecordedTerm
         raise InvalidParameter(
             f"delta {delta} is below the failure masses of the shares: {account.guarantee.note}"
         )
-    return {"shares": parts, "delta": account.delta, "guarantee": _recorded(account.guarantee)}
+    return {
+        "shares": parts,
+        "delta": account.delta,
+        "guarantee": _recorded_bound(account.guarantee),
+    }
 
 
 def segments_of(segments: Mapping[str, Sequence[str]] | None) -> Declared | None:
@@ -177,7 +185,7 @@ def segments_of(segments: Mapping[str, Sequence[str]] | None) -> Declared | None
     return {"by": by, "names": list(names)}
 
 
-def fixed(terms: RecordedTerms) -> RecordedTerms:
+def with_fixed_division(terms: RecordedTerms) -> RecordedTerms:
     """Return the terms of a filter whose method and division of δ cannot change any more.
 
     A new filter may leave both open until its first charge. Here that charge may follow answers,
@@ -190,22 +198,22 @@ def fixed(terms: RecordedTerms) -> RecordedTerms:
     return terms | {"filter": options}
 
 
-def by_segment(terms: RecordedTerms, segments: Declared | None) -> RecordedTerms:
+def terms_by_segment(terms: RecordedTerms, segments: Declared | None) -> RecordedTerms:
     """Return terms with a separate account for each segment; of shares, one for each share and
     segment.
     """
     if segments is None:
         return terms
     # Users may move between segments, so that no segment's first charge may decide about δ.
-    terms = fixed(terms)
+    terms = with_fixed_division(terms)
     if "shares" in terms:
-        parts = {name: by_segment(part, segments) for name, part in terms["shares"].items()}
+        parts = {name: terms_by_segment(part, segments) for name, part in terms["shares"].items()}
         return terms | {"shares": parts}
     return terms | {"segments": segments}
 
 
-def _recorded(bound: Bound) -> RecordedBound:
-    """Return a guarantee as the log holds it; ``_bound`` reads it."""
+def _recorded_bound(bound: Bound) -> RecordedBound:
+    """Return a guarantee as the log holds it; ``_restored_bound`` reads it."""
     return {
         "epsilon": bound.epsilon,
         "delta": bound.delta,
@@ -216,8 +224,8 @@ def _recorded(bound: Bound) -> RecordedBound:
     }
 
 
-def _bound(stored: RecordedBound | None) -> Bound | None:
-    """Return the guarantee that ``_recorded`` wrote; None if there is none."""
+def _restored_bound(stored: RecordedBound | None) -> Bound | None:
+    """Return the guarantee that ``_recorded_bound`` wrote; None if there is none."""
     if stored is None:
         return None
     return Bound(**stored, valid_in=("batch", "ordered", "setwise"))
@@ -226,15 +234,17 @@ def _bound(stored: RecordedBound | None) -> Bound | None:
 def account_of(terms: RecordedTerms) -> Account:
     """Return an account with these terms on which nothing is spent."""
     if "segments" in terms:
-        of_one_segment = terms.copy()
-        del of_one_segment["segments"]
+        segment_terms = terms.copy()
+        del segment_terms["segments"]
         names = terms["segments"]["names"]
-        return Parallel({name: account_of(of_one_segment) for name in names})
+        return Parallel({name: account_of(segment_terms) for name in names})
     if "shares" in terms:
         parts = {name: account_of(part) for name, part in terms["shares"].items()}
-        return Shares(parts, terms["delta"], guarantee=_bound(terms.get("guarantee")))
+        return Shares(parts, terms["delta"], guarantee=_restored_bound(terms.get("guarantee")))
     if "filter" in terms:
         return Filter.of_terms(terms["filter"])
     return Accountant(
-        Charge.parse(terms["registered"]), terms["delta"], guarantee=_bound(terms.get("guarantee"))
+        Charge.parse(terms["registered"]),
+        terms["delta"],
+        guarantee=_restored_bound(terms.get("guarantee")),
     )

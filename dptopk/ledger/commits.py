@@ -37,21 +37,21 @@ class Commits:
         Args:
             work: the function that writes, such as a call of ``Ledger.charge``.
         """
-        written: Future[None] = Future()
+        outcome: Future[None] = Future()
         with self._lock:
-            self._waiting.append((written, work))
+            self._waiting.append((outcome, work))
         with self._turn:
             # Another thread may have committed this write with its own, while this one waited.
-            if not written.done():
+            if not outcome.done():
                 with self._lock:
                     batch = self._waiting
                     self._waiting = []
                 self._commit(batch)
-        written.result()
+        outcome.result()
 
     def _commit(self, batch: list[tuple[Future[None], Callable[[], object]]]) -> None:
         """Write a batch in one transaction, and set the result of each future."""
-        refused: dict[Future[None], DptopkError] = {}
+        refusals: dict[Future[None], DptopkError] = {}
         try:
             with self._journal.write():
                 for future, work in batch:
@@ -59,13 +59,13 @@ class Commits:
                         with self._journal.write():
                             work()
                     except REFUSALS as error:
-                        refused[future] = error
+                        refusals[future] = error
         except BaseException as error:  # noqa: BLE001
             for future, _ in batch:
                 future.set_exception(error)
             return
         for future, _ in batch:
-            if future in refused:
-                future.set_exception(refused[future])
+            if future in refusals:
+                future.set_exception(refusals[future])
             else:
                 future.set_result(None)

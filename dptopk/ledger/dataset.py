@@ -73,7 +73,7 @@ class Total:
         return Charge(+self.costs, delta=delta, adaptive=self.adaptive, neighbours=neighbours)
 
     def state(self) -> RecordedTotal:
-        """Return the total as JSON; ``restored`` reads it."""
+        """Return the total as JSON; ``of_state`` reads it."""
         costs = {str(cost): times for cost, times in self.costs.items() if times}
         return {
             "costs": costs,
@@ -83,7 +83,7 @@ class Total:
         }
 
     @classmethod
-    def restored(cls, state: RecordedTotal) -> Total:
+    def of_state(cls, state: RecordedTotal) -> Total:
         """Return the total of which ``state`` is the JSON."""
         costs = Counter({cost_of(cost): times for cost, times in state["costs"].items()})
         return cls(costs, Fraction(state["delta"]), state["adaptive"], state["queries"])
@@ -148,25 +148,25 @@ class DatasetState:
             return self.account.spent()
         totals = self.ever if lifetime else self.now
         if analyst is None:
-            return self._joined(totals.values())
-        return self._joined(_total_of(totals, analyst))
+            return self._sum_of(totals.values())
+        return self._sum_of(_total_of(totals, analyst))
 
-    def shown(self, analyst: str) -> Charge:
+    def learnt_charge(self, analyst: str) -> Charge:
         """Return what an analyst has learnt since the last renewal, as a charge.
 
         It is the sum of the analyst's charges and of the costs of others' answers that the analyst
         was shown.
         """
-        return self._joined([*_total_of(self.now, analyst), *_total_of(self.seen, analyst)])
+        return self._sum_of([*_total_of(self.now, analyst), *_total_of(self.seen, analyst)])
 
-    def _joined(self, totals: Iterable[Total]) -> Charge:
+    def _sum_of(self, totals: Iterable[Total]) -> Charge:
         """Return the sum of totals as a charge."""
-        joined = Total()
+        sum_of_totals = Total()
         for total in totals:
-            joined.costs.update(total.costs)
-            joined.delta += total.delta
-            joined.adaptive |= total.adaptive
-        return joined.charge(self.sensitivity.neighbours)
+            sum_of_totals.costs.update(total.costs)
+            sum_of_totals.delta += total.delta
+            sum_of_totals.adaptive |= total.adaptive
+        return sum_of_totals.charge(self.sensitivity.neighbours)
 
     def limits_of(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
         """Return the account of an analyst's limit, by the name of its owner; empty without a
@@ -181,7 +181,7 @@ class DatasetState:
         if name in self.limits:
             _, account = self.limits[name]
             accounts[owner_of(name)] = account
-        return self._only(accounts, segments)
+        return self._in_segments(accounts, segments)
 
     def accounts(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
         """Return the accounts that must pay for a charge, by the names of their owners.
@@ -197,9 +197,9 @@ class DatasetState:
             InvalidParameter: on segments that were not declared.
         """
         accounts = {"dataset": self.account.account(canonical(analyst))}
-        return self._only(accounts | self.limits_of(analyst), segments)
+        return self._in_segments(accounts | self.limits_of(analyst), segments)
 
-    def _only(
+    def _in_segments(
         self, accounts: dict[str, Account], segments: Iterable[str] | None
     ) -> dict[str, Account]:
         """Return accounts restricted to some segments; None stands for all data.
@@ -250,7 +250,7 @@ class DatasetState:
                 f"unit: the dataset's privacy unit is {self.unit!r}, got {unit!r}"
             )
 
-    def records(
+    def charge_records(
         self, accounts: Mapping[str, Account], charge: Charge, stated: Budget | None = None
     ) -> dict[str, Record]:
         """Return the record of what each of these accounts takes for a charge, by owner.
@@ -266,15 +266,15 @@ class DatasetState:
         records = {}
         for owner, account in accounts.items():
             if owner in self.closed:
-                why = f"{owner}: an earlier version let it spend more than is accepted today"
-                raise BudgetExceeded(charge, account.remaining(), f"{why}; renew it")
+                reason = f"{owner}: an earlier version let it spend more than is accepted today"
+                raise BudgetExceeded(charge, account.remaining(), f"{reason}; renew it")
             try:
                 records[owner] = account.quote(charge, stated)
             except BudgetExceeded as error:
                 raise BudgetExceeded(charge, error.remaining, f"{owner}: {error.reason}") from None
         return records
 
-    def returns(self, charged: Entry, unused: Charge) -> dict[str, Record]:
+    def refund_records(self, charged: Entry, unused: Charge) -> dict[str, Record]:
         """Return the record of what comes back to each account for unused costs, by owner.
 
         An account for which there is no sound way to take costs back is left out: they stay charged
@@ -284,7 +284,7 @@ class DatasetState:
             charged: the entry of the charge.
             unused: the costs that were not used.
         """
-        returned = {}
+        refunds = {}
         records = charged.body.get("records", {})
         if charged.seq < self.limited.get(canonical(charged.analyst), 0):
             # The record of its limit is of a former one. The present limit took all earlier charges
@@ -292,25 +292,25 @@ class DatasetState:
             records = {owner: record for owner, record in records.items() if owner == "dataset"}
         for owner, account in self.accounts(charged.analyst, charged.body.get("segments")).items():
             with suppress(InvalidParameter):
-                returned[owner] = account.quote_refund(unused, records.get(owner))
-        return returned
+                refunds[owner] = account.quote_refund(unused, records.get(owner))
+        return refunds
 
-    def by_owner(self) -> dict[str, tuple[RecordedTerms, Account]]:
+    def budgets_by_owner(self) -> dict[str, tuple[RecordedTerms, Account]]:
         """Return terms and account of everything that has a budget here, by the owner's name.
 
         They are the data set, or the shares of its budget, and the limits.
         """
-        owned: dict[str, tuple[RecordedTerms, Account]] = {}
+        budgets: dict[str, tuple[RecordedTerms, Account]] = {}
         if isinstance(self.account, Shares):
             for name, part in self.account.parts.items():
-                owned[f"share {name}"] = (self.terms["shares"][name], part)
+                budgets[f"share {name}"] = (self.terms["shares"][name], part)
         else:
-            owned["dataset"] = (self.terms, self.account)
+            budgets["dataset"] = (self.terms, self.account)
         for analyst, limit in self.limits.items():
-            owned[owner_of(analyst)] = limit
-        return owned
+            budgets[owner_of(analyst)] = limit
+        return budgets
 
-    def merged(self) -> dict[str, Merged]:
+    def starting_points(self) -> dict[str, Merged]:
         """Return what each account must start from when users may have moved between segments.
 
         A user who was in one segment and is now in another has been charged by the first, and is
@@ -324,7 +324,7 @@ class DatasetState:
         if self.segments is None:
             return {}
         merged = {}
-        for owner, (terms, account) in self.by_owner().items():
+        for owner, (terms, account) in self.budgets_by_owner().items():
             spent = account.spent()
             merge_terms: Merged = {"charge": str(spent)}
             state = account.merged() if isinstance(account, Parallel) else None
@@ -335,8 +335,8 @@ class DatasetState:
             merged[owner] = merge_terms
         return merged
 
-    def merge(self, merged: Mapping[str, Merged]) -> None:
-        """Let each account start from what ``merged`` returned.
+    def restart(self, merged: Mapping[str, Merged]) -> None:
+        """Let each account start from what ``starting_points`` returned.
 
         Args:
             merged: owner of an account -> what it starts from.
@@ -344,13 +344,13 @@ class DatasetState:
         Raises:
             LedgerError: when an account of segments is left out.
         """
-        owned = self.by_owner()
-        if self.segments and merged.keys() != owned.keys():
+        budgets = self.budgets_by_owner()
+        if self.segments and merged.keys() != budgets.keys():
             raise LedgerError(
                 "a new version lacks the record of what the accounts of segments take"
             )
         for owner, merge_terms in merged.items():
-            terms, account = owned[owner]
+            terms, account = budgets[owner]
             if "state" in merge_terms:
                 account.restore(merge_terms["state"])
                 continue
@@ -364,10 +364,10 @@ class DatasetState:
 
     def copy(self) -> DatasetState:
         """Return an equal state that shares no accounts with this one."""
-        return DatasetState.restored(self.name, self.state())
+        return DatasetState.of_state(self.name, self.state())
 
     def state(self) -> RecordedData:
-        """Return the state as JSON; ``restored`` reads it."""
+        """Return the state as JSON; ``of_state`` reads it."""
         limits = {name: (terms, account.state()) for name, (terms, account) in self.limits.items()}
         return {
             "unit": self.unit,
@@ -389,7 +389,7 @@ class DatasetState:
         }
 
     @classmethod
-    def restored(cls, name: str, state: RecordedData) -> DatasetState:
+    def of_state(cls, name: str, state: RecordedData) -> DatasetState:
         """Return the state of which ``state`` is the JSON."""
         limits = {}
         for analyst, (terms, account_state) in state["limits"].items():
@@ -415,7 +415,7 @@ class DatasetState:
         )
         if "dataset" in restored.closed:
             restored.account.close()
-        for owner, (_, account) in restored.by_owner().items():
+        for owner, (_, account) in restored.budgets_by_owner().items():
             if owner in restored.closed:
                 account.close()
         return restored
@@ -428,7 +428,7 @@ def _states(totals: Mapping[str, Total]) -> dict[str, RecordedTotal]:
 
 def _totals(states: Mapping[str, RecordedTotal]) -> dict[str, Total]:
     """Return the totals of each analyst, of which ``_states`` wrote the JSON."""
-    return {who: Total.restored(total) for who, total in states.items()}
+    return {who: Total.of_state(total) for who, total in states.items()}
 
 
 def _total_of(totals: dict[str, Total], analyst: str) -> list[Total]:

@@ -63,10 +63,10 @@ def statement(
     Raises:
         InvalidParameter: for other keys, or a data set that is not in the ledger.
     """
-    stated = dict(about or {})
-    if not stated.keys() <= set(STATED):
+    statements = dict(about or {})
+    if not statements.keys() <= set(STATED):
         raise InvalidParameter(f"about must name {', '.join(STATED)}")
-    for name, text in stated.items():
+    for name, text in statements.items():
         plain_text(**{name: text})  # refuses a text that cannot be shown
     state = ledger.state(dataset)
     head = ledger.head()
@@ -81,7 +81,7 @@ def statement(
         "basic": {
             "dataset": dataset,
             "version": state.version,
-            **{key: stated.get(key) for key in STATED},
+            **{key: statements.get(key) for key in STATED},
         },
         "guarantee": {
             "flavor": "approximate differential privacy"
@@ -139,9 +139,9 @@ def zcdp_of(terms: Mapping[str, Any]) -> dict[str, float]:
     return {"rho": budget[2], "failure_delta": terms["filter"]["failure_delta"]}
 
 
-def statement_page(statement_terms: Mapping[str, Any]) -> str:
+def statement_page(statement_of_dataset: Mapping[str, Any]) -> str:
     """Return a disclosure, as ``statement`` makes it, as an HTML page that loads nothing else."""
-    title = f"Privacy statement: {escape(statement_terms['basic']['dataset'])}"
+    title = f"Privacy statement: {escape(statement_of_dataset['basic']['dataset'])}"
     page = [
         (
             f'<!DOCTYPE html>\n<html lang="en"><head><meta '
@@ -149,12 +149,12 @@ def statement_page(statement_terms: Mapping[str, Any]) -> str:
         )
     ]
     page += [f"<h1>{title}</h1>"]
-    for name, part in statement_terms.items():
-        page += [f"<h2>{name}</h2>", html_table(["what", "stated"], list(_lines(part)))]
+    for name, part in statement_of_dataset.items():
+        page += [f"<h2>{name}</h2>", html_table(["what", "stated"], list(_rows_of(part)))]
     return "\n".join([*page, "</body></html>\n"])
 
 
-def _lines(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+def _rows_of(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield the rows (name, value) of a nested part; a nested name is "outer, inner".
 
     Args:
@@ -171,7 +171,7 @@ def _lines(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         return
     if isinstance(part, list):
         for value in part:
-            yield from _lines(value, name)
+            yield from _rows_of(value, name)
         return
     for key, value in part.items():
-        yield from _lines(value, f"{name}, {key}" if name and key else name or key)
+        yield from _rows_of(value, f"{name}, {key}" if name and key else name or key)

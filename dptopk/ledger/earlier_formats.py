@@ -41,17 +41,17 @@ class EarlierFormats:
 
     Attributes:
         format: the format of the entries that come next.
-        began: the format of the first entry.
+        first_format: the format of the first entry.
     """
 
     def __init__(self) -> None:
         self.format = FORMAT
-        self.began = FORMAT
+        self.first_format = FORMAT
         self._questions: dict[int, str] = {}
         self._charges: dict[int, Entry] = {}  # charges of format 1 that were not released yet
         self._spellings: dict[tuple[str, str], str] = {}
 
-    def rule(self, entry: Entry) -> int:
+    def format_of(self, entry: Entry) -> int:
         """Return the format whose rules an entry follows.
 
         Raises:
@@ -68,7 +68,7 @@ class EarlierFormats:
             )
         return stated
 
-    def today(self, entry: Entry, ledger: LedgerState) -> Entry:
+    def in_todays_format(self, entry: Entry, ledger: LedgerState) -> Entry:
         """Return the entry that today's format has for an entry of this log.
 
         Args:
@@ -76,16 +76,16 @@ class EarlierFormats:
             ledger: the state before it.
         """
         if entry.kind == "ledger":
-            self.format = self.began = self.rule(entry)
+            self.format = self.first_format = self.format_of(entry)
             return entry
-        if self.began == FORMAT:
+        if self.first_format == FORMAT:
             return entry
         if entry.kind == "format":
             return self._upgrade(entry, ledger)
         if self.format < QUESTIONS and entry.kind == "charge":
             self._questions[entry.seq] = entry.body.get("query", "")
         if self.format < RECORDS:
-            entry = self._recorded(entry, ledger)
+            entry = self._with_records(entry, ledger)
         if entry.kind == "release" and "query" not in entry.body:
             query = self._questions.get(entry.body["charge"], "")
             entry = replace(entry, body=entry.body | {"query": query})
@@ -97,7 +97,7 @@ class EarlierFormats:
         The later format's rules hold from here on. If the state that was recorded at the upgrade
         differs from the one computed today, the entry holds the recorded one.
         """
-        self.format = self.rule(entry)
+        self.format = self.format_of(entry)
         self._charges.clear()
         recorded = _states_in(entry, ledger)
         computed = {name: state.state() for name, state in ledger.datasets.items()}
@@ -105,16 +105,16 @@ class EarlierFormats:
             return replace(entry, body={"format": self.format})
         return replace(entry, body={"format": self.format, "datasets": recorded})
 
-    def _recorded(self, entry: Entry, ledger: LedgerState) -> Entry:
+    def _with_records(self, entry: Entry, ledger: LedgerState) -> Entry:
         """Return an entry of format 1 with the records that today's format has in addition."""
-        read = getattr(self, f"_{entry.kind}", None)
-        if read is None:
+        reader = getattr(self, f"_{entry.kind}", None)
+        if reader is None:
             return entry
-        return read(entry, ledger)
+        return reader(entry, ledger)
 
     def _dataset(self, entry: Entry, _ledger: LedgerState) -> Entry:
         """Return the entry of a data set or a renewal, with the terms of its filter."""
-        return replace(entry, body=entry.body | {"terms": _terms(entry.body["terms"])})
+        return replace(entry, body=entry.body | {"terms": _terms_with_filter(entry.body["terms"])})
 
     _renewal = _dataset
 
@@ -124,19 +124,19 @@ class EarlierFormats:
         """
         analyst = canonical(entry.analyst)
         state = ledger.dataset(entry.dataset)
-        terms = _terms(entry.body["terms"])
-        learnt = state.shown(analyst)
+        terms = _terms_with_filter(entry.body["terms"])
+        learnt = state.learnt_charge(analyst)
         first_spelling = self._spellings.setdefault((entry.dataset, analyst), entry.analyst)
-        closed = first_spelling != entry.analyst  # a second spelling had a second limit then
+        is_closed = first_spelling != entry.analyst  # a second spelling had a second limit then
         try:
             record = account_of(terms).quote_past(learnt)
         except DptopkError:
-            closed = True
-        if closed:
+            is_closed = True
+        if is_closed:
             learnt = Charge()
             record = account_of(terms).quote_past(learnt)
         body = {"terms": terms, "charge": str(learnt), "record": record}
-        if closed:
+        if is_closed:
             body["beyond"] = [owner_of(analyst)]
         return replace(entry, analyst=analyst, body=body)
 
@@ -145,10 +145,10 @@ class EarlierFormats:
         analyst = canonical(entry.analyst)
         charge = Charge.parse(entry.body["charge"])
         accounts = ledger.dataset(entry.dataset).accounts(analyst)
-        records, beyond = _quoted(accounts, charge)
+        records, refusing_owners = _charge_records(accounts, charge)
         body = entry.body | {"records": records}
-        if beyond:
-            body["beyond"] = beyond
+        if refusing_owners:
+            body["beyond"] = refusing_owners
         charged = replace(entry, analyst=analyst, body=body)
         self._charges[entry.seq] = charged
         return charged
@@ -166,10 +166,10 @@ class EarlierFormats:
             raise LedgerError(f"entry {seq} was released before")
         used = Charge.parse(entry.body["used"])
         unused = Charge.parse(charged.body["charge"]).minus(used)
-        returned: dict[str, Record] = {}
+        refunds: dict[str, Record] = {}
         if unused and seq > state.renewed:
-            returned = _returned(state, charged, unused)
-        body = entry.body | {"unused": str(unused), "returned": returned}
+            refunds = _refund_records(state, charged, unused)
+        body = entry.body | {"unused": str(unused), "returned": refunds}
         return replace(entry, analyst=charged.analyst, body=body)
 
 
@@ -185,20 +185,20 @@ def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedData] | N
             limited = dict.fromkeys(recorded["limits"], entry.seq)
             if name in ledger.datasets:
                 limited |= ledger.datasets[name].limited
-            states[name] = DatasetState.restored(name, _whole(recorded, limited)).state()
+            states[name] = DatasetState.of_state(name, _completed_state(recorded, limited)).state()
     except (DptopkError, KeyError, TypeError, ValueError, AttributeError):
         return None
     return states
 
 
-def _whole(state: Mapping[str, Any], limited: dict[str, int]) -> RecordedData:
+def _completed_state(state: Mapping[str, Any], limited: dict[str, int]) -> RecordedData:
     """Return the state of a data set in an earlier format, completed by the parts that it did not
     have yet, such as ``limited``: analyst -> the number of the entry of their limit.
     """
     return {
         "unit": state["unit"],
         "version": state["version"],
-        "terms": _terms(state["terms"]),
+        "terms": _terms_with_filter(state["terms"]),
         "renewals": state["renewals"],
         "versioned": state.get("versioned", 0),
         "renewed": state.get("renewed", 0),
@@ -211,14 +211,14 @@ def _whole(state: Mapping[str, Any], limited: dict[str, int]) -> RecordedData:
         "sensitivity": state["sensitivity"],
         "account": state["account"],
         "limits": {
-            analyst: (_terms(terms), account_state)
+            analyst: (_terms_with_filter(terms), account_state)
             for analyst, (terms, account_state) in state["limits"].items()
         },
         "limited": limited,
     }
 
 
-def _terms(terms: RecordedTerms) -> RecordedTerms:
+def _terms_with_filter(terms: RecordedTerms) -> RecordedTerms:
     """Return terms of format 1 with what was computed when a filter was made, as today's format has
     them.
     """
@@ -231,26 +231,28 @@ def _terms(terms: RecordedTerms) -> RecordedTerms:
     return terms | {"filter": filter_.terms()}
 
 
-def _quoted(accounts: dict[str, Account], charge: Charge) -> tuple[dict[str, Record], list[str]]:
+def _charge_records(
+    accounts: dict[str, Account], charge: Charge
+) -> tuple[dict[str, Record], list[str]]:
     """Return the record of what each account takes for a charge, and the owners of those that would
     refuse it.
     """
     records: dict[str, Record] = {}
-    beyond: list[str] = []
+    refusing_owners: list[str] = []
     for owner, account in accounts.items():
         try:
             records[owner] = account.quote(charge)
         except DptopkError:
-            beyond.append(owner)
-    return records, beyond
+            refusing_owners.append(owner)
+    return records, refusing_owners
 
 
-def _returned(state: DatasetState, charged: Entry, unused: Charge) -> dict[str, Record]:
+def _refund_records(state: DatasetState, charged: Entry, unused: Charge) -> dict[str, Record]:
     """Return the record of what comes back to each account that took something for a charge."""
     records = charged.body["records"]
-    returned: dict[str, Record] = {}
+    refunds: dict[str, Record] = {}
     for owner, account in state.accounts(charged.analyst).items():
         if owner in records:
             with suppress(InvalidParameter):
-                returned[owner] = account.quote_refund(unused, records[owner])
-    return returned
+                refunds[owner] = account.quote_refund(unused, records[owner])
+    return refunds

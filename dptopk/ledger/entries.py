@@ -59,8 +59,8 @@ class Entry:
             LedgerError: when the row cannot be one: wrong types, or a body that is no JSON object.
         """
         seq, at, kind, dataset, analyst, text, previous, digest_ = row
-        all_text = all(isinstance(cell, str) for cell in row[1:])
-        if type(seq) is not int or not all_text:
+        are_texts = all(isinstance(cell, str) for cell in row[1:])
+        if type(seq) is not int or not are_texts:
             raise LedgerError("a row of the log has the wrong content: the ledger was damaged")
         try:
             body = json.loads(text)
@@ -70,7 +70,7 @@ class Entry:
             raise LedgerError(f"entry {seq} is not readable: the ledger was damaged")
         return cls(seq, at, kind, dataset, analyst, body, previous, digest_)
 
-    def chained(self, key: bytes | None, format_: int = FORMAT) -> str:
+    def chain_hash(self, key: bytes | None, format_: int = FORMAT) -> str:
         """Return the hash that this entry must have with a key, by the rules of a format.
 
         Raises:
@@ -86,8 +86,10 @@ class Entry:
             self.body,
         ]
         # Format 1 hashed characters beyond ASCII as they are, which lone surrogates do not survive.
-        escaped = format_ > 1
-        text = json.dumps(fields, sort_keys=True, ensure_ascii=escaped, separators=(",", ":"))
+        escapes_non_ascii = format_ > 1
+        text = json.dumps(
+            fields, sort_keys=True, ensure_ascii=escapes_non_ascii, separators=(",", ":")
+        )
         try:
             return digest(key, text)
         except UnicodeEncodeError:
@@ -116,18 +118,18 @@ def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
         raise InvalidParameter(f"{name} must be a mapping, got {type(body).__name__}")
     try:
         text = json.dumps(dict(body or {}), allow_nan=False)
-        read = json.loads(text, object_pairs_hook=_distinct)
-        canonical_json(read)  # refuses what cannot be hashed
-        too_deep = _is_deeper(read, DEEPEST)
+        normal_body = json.loads(text, object_pairs_hook=_object_of_pairs)
+        canonical_json(normal_body)  # refuses what cannot be hashed
+        is_too_deep = _is_deeper(normal_body, DEEPEST)
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidParameter(
             f"{name} cannot be written as JSON: {type(error).__name__}"
         ) from None
-    if too_deep:
+    if is_too_deep:
         raise InvalidParameter(
             f"{name} cannot be written: it is nested more than {DEEPEST} levels deep"
         )
-    return dict(read)
+    return dict(normal_body)
 
 
 def _is_deeper(value: object, levels: int) -> bool:
@@ -141,7 +143,7 @@ def _is_deeper(value: object, levels: int) -> bool:
     return levels == 0 or any(_is_deeper(part, levels - 1) for part in parts)
 
 
-def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """Return the pairs of a JSON object as a dictionary; two equal keys are refused."""
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError("two keys have the same text")

@@ -72,18 +72,18 @@ class Head:
             raise InvalidParameter("the head is damaged: its seq is no number of an entry")
         return cls(seq, hash_, ledger)
 
-    def problem(self, ledger: str | None, hash_there: str | None) -> str:
+    def problem(self, ledger: str | None, hash_in_log: str | None) -> str:
         """Return what is wrong with a log by this head; "" if nothing.
 
         Args:
             ledger: the identity of the log's ledger.
-            hash_there: the hash of the log's entry with this number; None: there is no such entry.
+            hash_in_log: the hash of the log's entry with this number; None: there is no such entry.
         """
         if self.ledger is not None and ledger is not None and self.ledger != ledger:
             return "the head belongs to another ledger"
-        if hash_there is None:
+        if hash_in_log is None:
             return f"the tail is missing: the log has no entry {self.seq}, which was written before"
-        if hash_there != self.hash:
+        if hash_in_log != self.hash:
             return f"entry {self.seq} is not the one that was written before: the log was rewritten"
         return ""
 
@@ -107,7 +107,7 @@ class HeadFile:
             InvalidParameter: when the file holds no head.
         """
         try:
-            with self._looked_at() as path:
+            with self._readable_path() as path:
                 return Head.of(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
@@ -121,8 +121,8 @@ class HeadFile:
             ) from None
 
     @contextmanager
-    def _looked_at(self) -> Iterator[Path]:
-        """Yield a path at which the file can be read, after it was looked at.
+    def _readable_path(self) -> Iterator[Path]:
+        """Yield a path at which the head can be read; refuse a file that must not be opened.
 
         To read a pipe or a device may never end; to close a file of the ledger would drop its
         locks. So the file is opened without any access first, of which no lock knows, and read
@@ -156,7 +156,7 @@ class HeadFile:
         if self.ledger is not None and self.ledger.is_one_of_its_files(status):
             raise ValueError("a file of the ledger")
 
-    def _where(self) -> Path:
+    def _real_path(self) -> Path:
         """Return the path with links followed: a link to another disk must not be replaced by a
         file on this one.
         """
@@ -172,9 +172,9 @@ class HeadFile:
         Raises:
             LedgerError: when it cannot be removed.
         """
-        path = self._where()
+        path = self._real_path()
         try:
-            with _locked(lock_beside(path)):
+            with _hold_lock(lock_beside(path)):
                 path.unlink(missing_ok=True)
         except OSError as error:
             raise LedgerError(
@@ -189,10 +189,10 @@ class HeadFile:
         Raises:
             LedgerError: when it cannot be written; the entry itself is in the ledger.
         """
-        path = self._where()
+        path = self._real_path()
         temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
         try:
-            with _locked(lock_beside(path)):
+            with _hold_lock(lock_beside(path)):
                 if self.read() != old:
                     return False
                 _write_durably(temporary, canonical_json(asdict(new)) + "\n")
@@ -228,18 +228,18 @@ def _sync_folder(folder: Path) -> None:
     say so are those that PostgreSQL passes over (``fsync_fname_ext`` in its fd.c).
     """
     try:
-        opened = os.open(folder, os.O_RDONLY)
+        descriptor = os.open(folder, os.O_RDONLY)
     except OSError as error:
         if error.errno in {errno.EACCES, errno.EISDIR}:
             return
         raise
     try:
-        os.fsync(opened)
+        os.fsync(descriptor)
     except OSError as error:
         if error.errno not in {errno.EBADF, errno.EINVAL}:
             raise
     finally:
-        os.close(opened)
+        os.close(descriptor)
 
 
 def lock_beside(path: Path) -> Path:
@@ -251,7 +251,7 @@ def lock_beside(path: Path) -> Path:
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _hold_lock(path: Path) -> Iterator[None]:
     """Hold a lock file, so that one process at a time compares and replaces a head."""
     if sys.platform == "win32":
         yield
@@ -339,7 +339,7 @@ class HeadTable:
         """Return whether the database has no table of a head."""
         import sqlalchemy as sa
 
-        with self._connected() as connection:
+        with self._connection() as connection:
             return not sa.inspect(connection).has_table("dptopk_head")
 
     def _create_table(self) -> None:
@@ -361,13 +361,13 @@ class HeadTable:
         """
         import sqlalchemy as sa
 
-        with self._connected() as connection:
+        with self._connection() as connection:
             result = connection.execute(sa.text(statement), values)
             rows = list(result.fetchall()) if result.returns_rows else []
             return rows, result.rowcount
 
     @contextmanager
-    def _connected(self) -> Iterator[Connection]:
+    def _connection(self) -> Iterator[Connection]:
         """Open a connection with a transaction of its own for a ``with`` block.
 
         Raises:

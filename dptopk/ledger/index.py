@@ -34,11 +34,11 @@ def bucket_of(name: str) -> str:
     return name[:DIGITS]
 
 
-def chain_of(places: Iterable[Place], before: str = GENESIS) -> str:
-    """Return the hash of a chain of rows that continues the hash ``before``."""
+def chain_hash_of(places: Iterable[Place], previous_hash: str = GENESIS) -> str:
+    """Return the hash of a chain of rows that continues the hash ``previous_hash``."""
     for seq, name in places:
-        before = digest(None, f"{before} {seq} {name}")
-    return before
+        previous_hash = digest(None, f"{previous_hash} {seq} {name}")
+    return previous_hash
 
 
 class Index:
@@ -56,8 +56,8 @@ class Index:
         places = sorted((entry.seq, name) for name in self._names(entry))
         for seq, name in places:
             bucket = bucket_of(name)
-            before = self.chains.get(bucket, GENESIS)
-            self.chains[bucket] = chain_of([(seq, name)], before)
+            previous_hash = self.chains.get(bucket, GENESIS)
+            self.chains[bucket] = chain_hash_of([(seq, name)], previous_hash)
         return places
 
     def _names(self, entry: Entry) -> Iterator[str]:

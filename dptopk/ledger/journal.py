@@ -15,11 +15,11 @@ from dptopk._internal.json_text import canonical_json
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
 from dptopk.ledger.entries import GENESIS, Entry, digest
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
-from dptopk.ledger.index import Index, bucket_of, chain_of, name_of
+from dptopk.ledger.index import Index, bucket_of, chain_hash_of, name_of
 from dptopk.ledger.log_store import Store
 from dptopk.ledger.replay import LAYOUT, LedgerState
 from dptopk.ledger.transaction import PAGE, Transaction
-from dptopk.ledger.verify import fold, misplaced, unwitnessed
+from dptopk.ledger.verify import fold, head_problem, lookup_problems
 
 CHECKPOINT_EVERY = 250  # the most entries that are folded when a ledger is opened
 # These errors are raised before anything is appended.
@@ -49,14 +49,16 @@ class Journal:
         self.store = store
         self.state = LedgerState(store.key)
         self._witness = witness
-        self._known: Head | None = None  # the last entry that this process has seen committed
+        # The last entry that this process has seen committed.
+        self._committed_head: Head | None = None
         self._pid = 0  # the process that has read the state; 0: it must be read again
-        self._appended = False  # whether the transaction has appended an entry
-        self._broken = False  # whether a part of the transaction failed after it had appended
-        self._deciding = False  # whether an operator decides about the head, which may be missing
+        self._has_appended = False  # whether the transaction has appended an entry
+        self._has_failed = False  # whether a part of the transaction failed after it had appended
+        # Whether an operator decides about the head, which may be missing.
+        self._is_decision = False
         self.exported = False
-        self._head_seen = 0  # the number of the stored head when the transaction began
-        self._writing: Transaction | None = None  # the transaction of the thread with the lock
+        self._head_at_start = 0  # the number of the stored head when the transaction began
+        self._transaction: Transaction | None = None  # the transaction of the thread with the lock
 
     def open(self, first: Mapping[str, Any] | None, heads: list[Head]) -> None:
         """Read the log and check it against heads; begin a new log if there is none.
@@ -81,21 +83,21 @@ class Journal:
                 if self._is_empty():  # else another process was first
                     self.append(log, "ledger", "", "", dict(first))
         with self.store.transaction() as log:
-            self._confirm(log, heads, replaced=False)
+            self._require_entries_of(log, heads, may_be_given_up=False)
         self.exported = bool(heads)
         if self._witness is not None:
-            stored = self._check_stored_head(self._stored_head())
+            stored_heads = self._check_stored_head(self._stored_head())
             if self.state.witness is None and not self.store.read_only:
-                self._attach(self._witness)
+                self._record_witness(self._witness)
             elif not self.store.read_only:
-                self._caught_up(stored)
+                self._catch_up_head(stored_heads)
 
     def _is_empty(self) -> bool:
         """Return whether no entry was read so far."""
         seq, _ = self.state.last
         return seq == 0
 
-    def _attach(self, witness: HeadFile | HeadTable) -> None:
+    def _record_witness(self, witness: HeadFile | HeadTable) -> None:
         """Record that the head is stored at a place, unless the log records one.
 
         Raises:
@@ -116,25 +118,25 @@ class Journal:
 
     def witness(self) -> Head | None:
         """Return the head at the place where this ledger stores it; None if there is none."""
-        return _first(self._stored_head())
+        return _head_in(self._stored_head())
 
-    def _check_stored_head(self, stored: list[Head]) -> list[Head]:
+    def _check_stored_head(self, stored_heads: list[Head]) -> list[Head]:
         """Return the stored head, if it is as far as the log records.
 
         Args:
-            stored: the head as it was read; it is read again if it does not fit.
+            stored_heads: the head as it was read; it is read again if it does not fit.
 
         Raises:
             LedgerError: when it is missing, or an old copy.
         """
         if self.state.witness is None:
-            return stored
-        if unwitnessed(self.state, _first(stored)):
-            stored = self._stored_head()  # others may have written it since
-        problem = unwitnessed(self.state, _first(stored))
+            return stored_heads
+        if head_problem(self.state, _head_in(stored_heads)):
+            stored_heads = self._stored_head()  # others may have written it since
+        problem = head_problem(self.state, _head_in(stored_heads))
         if problem:
             raise LedgerError(problem)
-        return stored
+        return stored_heads
 
     def refusal(self) -> str:
         """Return why nothing may be written: an earlier format, a migration or a missing head; ""
@@ -148,7 +150,7 @@ class Journal:
             return str(error)
         return ""
 
-    def _check_writable(self, stored: list[Head]) -> list[Head]:
+    def _check_writable(self, stored_heads: list[Head]) -> list[Head]:
         """Return the stored head of a ledger that may be written to.
 
         Raises:
@@ -159,19 +161,19 @@ class Journal:
                 "the ledger was migrated: it can be read, and the new one goes on (its first "
                 f"entry names this one; its id is {self.state.retired['ledger']})"
             )
-        if self._deciding:
-            return stored
-        return self._check_stored_head(stored)
+        if self._is_decision:
+            return stored_heads
+        return self._check_stored_head(stored_heads)
 
     def head(self) -> Head:
         """Return the number and the hash of the last entry that was read."""
         return Head(*self.state.last, self.state.about.get("id"))
 
-    def known(self) -> list[Head]:
+    def committed_heads(self) -> list[Head]:
         """Return the last entry that this process has seen committed, as a list of at most one."""
-        if self._known is None:
+        if self._committed_head is None:
             return []
-        return [self._known]
+        return [self._committed_head]
 
     def refresh(self) -> None:
         """Read and fold the entries that others have appended, a page at a time.
@@ -180,39 +182,41 @@ class Journal:
             LedgerError: when the log lacks an entry that it had.
         """
         with self.store.lock:
-            if self._writing is not None:
+            if self._transaction is not None:
                 return  # nobody else appends meanwhile
             try:
-                stored = [] if self._pid == os.getpid() else self._load()
-                more = True
-                while more:
+                stored_heads = [] if self._pid == os.getpid() else self._load()
+                has_more = True
+                while has_more:
                     with self.store.transaction() as log:
-                        more = self._catch_up(log)
-                        if not more:
-                            self._confirm(log, [*self.known(), *stored])
+                        has_more = self._catch_up(log)
+                        if not has_more:
+                            self._require_entries_of(log, [*self.committed_heads(), *stored_heads])
             except BaseException:
                 # An interrupt may have left an entry half folded: the state is read again.
                 self._pid = 0
                 raise
-            self._known = None if self._is_empty() else self.head()
+            self._committed_head = None if self._is_empty() else self.head()
 
-    def _confirm(self, log: Transaction, heads: Iterable[Head], *, replaced: bool = True) -> None:
+    def _require_entries_of(
+        self, log: Transaction, heads: Iterable[Head], *, may_be_given_up: bool = True
+    ) -> None:
         """Refuse a log that lacks the entry of one of these heads.
 
         Args:
             log: a transaction on the log.
             heads: the heads.
-            replaced: whether heads that an operator gave up are left out.
+            may_be_given_up: whether heads that an operator gave up are left out.
 
         Raises:
             LedgerError: naming the entry.
         """
         for head in heads:
-            given_up = replaced and self._replaced(head)
-            if head != self.head() and not given_up:
-                self._look_up(log, head)
+            may_lack = may_be_given_up and self._was_given_up(head)
+            if head != self.head() and not may_lack:
+                self._require_entry_of(log, head)
 
-    def _look_up(self, log: Transaction, head: Head) -> None:
+    def _require_entry_of(self, log: Transaction, head: Head) -> None:
         """Refuse a log that lacks the entry of a head.
 
         Raises:
@@ -224,7 +228,7 @@ class Journal:
                 f"{problem}; was an old copy put in its place? (see dptopk ledger accept-restore)"
             )
 
-    def _replaced(self, head: Head) -> bool:
+    def _was_given_up(self, head: Head) -> bool:
         """Return whether an operator gave up a head."""
         return (head.seq, head.hash) in self.state.replaced
 
@@ -253,18 +257,18 @@ class Journal:
         """
         if self._witness is None:
             return
-        stored = confirmed
-        while not any(self._is_latest(head) for head in stored):
+        stored_heads = confirmed
+        while not any(self._is_latest(head) for head in stored_heads):
             try:
-                if self._witness.swap(_first(stored), self.head()):
+                if self._witness.swap(_head_in(stored_heads), self.head()):
                     return
             except InvalidParameter as error:  # entries are written: no argument was refused
                 raise LedgerError(str(error)) from None
-            stored = self._stored_head()  # another process has stored one meanwhile
+            stored_heads = self._stored_head()  # another process has stored one meanwhile
             with self.store.transaction() as log:
-                self._confirm(log, stored)
+                self._require_entries_of(log, stored_heads)
 
-    def _caught_up(self, stored: list[Head]) -> list[Head]:
+    def _catch_up_head(self, stored_heads: list[Head]) -> list[Head]:
         """Return the stored head after it has caught up with the log, of a ledger that records one.
 
         A process that was killed between its commit and its head left it behind. What was charged
@@ -272,23 +276,23 @@ class Journal:
         copy of the log that this head would confirm.
 
         Args:
-            stored: the stored head, whose entry is known to be in the log.
+            stored_heads: the stored head, whose entry is known to be in the log.
         """
-        latest = any(self._is_latest(head) for head in stored)
-        if latest or self._deciding or self.state.witness is None:
-            return stored
-        self._store_head(stored)
+        has_latest = any(self._is_latest(head) for head in stored_heads)
+        if has_latest or self._deciding or self.state.witness is None:
+            return stored_heads
+        self._store_head(stored_heads)
         return self._stored_head()
 
     def _is_latest(self, head: Head) -> bool:
         """Return whether a stored head is as late as the log and was not given up."""
         seq, _ = self.state.last
-        return head.seq >= seq and not self._replaced(head)
+        return head.seq >= seq and not self._was_given_up(head)
 
     def _catch_up(self, log: Transaction) -> bool:
         """Read and fold a page of entries; return whether there may be more."""
         if not self._is_empty():
-            self._look_up(log, self.head())
+            self._require_entry_of(log, self.head())
         seq, _ = self.state.last
         page = log.entries(seq, PAGE)
         for entry in page:
@@ -303,7 +307,7 @@ class Journal:
             entry.
         """
         state = LedgerState(self.store.key)
-        stored = self._stored_head()
+        stored_heads = self._stored_head()
         entry = None
         text = ""
         with self.store.transaction() as log:
@@ -312,7 +316,7 @@ class Journal:
                 seq, text = snapshot
                 entry = log.entry(seq)
         if entry is not None and entry.kind == "checkpoint":
-            if not self.genuine(entry):
+            if not self.has_right_hash(entry):
                 raise LedgerError(
                     f"entry {entry.seq} has a wrong hash: it was changed, or the key is another"
                 )
@@ -323,7 +327,7 @@ class Journal:
                 state.checkpoint = entry.seq
         self.state = state
         self._pid = os.getpid()
-        return stored
+        return stored_heads
 
     def find(self, log: Transaction, kind: str, *found_by: str | int) -> Entry | None:
         """Return the newest entry with a name, after its hash was checked; None if there is none.
@@ -344,7 +348,7 @@ class Journal:
         name = name_of(kind, *found_by)
         bucket = bucket_of(name)
         places = log.places(bucket, self.state.last[0])
-        if chain_of(places) != self.state.index.chains.get(bucket, GENESIS):
+        if chain_hash_of(places) != self.state.index.chains.get(bucket, GENESIS):
             raise LedgerError(
                 "the lookup rows for keys and answers do not match the log: the ledger was damaged"
             )
@@ -353,16 +357,16 @@ class Journal:
             return None
         newest = seqs[-1]
         entry = log.entry(newest)
-        if entry is None or not self.genuine(entry):
+        if entry is None or not self.has_right_hash(entry):
             raise LedgerError(
                 f"entry {newest} is missing or has a wrong hash: it was changed, or the key "
                 f"is another"
             )
         return entry
 
-    def genuine(self, entry: Entry) -> bool:
+    def has_right_hash(self, entry: Entry) -> bool:
         """Return whether the entry's hash is correct."""
-        return entry.hash == entry.chained(self.store.key)
+        return entry.hash == entry.chain_hash(self.store.key)
 
     @contextmanager
     def write(self) -> Iterator[Transaction]:
@@ -373,48 +377,48 @@ class Journal:
         or none of them.
         """
         with self.store.lock:
-            if self._writing is None:
+            if self._transaction is None:
                 with self._write() as log:
                     yield log
                 return
-            before = self.state.last
+            last_before = self.state.last
             try:
-                yield self._writing
+                yield self._transaction
             except BaseException as error:
                 # A refusal before anything was appended leaves the other parts intact.
-                has_appended = self.state.last != before
+                has_appended = self.state.last != last_before
                 if has_appended or not isinstance(error, REFUSALS):
-                    self._broken = True
+                    self._has_failed = True
                 raise
 
     @contextmanager
     def _write(self) -> Iterator[Transaction]:
         """Open the outermost transaction of ``write``, and store the head after its commit."""
         self.refresh()
-        self._appended = False
-        self._broken = False
-        stored = self._stored_head()
+        self._has_appended = False
+        self._has_failed = False
+        stored_heads = self._stored_head()
         try:
             with self.store.transaction("write") as log:
                 while self._catch_up(log):
                     pass
-                self._confirm(log, [*self.known(), *stored])
-                stored = self._caught_up(self._check_writable(stored))
-                head = _first(stored)
-                self._head_seen = 0 if head is None else self.state.last_named_by(head)
-                self._writing = log
+                self._require_entries_of(log, [*self.committed_heads(), *stored_heads])
+                stored_heads = self._catch_up_head(self._check_writable(stored_heads))
+                head = _head_in(stored_heads)
+                self._head_at_start = 0 if head is None else self.state.last_confirmed_by(head)
+                self._transaction = log
                 yield log
                 self._finish(log)
         except BaseException as error:
-            if self._appended or not isinstance(error, REFUSALS):
+            if self._has_appended or not isinstance(error, REFUSALS):
                 # Appended entries are gone, or an entry is half folded: the state is read again.
                 self._pid = 0
             raise
         finally:
-            self._writing = None
-        if self._appended:
-            self._known = self.head()
-            self._store_head(stored)
+            self._transaction = None
+        if self._has_appended:
+            self._committed_head = self.head()
+            self._store_head(stored_heads)
 
     def append(
         self, log: Transaction, kind: str, dataset: str, analyst: str, body: dict[str, Any]
@@ -428,9 +432,9 @@ class Journal:
             analyst: the name of the analyst, or "".
             body: the details in normal form.
         """
-        if self.state.witness is not None and not (self._appended or self._deciding):
-            body = {"witnessed": self._head_seen} | body
-        self._appended = True
+        if self.state.witness is not None and not (self._has_appended or self._is_decision):
+            body = {"witnessed": self._head_at_start} | body
+        self._has_appended = True
         entry = log.append(self.state.last, kind, dataset, analyst, body)
         log.place(self.state.apply(entry))
         return entry
@@ -439,7 +443,7 @@ class Journal:
         """Append an entry of another log under its number and time, with a body of today's
         format.
         """
-        self._appended = True
+        self._has_appended = True
         names = (entry.kind, entry.dataset, entry.analyst)
         copied_entry = log.append(self.state.last, *names, body, at=entry.at)
         log.place(self.state.apply(copied_entry))
@@ -453,9 +457,9 @@ class Journal:
         old = self.store.key
         try:
             with self.write() as log:
-                refuse_broken(log, old)
+                refuse_damaged_log(log, old)
                 before = self.head()
-                self.state.last = (before.seq, log.chain_again(key))
+                self.state.last = (before.seq, log.rehash(key))
                 self.store.key = self.state.key = key
                 self.append(log, "rekey", "", "", {"before": asdict(before)})
         except BaseException:
@@ -481,38 +485,42 @@ class Journal:
         self.refresh()
         if self.state.witness is not None and witness is None:
             raise InvalidParameter("head-file: this ledger has a head; say where it is stored")
-        stored = None if witness is None else witness.read()
-        lost = stored
-        if lost is not None and lost.ledger not in {None, self.state.about.get("id")}:
+        stored_head = None if witness is None else witness.read()
+        lost_head = stored_head
+        if lost_head is not None and lost_head.ledger not in {None, self.state.about.get("id")}:
             raise LedgerError("the head belongs to another ledger")
         with self._decision() as log:
-            refuse_broken(log, self.store.key)
+            refuse_damaged_log(log, self.store.key)
             log.create_tables()
-            if lost is not None and (self._replaced(lost) or log.hash_of(lost.seq) == lost.hash):
-                lost = None
-            if lost is None and not incomplete and not misplaced(log, self.state):
+            if lost_head is not None and not self._is_lost(log, lost_head):
+                lost_head = None
+            if lost_head is None and not incomplete and not lookup_problems(log, self.state):
                 raise InvalidParameter(
                     "head-file: the ledger has the entry it names; there is nothing to accept"
                 )
-            self._place_again(log)
-            body: dict[str, object] = {"lost": None if lost is None else asdict(lost)}
+            self._rewrite_places(log)
+            body: dict[str, object] = {"lost": None if lost_head is None else asdict(lost_head)}
             body["reason"] = reason
             if incomplete:
                 body["incomplete"] = True
             self.append(log, "restore", "", "", body)
         self._witness = witness
-        self._store_head([] if stored is None else [stored])
-        return lost
+        self._store_head([] if stored_head is None else [stored_head])
+        return lost_head
+
+    def _is_lost(self, log: Transaction, head: Head) -> bool:
+        """Return whether the log lacks the entry of a head that was not given up before."""
+        return not self._was_given_up(head) and log.hash_of(head.seq) != head.hash
 
     @contextmanager
     def _decision(self) -> Iterator[Transaction]:
         """Open a transaction of an operator who decides about the head, which may be missing."""
-        self._deciding = True
+        self._is_decision = True
         try:
             with self.write() as log:
                 yield log
         finally:
-            self._deciding = False
+            self._is_decision = False
 
     def set_witness(self, act: str, witness: HeadFile | HeadTable, reason: str) -> None:
         """Store the head at a place from now on; an entry records this decision of an operator.
@@ -527,28 +535,33 @@ class Journal:
             InvalidParameter: when the ledger has a head already, or has none.
             LedgerError: when the log is not whole, or lacks what the new place names.
         """
-        former = self._witness
-        stored = witness.read()
+        former_place = self._witness
+        stored_head = witness.read()
         try:
-            self._set_witness(act, witness, reason, stored)
+            self._set_witness(act, witness, reason, stored_head)
         except BaseException:
-            self._witness = former
+            self._witness = former_place
             raise
-        if act == "move" and former is not None:
-            self._remove_former(former)
+        if act == "move" and former_place is not None:
+            self._remove_former(former_place)
 
     def _set_witness(
-        self, act: str, witness: HeadFile | HeadTable, reason: str, stored: Head | None
+        self, act: str, witness: HeadFile | HeadTable, reason: str, stored_head: Head | None
     ) -> None:
-        """Record the new place, where ``stored`` is, and store the head there."""
+        """Record the new place of the head, and store the head there.
+
+        The arguments are those of ``set_witness``; ``stored_head`` is what the new place holds.
+        """
         transaction = self.write() if act == "move" else self._decision()
         with transaction as log:
             if (self.state.witness is None) != (act == "attach"):
-                has = "has none yet: attach" if self.state.witness is None else "has one: move"
-                raise InvalidParameter(f"head-file: the ledger {has} it (dptopk ledger witness)")
-            refuse_broken(log, self.store.key)
-            heads = [] if stored is None else [stored]
-            self._confirm(log, heads)
+                advice = "has one: move it"
+                if self.state.witness is None:
+                    advice = "has none yet: attach it"
+                raise InvalidParameter(f"head-file: the ledger {advice} (dptopk ledger witness)")
+            refuse_damaged_log(log, self.store.key)
+            heads = [] if stored_head is None else [stored_head]
+            self._require_entries_of(log, heads)
             self._witness = witness
             self._store_head(heads)  # nothing is recorded if that place cannot be written to
             body: dict[str, object] = {"act": act, "place": witness.place(), "reason": reason}
@@ -559,13 +572,13 @@ class Journal:
                 body["witnessed"] = seq + 1
             self.append(log, "witness", "", "", body)
 
-    def _remove_former(self, former: HeadFile | HeadTable) -> None:
+    def _remove_former(self, former_place: HeadFile | HeadTable) -> None:
         """Remove the head at the former place, unless that is the new place by another name."""
-        former_head = former.read()
+        former_head = former_place.read()
         if former_head is not None and former_head.seq < self.state.witnessed:
-            former.remove()
+            former_place.remove()
 
-    def _place_again(self, log: Transaction) -> None:
+    def _rewrite_places(self, log: Transaction) -> None:
         """Write all rows that lead to entries again, from the entries of the log.
 
         Raises:
@@ -586,10 +599,10 @@ class Journal:
         Raises:
             LedgerError: if a part failed.
         """
-        if self._broken:
+        if self._has_failed:
             raise LedgerError("part of this transaction failed: nothing was written")
         seq, _ = self.state.last
-        if not self._appended or seq - self.state.checkpoint < CHECKPOINT_EVERY:
+        if not self._has_appended or seq - self.state.checkpoint < CHECKPOINT_EVERY:
             return
         text = canonical_json(self.state.state())
         body = {"layout": LAYOUT, "state": digest(None, text)}
@@ -597,14 +610,14 @@ class Journal:
         log.keep_snapshot(entry.seq, text)
 
 
-def _first(heads: list[Head]) -> Head | None:
-    """Return the head in a list of at most one; None if it is empty."""
+def _head_in(heads: list[Head]) -> Head | None:
+    """Return the head in a list of at most one head; None if the list is empty."""
     if heads:
         return heads[0]
     return None
 
 
-def refuse_broken(log: Transaction, key: bytes | None) -> None:
+def refuse_damaged_log(log: Transaction, key: bytes | None) -> None:
     """Refuse a damaged log, since new hashes would hide what is wrong with it.
 
     Raises:

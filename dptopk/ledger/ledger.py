@@ -28,11 +28,11 @@ from dptopk.ledger.budget_terms import (
     BudgetTerms,
     FilterChoices,
     account_of,
-    by_segment,
-    fixed,
     segments_of,
     shared_terms_of,
+    terms_by_segment,
     terms_of,
+    with_fixed_division,
 )
 from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.entries import FORMAT, Entry, normal
@@ -43,7 +43,7 @@ from dptopk.ledger.log_store import Store, accepted_log, head_of, refuse_own_hea
 from dptopk.ledger.migrate import Migration
 from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
-from dptopk.ledger.spends import Receipt, stated_in
+from dptopk.ledger.spends import Receipt, stated_budget
 from dptopk.ledger.sqlite_file import LedgerFile
 from dptopk.ledger.verify import is_part
 
@@ -165,7 +165,7 @@ class Ledger(Reader):
                 "segments need add_remove neighbours: a replaced user may be in two segments"
             )
         dataset = {
-            "terms": by_segment(terms, declared),
+            "terms": terms_by_segment(terms, declared),
             "segments": declared,
             "unit": unit,
             "version": version,
@@ -188,10 +188,10 @@ class Ledger(Reader):
         terms = terms_of(**limit)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
-            learnt = state.shown(analyst)
-            terms = by_segment(terms, state.segments)
+            learnt = state.learnt_charge(analyst)
+            terms = terms_by_segment(terms, state.segments)
             if learnt:
-                terms = fixed(terms)
+                terms = with_fixed_division(terms)
             try:
                 record = account_of(terms).quote_past(learnt)
             except BudgetExceeded:
@@ -214,7 +214,7 @@ class Ledger(Reader):
         plain_text(version=version)  # refuses a text that cannot be shown
         with self._journal.write() as log:
             try:
-                merged = self._now.dataset(dataset).merged()
+                merged = self._now.dataset(dataset).starting_points()
             except BudgetExceeded:
                 raise InvalidParameter(
                     "version: users may have moved between segments, which together spent "
@@ -236,7 +236,7 @@ class Ledger(Reader):
             raise InvalidParameter("reason must say why the budget is renewed")
         terms = shared_terms_of(**budget)
         with self._journal.write() as log:
-            terms = by_segment(terms, self._now.dataset(dataset).segments)
+            terms = terms_by_segment(terms, self._now.dataset(dataset).segments)
             body = normal(renewal={"terms": terms, "reason": reason})
             self._journal.append(log, "renewal", dataset, "", body)
 
@@ -481,19 +481,15 @@ class Ledger(Reader):
         }
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
-            earlier = self._charged_once(log, dataset, analyst, once)
-            if earlier is not None:
-                if earlier.body.get("segments") != (None if segments is None else list(segments)):
-                    raise InvalidParameter("once: this key was charged for other segments")
-                if "segments" in earlier.body and earlier.seq < state.versioned:
-                    raise InvalidParameter(
-                        "version: segments of an older version were charged under this key; use a "
-                        "new key"
-                    )
-                earlier_charge = Charge.parse(earlier.body["charge"])
-                return Receipt(earlier.seq, dataset, analyst, earlier_charge)
+            earlier_entry = self._charge_of_key(log, dataset, analyst, once)
+            if earlier_entry is not None:
+                _refuse_other_segments(earlier_entry, segments, state)
+                earlier_charge = Charge.parse(earlier_entry.body["charge"])
+                return Receipt(earlier_entry.seq, dataset, analyst, earlier_charge)
             state.check_fit(charge, sensitivity, version, unit)
-            body["records"] = state.records(state.accounts(analyst, segments), charge, stated)
+            body["records"] = state.charge_records(
+                state.accounts(analyst, segments), charge, stated
+            )
             if stated is not None:
                 body["stated"] = stated.terms()
             if segments is not None:
@@ -532,7 +528,7 @@ class Ledger(Reader):
                 raise InvalidParameter(
                     "receipt: this charge was already settled, or is not in this ledger"
                 )
-            if not self._journal.genuine(charged):
+            if not self._journal.has_right_hash(charged):
                 raise LedgerError(
                     f"entry {charged.seq} has a wrong hash: it was changed, or the key is another"
                 )
@@ -552,7 +548,7 @@ class Ledger(Reader):
             if state.segments:  # a new version merges the accounts of segments
                 accounts_since = max(state.renewed, state.versioned)
             if unused and receipt.seq > accounts_since:
-                body["returned"] = state.returns(charged, unused)
+                body["returned"] = state.refund_records(charged, unused)
             self._journal.append(
                 log, "release", receipt.dataset, charged.analyst, normal(release=body)
             )
@@ -592,7 +588,7 @@ class Ledger(Reader):
             state = self._now.dataset(dataset)
             nothing = Charge(neighbours=state.sensitivity.neighbours)
             state.check_fit(nothing, sensitivity, version, unit)
-            stored = self._answer(log, state, query)
+            stored = self._stored_entries(log, state, query)
             if stored is None:
                 return None
             charged, release = stored
@@ -601,6 +597,28 @@ class Ledger(Reader):
                 body = _reuse_body(state, analyst, charged, release)
                 self._journal.append(log, "reuse", dataset, analyst, normal(reuse=body))
         return dict(release.body["answer"])
+
+
+def _refuse_other_segments(
+    charged: Entry, segments: Sequence[str] | None, state: DatasetState
+) -> None:
+    """Refuse a key under which other segments, or those of an older version, were charged.
+
+    Args:
+        charged: the entry of the charge under the key.
+        segments: the segments that the question is about now; None: all data.
+        state: the state of the data set.
+
+    Raises:
+        InvalidParameter: if so.
+    """
+    asked_segments = None if segments is None else list(segments)
+    if charged.body.get("segments") != asked_segments:
+        raise InvalidParameter("once: this key was charged for other segments")
+    if "segments" in charged.body and charged.seq < state.versioned:
+        raise InvalidParameter(
+            "version: segments of an older version were charged under this key; use a new key"
+        )
 
 
 def _reuse_body(
@@ -620,7 +638,7 @@ def _reuse_body(
     cost = Charge.parse(release.body["used"])
     segments = _segments_of(charged)
     limits = state.limits_of(analyst, segments.get("segments"))
-    records = state.records(limits, cost, stated_in(charged.body))
+    records = state.charge_records(limits, cost, stated_budget(charged.body))
     return {"answer": release.seq, "charge": str(cost), "records": records, **segments}
 
 

@@ -26,7 +26,7 @@ from urllib.parse import unquote
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, Entry
 from dptopk.ledger.heads import HeadFile, HeadTable, lock_beside, witness_at
-from dptopk.ledger.postgresql import PostgreSQL, lead_to_one_database
+from dptopk.ledger.postgresql import PostgreSQL, name_one_database
 from dptopk.ledger.sqlite import ERRORS, Purpose, SQLite
 from dptopk.ledger.sqlite_file import LedgerFile
 from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Database, Transaction
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
 # Databases of the parent process: a child must neither use nor close their connections.
-_leaked: list[Database] = []
+_databases_of_parent: list[Database] = []
 _stores: weakref.WeakSet[Store] = weakref.WeakSet()
-_forking = threading.RLock()
+_fork_lock = threading.RLock()
 _locked_for_fork: list[Store] = []
 _POSTGRESQL_PORT = 5432
 _serials = itertools.count()
@@ -53,38 +53,40 @@ def _stores_in_use() -> list[Store]:
 @contextmanager
 def no_fork() -> Iterator[None]:
     """Let forks of other threads wait; for who locks a store while it holds an older one."""
-    with _forking:
+    with _fork_lock:
         yield
 
 
-def _before_fork() -> None:
+def _lock_stores() -> None:
     """Lock all stores before a fork, so that no transaction is under way.
 
     SQLite in the child would believe that it holds the parent's locks. The newest store is locked
     first: a thread that writes to the file of a stream may wait for the ledger, which was opened
     before.
     """
-    _forking.acquire()
+    _fork_lock.acquire()
     for store in sorted(_stores_in_use(), key=lambda store: -store.serial):
         store.lock.acquire()
         _locked_for_fork.append(store)
 
 
-def _after_fork() -> None:
+def _unlock_stores() -> None:
     """Unlock all stores in the parent."""
     while _locked_for_fork:
         _locked_for_fork.pop().lock.release()
-    _forking.release()
+    _fork_lock.release()
 
 
-def _in_child() -> None:
+def _reset_locks_in_child() -> None:
     """Forget the parent's locks in the child, which makes its own (``Store.lock``)."""
     _locked_for_fork.clear()
-    _forking.release()
+    _fork_lock.release()
 
 
 if sys.platform != "win32":  # where nothing forks
-    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_in_child)
+    os.register_at_fork(
+        before=_lock_stores, after_in_parent=_unlock_stores, after_in_child=_reset_locks_in_child
+    )
 
 
 class Store:
@@ -124,46 +126,46 @@ class Store:
         self.key = key
         self.read_only = read_only
         self.serial = next(_serials)
-        making = create and not read_only
+        creates = create and not read_only
         file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network)
         if not (read_only or earlier) and (file is None or file.path.exists()):
             _refuse_another_format(self._format(url, file))
-        if file is not None and making:
+        if file is not None and creates:
             file.make()
-        self._begin(_database(url, file, read_only=read_only, ahead=ahead))
-        if making:
+        self._connect_to(_database(url, file, read_only=read_only, ahead=ahead))
+        if creates:
             self._create()
 
     def _format(self, url: str | Path | LedgerFile, file: LedgerFile | None) -> object:
         """Return the format that the log states, read before anything is written; None: there is no
         log yet.
         """
-        self._begin(_database(url, file, read_only=True, ahead=False))
+        self._connect_to(_database(url, file, read_only=True, ahead=False))
         try:
             with self.transaction() as log:
                 return log.format()
         except LedgerError:
             # A writer that was killed left its journal, which only a writer can undo.
-            self._begin(_database(url, file, read_only=False, ahead=False))
+            self._connect_to(_database(url, file, read_only=False, ahead=False))
             with self.transaction() as log:
                 return log.format()
         finally:
             self._database.close()
 
-    def _begin(self, database: Database) -> None:
+    def _connect_to(self, database: Database) -> None:
         """Make locks and connections that belong to this process."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._database = database
-        self._open: Transaction | None = None
+        self._open_transaction: Transaction | None = None
         _stores.add(self)
 
     @property
     def lock(self) -> threading.RLock:
         """Return the lock of this process; a child process gets a new lock and new connections."""
         if os.getpid() != self._pid:
-            _leaked.append(self._database)
-            self._begin(self._database.anew())
+            _databases_of_parent.append(self._database)
+            self._connect_to(self._database.reopened())
         return self._lock
 
     @contextmanager
@@ -183,23 +185,24 @@ class Store:
             raise LedgerError("the ledger was opened for reading only")
         with self.lock:
             database = self._database
-            if self._open is not None:  # a part of the transaction that this thread has begun
-                yield self._open
+            if self._open_transaction is not None:
+                # It is a part of the transaction that this thread has begun.
+                yield self._open_transaction
                 return
             try:
                 connection = database.take()
                 log = Transaction(database, connection, self.key)
                 try:
-                    database.unmoved()
+                    database.refuse_moved_file()
                     database.begin(log.run, purpose)
-                    self._open = log
+                    self._open_transaction = log
                     try:
                         yield log
                     finally:
-                        self._open = None
+                        self._open_transaction = None
                     log.close()
                     database.commit(connection, log.run)
-                    database.unmoved()
+                    database.refuse_moved_file()
                 except BaseException:
                     # The cursors are closed first: an open statement would hold its lock.
                     log.close()
@@ -261,21 +264,22 @@ def _reason(error: Exception) -> str:
     return type(error).__name__
 
 
-def _refuse_another_format(stated: object) -> None:
+def _refuse_another_format(stated_format: object) -> None:
     """Refuse to write to a log of another format; None: there is no log yet.
 
     Raises:
         LedgerError: saying what can be done.
     """
-    if stated in {None, FORMAT}:
+    if stated_format in {None, FORMAT}:
         return
-    if isinstance(stated, int) and 0 < stated < FORMAT:
+    if isinstance(stated_format, int) and 0 < stated_format < FORMAT:
         raise LedgerError(
-            f"the ledger has format {stated}; this version writes format {FORMAT}, and can show, "
-            "verify and export earlier ones. To go on with it: dptopk ledger migrate OLD NEW"
+            f"the ledger has format {stated_format}; this version writes format {FORMAT}, and can "
+            "show, verify and export earlier ones. To go on with it: dptopk ledger migrate OLD NEW"
         )
     raise LedgerError(
-        f"the ledger has format {stated!r}; this version reads format {FORMAT} and earlier ones"
+        f"the ledger has format {stated_format!r}; this version reads format {FORMAT} and earlier "
+        "ones"
     )
 
 
@@ -299,7 +303,7 @@ def accepted_log(url: str | Path, network: bool) -> Iterator[str | Path | Ledger
         return
     yield replace(file, without_log=True)
     with suppress(*ERRORS):  # in use again: the last one to close it does this
-        file.settle()
+        file.mark_complete()
 
 
 def ledger_file(url: str, network: bool) -> LedgerFile | None:
@@ -340,7 +344,7 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
         lock = lock_beside(Path(os.path.realpath(place)))
         is_own = file is not None and (file.includes(Path(place)) or file.includes(lock))
     elif file is None:
-        is_own = _is_same_server(place, str(url)) or lead_to_one_database(place, str(url))
+        is_own = _is_same_server(place, str(url)) or name_one_database(place, str(url))
     else:
         path = _file_of(place)
         is_own = path is not None and (
@@ -408,5 +412,5 @@ def _is_same_server(one: str, other: str) -> bool:
     if first.get_backend_name() != second.get_backend_name():
         return False
     ports = {first.port or _POSTGRESQL_PORT, second.port or _POSTGRESQL_PORT}
-    here = (first.host, first.database, first.query)
-    return len(ports) == 1 and here == (second.host, second.database, second.query)
+    first_database = (first.host, first.database, first.query)
+    return len(ports) == 1 and first_database == (second.host, second.database, second.query)

@@ -24,12 +24,12 @@ from pathlib import Path
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, normal
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
-from dptopk.ledger.journal import Journal, refuse_broken
+from dptopk.ledger.journal import Journal, refuse_damaged_log
 from dptopk.ledger.log_store import Store, ledger_file, no_fork
 from dptopk.ledger.replay import LedgerState
 from dptopk.ledger.sqlite_file import COMPLETE, SUFFIXES, UNFINISHED, LedgerFile
 from dptopk.ledger.transaction import Transaction
-from dptopk.ledger.verify import unwitnessed
+from dptopk.ledger.verify import head_problem
 
 
 class Migration:
@@ -73,7 +73,7 @@ class Migration:
             return self._run()
 
     def _run(self) -> Head:
-        """Return what ``run`` does."""
+        """Make or complete the new ledger, while no other thread forks; return its head."""
         with self._locked_old_log() as (log, state):
             self._refuse_unusable_name(state.about.get("id"))
             if state.retired is None:
@@ -82,9 +82,9 @@ class Migration:
                 self._refuse_no_links(state.about.get("id"))
                 log.append(state.last, "retired", "", "", normal(retired={"to": asdict(head)}))
         with self._locked_old_log() as (_, state):
-            retired = Head.of(state.retired or {})
-            self._complete(retired, state)
-        return retired
+            new_head = Head.of(state.retired or {})
+            self._complete(new_head, state)
+        return new_head
 
     @contextmanager
     def _locked_old_log(self) -> Iterator[tuple[Transaction, LedgerState]]:
@@ -95,7 +95,7 @@ class Migration:
         store = Store(self._old, key=self._key, create=False, network=self._network, earlier=True)
         try:
             with store.transaction("write") as log:
-                refuse_broken(log, self._key)
+                refuse_damaged_log(log, self._key)
                 state = LedgerState(self._key)
                 for entry in log.every_entry():
                     state.apply(entry)
@@ -113,7 +113,7 @@ class Migration:
         head = None if self._witness is None else self._witness.read()
         if state.retired is not None:
             return
-        problem = unwitnessed(state, head) if state.witness is not None else ""
+        problem = head_problem(state, head) if state.witness is not None else ""
         if head is not None and not problem:
             problem = head.problem(state.about.get("id"), log.hash_of(head.seq))
         if problem:
@@ -127,10 +127,10 @@ class Migration:
         if old is None:
             return
         # some file systems do not tell small letters from capitals
-        before = str(old.path).casefold()
-        after = str(self._new.path).casefold()
+        old_path = str(old.path).casefold()
+        new_path = str(self._new.path).casefold()
         for suffix in SUFFIXES:
-            if after == before + suffix or before == after + suffix:
+            if new_path == old_path + suffix or old_path == new_path + suffix:
                 raise InvalidParameter(
                     f"NEW: SQLite removes files whose name is that of a ledger and {suffix!r}; "
                     "give another name"
@@ -138,9 +138,10 @@ class Migration:
 
     def _refuse_unusable_name(self, ledger: str | None) -> None:
         """Refuse a name with which no file can be made, such as one that is too long."""
-        longest = Path(f"{self._unfinished(ledger).path}{SUFFIXES[0]}")
+        # The longest name of a file that SQLite makes for it.
+        longest_path = Path(f"{self._unfinished_file(ledger).path}{SUFFIXES[0]}")
         try:
-            longest.lstat()
+            longest_path.lstat()
         except FileNotFoundError:
             return
         except OSError as error:
@@ -150,13 +151,13 @@ class Migration:
 
     def _refuse_no_links(self, ledger: str | None) -> None:
         """Refuse a file system on which the new file could not get its name by a link."""
-        file = self._unfinished(ledger).path
+        file = self._unfinished_file(ledger).path
         link = Path(f"{file}-shm")  # a name that is removed with the file
         link.unlink(missing_ok=True)
         try:
             os.link(file, link)
         except OSError as error:
-            _remove(self._unfinished(ledger))
+            _remove(self._unfinished_file(ledger))
             raise InvalidParameter(
                 f"NEW: no links can be made there ({error.strerror}); name a file on another file "
                 "system, and move it once it is made"
@@ -168,18 +169,18 @@ class Migration:
         if self._new.path.exists() or self._new.path.is_symlink():
             raise InvalidParameter(f"NEW: {self._new.path.name!r} exists already; name a new file")
 
-    def _unfinished(self, ledger: str | None) -> LedgerFile:
+    def _unfinished_file(self, ledger: str | None) -> LedgerFile:
         """Return the file in which the new ledger is made; its name tells which old ledger it is
         for.
         """
         name = f".{self._new.path.name}.{ledger or 'first'}.unfinished"
         return LedgerFile(self._new.path.with_name(name), self._network, unfinished=True)
 
-    def _made(self, ledger: str | None) -> LedgerFile:
+    def _unfinished_file_of(self, ledger: str | None) -> LedgerFile:
         """Return the unfinished file of a retired ledger, which may have been made for another NEW
         in the same folder, whose name another ledger has taken since.
         """
-        file = self._unfinished(ledger)
+        file = self._unfinished_file(ledger)
         if ledger is None or file.path.exists():
             return file
         for path in self._new.path.parent.glob(f".*.{ledger}.unfinished"):
@@ -188,7 +189,7 @@ class Migration:
 
     def _copy(self, log: Transaction, state: LedgerState) -> Head:
         """Write all entries into an unfinished file, and return the head of the new log."""
-        file = self._unfinished(state.about.get("id"))
+        file = self._unfinished_file(state.about.get("id"))
         _remove(file)
         file.make()
         file.set_mark(UNFINISHED)
@@ -199,7 +200,7 @@ class Migration:
                 old = LedgerState(self._key)
                 for entry in log.every_entry():
                     old.apply(entry)
-                    _write(journal, target, old, state)
+                    _copy_entry(journal, target, old, state)
                 _refuse_difference(old, journal.state)
                 if self._witness is not None and state.witness is None:
                     body = {"act": "attach", "place": self._witness.place(), "reason": "migrated"}
@@ -212,36 +213,36 @@ class Migration:
         store.close()
         return head
 
-    def _complete(self, retired: Head, old: LedgerState) -> None:
+    def _complete(self, new_head: Head, old: LedgerState) -> None:
         """Give the new file its mark, its head and its name, unless that was done.
 
         Args:
-            retired: the head of the new ledger, which the old one's last entry names.
+            new_head: the head of the new ledger, which the old one's last entry names.
             old: the state of the old ledger.
         """
-        file = self._made(old.about.get("id"))
+        file = self._unfinished_file_of(old.about.get("id"))
         if file.path.exists() and not self._new.path.exists():
-            new = _refuse_another(file, self._key, retired)
-            self._move_head(retired, old, new)
+            new = _state_of_copy(file, self._key, new_head)
+            self._move_head(new_head, old, new)
             file.set_mark(COMPLETE)
             # a link, which replaces nothing, and then one name again
             os.link(file.path, self._new.path)
         elif not self._new.path.exists():
             raise LedgerError(
                 "the ledger was migrated to a file that is not here: give the same NEW, or find "
-                f"the ledger with the id {retired.ledger}"
+                f"the ledger with the id {new_head.ledger}"
             )
         if file.path.exists() and file.path.samefile(self._new.path):
             file.path.unlink()
-        _refuse_another(self._new, self._key, retired)
+        _state_of_copy(self._new, self._key, new_head)
         for ending in SUFFIXES:
             Path(f"{file.path}{ending}").unlink(missing_ok=True)
 
-    def _move_head(self, retired: Head, old: LedgerState, new: LedgerState) -> None:
+    def _move_head(self, new_head: Head, old: LedgerState, new: LedgerState) -> None:
         """Store the head of the new ledger at the place of the old one's.
 
         Args:
-            retired: the head of the new ledger, which the old one's last entry names.
+            new_head: the head of the new ledger, which the old one's last entry names.
             old: the state of the old ledger.
             new: the state of the new ledger.
 
@@ -250,35 +251,37 @@ class Migration:
         """
         if self._witness is None:
             if new.witness is not None:
-                raise LedgerError(unwitnessed(new, None))
+                raise LedgerError(head_problem(new, None))
             return
         stored = self._witness.read()
         if stored is None and old.witness is not None:
-            raise LedgerError(unwitnessed(old, None))
-        while stored is None or stored.ledger != retired.ledger:
+            raise LedgerError(head_problem(old, None))
+        while stored is None or stored.ledger != new_head.ledger:
             if stored is not None and stored.ledger not in {None, old.about.get("id")}:
                 raise LedgerError("the head belongs to another ledger")
-            if self._witness.swap(stored, retired):
+            if self._witness.swap(stored, new_head):
                 return
             stored = self._witness.read()
 
 
-def _write(journal: Journal, target: Transaction, old: LedgerState, whole: LedgerState) -> None:
+def _copy_entry(
+    journal: Journal, target: Transaction, old: LedgerState, final_state: LedgerState
+) -> None:
     """Write the entry that was folded last into the new log.
 
     Args:
         journal: the journal of the new log.
         target: the transaction on the new log.
         old: the state of the old log after that entry.
-        whole: the state of the old log after its last entry.
+        final_state: the state of the old log after its last entry.
     """
     entry = old.folded
     if entry is None:
         return
     body = entry.body
     if entry.kind == "ledger":
-        old_head = Head(*whole.last, whole.about.get("id"))
-        migrated = {"format": old.earlier.began, "head": asdict(old_head)}
+        old_head = Head(*final_state.last, final_state.about.get("id"))
+        migrated = {"format": old.earlier.first_format, "head": asdict(old_head)}
         body = body | {"format": FORMAT, "id": uuid.uuid4().hex, "migrated": migrated}
     if entry.kind == "checkpoint":
         body = body | {"layout": 0}  # its state names the old log
@@ -298,8 +301,12 @@ def _refuse_difference(old: LedgerState, new: LedgerState) -> None:
         raise LedgerError("the migration would change what is spent or stored: nothing was done")
 
 
-def _refuse_another(file: LedgerFile, key: bytes | None, head: Head) -> LedgerState:
-    """Refuse a file that does not hold the ledger whose head is given; return its state."""
+def _state_of_copy(file: LedgerFile, key: bytes | None, head: Head) -> LedgerState:
+    """Return the state of the ledger in a file.
+
+    Raises:
+        LedgerError: if the file does not hold the ledger with this head.
+    """
     store = Store(file, key=key, read_only=True, create=False)
     try:
         with store.transaction() as log:

@@ -32,6 +32,7 @@ def canonical(name: str) -> str:
     """Return the one spelling of a name: compatibility forms, case and spaces do not tell analysts
     apart.
     """
+    # Folding may make new compatibility forms, so that the text is normalised before and after.
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return " ".join(folded.split())
 

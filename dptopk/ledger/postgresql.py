@@ -44,7 +44,7 @@ class PostgreSQL:
         self._url = url
         self._engine = _engine(url)
 
-    def anew(self) -> PostgreSQL:
+    def reopened(self) -> PostgreSQL:
         """Return the same database with a new engine."""
         return PostgreSQL(self._url)
 
@@ -100,28 +100,28 @@ class PostgreSQL:
         """Close the pool."""
         self._engine.dispose()
 
-    def unmoved(self) -> None:
+    def refuse_moved_file(self) -> None:
         """Do nothing: a server's database stays where it is."""
 
 
-def lead_to_one_database(one: str, other: str) -> bool:
+def name_one_database(one: str, other: str) -> bool:
     """Return whether two URLs lead to one database of one server, by whatever names: a lock that is
     taken through one is then held for the other. Nothing is written.
 
-    Returns:
-        False also where one of them cannot be asked, which whoever opens it is told.
+    It is False also if one of them cannot be asked: whoever opens it gets the error.
     """
     import sqlalchemy as sa
 
-    key = secrets.randbits(62)  # of a lock that nobody else takes
+    # The key of a lock that nobody else takes: keys of PostgreSQL are signed numbers of 64 bits.
+    key = secrets.randbits(62)
     try:
         first, second = (sa.create_engine(url, poolclass=sa.NullPool) for url in (one, other))
         if {first.dialect.name, second.dialect.name} != {"postgresql"}:
             return False
         with first.connect() as holder, second.connect() as asker:
             holder.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": key})
-            taken = sa.text("SELECT pg_try_advisory_xact_lock(:key)")
-            return asker.execute(taken, {"key": key}).scalar() is False
+            try_lock = sa.text("SELECT pg_try_advisory_xact_lock(:key)")
+            return asker.execute(try_lock, {"key": key}).scalar() is False
     except (sa.exc.SQLAlchemyError, ImportError, ValueError):
         return False
 

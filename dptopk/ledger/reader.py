@@ -57,7 +57,7 @@ class Reader:
         return self._journal.state
 
     @contextmanager
-    def _reading(self, *datasets: str) -> Iterator[Transaction]:
+    def _read_transaction(self, *datasets: str) -> Iterator[Transaction]:
         """Open a transaction on the newest state, which nobody in this process changes during the
         ``with`` block.
 
@@ -111,9 +111,9 @@ class Reader:
         state = self.state(name)
         if analyst is None:
             return state.account.summary()
-        own = state.account.account(analyst_name(analyst))
-        if own is not state.account:
-            return own.summary()
+        share = state.account.account(analyst_name(analyst))
+        if share is not state.account:
+            return share.summary()
         limits = state.limits_of(analyst_name(analyst))
         if not limits:
             raise InvalidParameter(f"analyst: {analyst!r} has no limit in {name!r}")
@@ -123,14 +123,14 @@ class Reader:
         """Return the stored release of an identical query on the same data version; None if there
         is none. Nobody is charged.
         """
-        with self._reading() as log:
-            stored = self._answer(log, self._now.dataset(dataset), query)
+        with self._read_transaction() as log:
+            stored = self._stored_entries(log, self._now.dataset(dataset), query)
         if stored is None:
             return None
         _, release = stored
         return dict(release.body["answer"])
 
-    def _answer(
+    def _stored_entries(
         self, log: Transaction, state: DatasetState, query: str
     ) -> tuple[Entry, Entry] | None:
         """Return the entries of the charge and the release of a stored answer, with checked hashes.
@@ -143,7 +143,11 @@ class Reader:
         if release is None or release.body["charge"] < state.versioned:
             return None
         charged = log.entry(release.body["charge"])
-        if charged is None or not self._journal.genuine(charged) or charged.body["query"] != query:
+        if (
+            charged is None
+            or not self._journal.has_right_hash(charged)
+            or charged.body["query"] != query
+        ):
             raise LedgerError(
                 f"entry {release.body['charge']} is not the charge of a stored answer: it was "
                 f"changed"
@@ -155,8 +159,8 @@ class Reader:
         there is none.
         """
         analyst = analyst_name(analyst)
-        with self._reading(dataset) as log:
-            charged = self._charged_once(log, dataset, analyst, once)
+        with self._read_transaction(dataset) as log:
+            charged = self._charge_of_key(log, dataset, analyst, once)
             if charged is None:
                 return None
             return self._spend(log, charged)
@@ -165,13 +169,13 @@ class Reader:
         """Return the answer that was stored with a charge, None if none was; nobody is charged."""
         if spend.answer is None:
             return None
-        with self._reading() as log:
+        with self._read_transaction() as log:
             release = self._journal.find(log, "release", spend.seq)
         if release is None or release.seq != spend.answer:
             raise LedgerError(f"entry {spend.answer} is not the answer to the charge {spend.seq}")
         return dict(release.body["answer"])
 
-    def _charged_once(
+    def _charge_of_key(
         self, log: Transaction, dataset: str, analyst: str, once: str
     ) -> Entry | None:
         """Return the entry of the charge under a key, with a checked hash; None if there is
@@ -192,17 +196,17 @@ class Reader:
         self._journal.refresh()
         renewed = self._now.dataset(dataset).renewed
         spends = dict[int, Spend]()
-        for entry in self._today(after):
+        for entry in self._entries_in_todays_format(after):
             if entry.dataset != dataset:
                 continue
             if entry.kind == "charge":
-                spends[entry.seq] = Spend.charged(entry, renewed=renewed)
+                spends[entry.seq] = Spend.of_charge(entry, renewed=renewed)
             elif entry.kind == "release" and entry.body["charge"] in spends:
                 seq = entry.body["charge"]
-                spends[seq] = spends[seq].released_by(entry)
+                spends[seq] = spends[seq].with_release(entry)
         return list(spends.values())
 
-    def _today(self, after: int) -> Iterator[Entry]:
+    def _entries_in_todays_format(self, after: int) -> Iterator[Entry]:
         """Yield all entries after a number, in order, in today's format."""
         if not self._now.is_earlier:
             yield from self._store.entries(after)
@@ -224,7 +228,7 @@ class Reader:
             at_most: how many charges are returned.
             outcomes: whether it is looked up which were answered; if not, none counts as answered.
         """
-        with self._reading(dataset) as log:
+        with self._read_transaction(dataset) as log:
             name = None if analyst is None else analyst_name(analyst)
             entries = log.charges(dataset, name, at_most)
             return [self._spend(log, entry, outcome=outcomes) for entry in entries]
@@ -233,7 +237,7 @@ class Reader:
         """Return the charge of a data set with an entry's number, and whether it was answered; None
         if there is none.
         """
-        with self._reading() as log:
+        with self._read_transaction() as log:
             entry = log.entry(seq)
             if entry is None or (entry.kind, entry.dataset) != ("charge", dataset):
                 return None
@@ -245,17 +249,17 @@ class Reader:
         Raises:
             LedgerError: if the hash of one of the entries is wrong.
         """
-        if not self._journal.genuine(charged):
+        if not self._journal.has_right_hash(charged):
             raise LedgerError(
                 f"entry {charged.seq} has a wrong hash: it was changed, or the key is another"
             )
-        spend = Spend.charged(charged, renewed=self._now.dataset(charged.dataset).renewed)
+        spend = Spend.of_charge(charged, renewed=self._now.dataset(charged.dataset).renewed)
         if not outcome:
             return spend
         release = self._journal.find(log, "release", charged.seq)
         if release is None:
             return spend
-        return spend.released_by(release)
+        return spend.with_release(release)
 
     def head(self) -> dict[str, Any]:
         """Return the number and the hash of the last entry, for storing elsewhere.
@@ -273,7 +277,7 @@ class Reader:
         and the one that the ledger's stored head names, if the ledger was opened with it.
         """
         heads = [] if head is None else [Head.of(head)]
-        all_heads = [*heads, *self._journal.known()]
+        all_heads = [*heads, *self._journal.committed_heads()]
         witness = self._journal.witness()
         exported = head is not None or self._journal.exported
         return inspect(self._store, all_heads, witness=witness, head_exported=exported)

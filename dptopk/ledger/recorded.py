@@ -32,7 +32,7 @@ class Declared(TypedDict):
 
 class RecordedTerms(TypedDict, total=False):
     """The terms of a budget: of a registration, a filter, or shares, perhaps for each segment by
-    itself. Written by ``shared_terms_of`` and ``by_segment``, read by ``account_of``.
+    itself. Written by ``shared_terms_of`` and ``terms_by_segment``, read by ``account_of``.
     """
 
     registered: str
@@ -45,7 +45,7 @@ class RecordedTerms(TypedDict, total=False):
 
 
 class RecordedTotal(TypedDict):
-    """The sum of charges of one analyst: ``Total.state`` and ``Total.restored``."""
+    """The sum of charges of one analyst: ``Total.state`` and ``Total.of_state``."""
 
     costs: dict[str, int]
     delta: str
@@ -54,7 +54,7 @@ class RecordedTotal(TypedDict):
 
 
 class RecordedData(TypedDict):
-    """The state of a data set: ``DatasetState.state`` and ``DatasetState.restored``."""
+    """The state of a data set: ``DatasetState.state`` and ``DatasetState.of_state``."""
 
     unit: str
     version: str

@@ -88,7 +88,7 @@ class LedgerState:
             raise LedgerError(f"entry {entry.seq} has the unknown kind {entry.kind!r}")
         try:
             self._check(entry)
-            today = self.earlier.today(entry, self)
+            today = self.earlier.in_todays_format(entry, self)
             if self._audit is not None:
                 self._audit(self, today)
             fold(today)
@@ -109,7 +109,7 @@ class LedgerState:
         self.folded = today
         return places
 
-    def last_named_by(self, head: Head) -> int:
+    def last_confirmed_by(self, head: Head) -> int:
         """Return the number of the last entry that a stored head confirms.
 
         A head that an operator gave up confirms the entries before the one that gave it up.
@@ -121,8 +121,10 @@ class LedgerState:
 
     @property
     def is_earlier(self) -> bool:
-        """Whether the log began with an earlier format: it can then only be read and migrated."""
-        return self.earlier.began != FORMAT
+        """Return whether the log began with an earlier format; it can then only be read and
+        migrated.
+        """
+        return self.earlier.first_format != FORMAT
 
     def dataset(self, name: str) -> DatasetState:
         """Return the state of one data set.
@@ -155,7 +157,7 @@ class LedgerState:
         """
         self.about = state["about"]
         self.datasets = {
-            name: DatasetState.restored(name, dataset)
+            name: DatasetState.of_state(name, dataset)
             for name, dataset in state["datasets"].items()
         }
         self.index.chains = dict(state["index"])
@@ -166,7 +168,7 @@ class LedgerState:
 
     def _check(self, entry: Entry) -> None:
         """Refuse an entry whose hash is wrong, and one of an unknown format."""
-        if entry.hash != entry.chained(self.key, self.earlier.rule(entry)):
+        if entry.hash != entry.chain_hash(self.key, self.earlier.format_of(entry)):
             raise LedgerError(
                 f"entry {entry.seq} has a wrong hash: it was changed, or the key is another"
             )
@@ -174,36 +176,38 @@ class LedgerState:
     # One method for each kind of entry: ``apply`` finds it by its name.
 
     def _fold_ledger(self, entry: Entry) -> None:
-        """The first entry says what the ledger is."""
+        """Fold the first entry, which says what the ledger is."""
         self.about = cast("About", entry.body)
 
     def _fold_checkpoint(self, entry: Entry) -> None:
-        """A checkpoint holds the hash of the state here, for snapshots."""
+        """Fold a checkpoint, which holds the hash of the state at this place, for snapshots."""
         self.checkpoint = entry.seq
 
     def _fold_rekey(self, entry: Entry) -> None:
-        """All entries before this one were hashed again with another key; it records the head that
-        they had.
+        """Fold a new key: all entries before this one were hashed again with it, and the head that
+        they had is given up.
         """
         self._replace(entry.body["before"], entry.seq)
 
     def _fold_restore(self, entry: Entry) -> None:
-        """An operator continues with an older copy of the log; the lost head no longer counts."""
+        """Fold the decision of an operator to continue with an older copy of the log: the lost head
+        is given up.
+        """
         if entry.body["lost"] is not None:
             self._replace(entry.body["lost"], entry.seq)
         self.witnessed = 0
 
     def _fold_witness(self, entry: Entry) -> None:
-        """The head is stored at another place from here on."""
+        """Fold a new place of the head, where it is stored from this entry on."""
         self.witness = entry.body["place"]
         self.witnessed = 0
 
     def _fold_retired(self, entry: Entry) -> None:
-        """The ledger was migrated to another one, which goes on from here."""
+        """Fold the last entry of a ledger that was migrated to another one."""
         self.retired = entry.body["to"]
 
     def _fold_format(self, entry: Entry) -> None:
-        """The log was upgraded to another format here.
+        """Fold an upgrade of the log to another format.
 
         If this version computes another state from the entries before, the state that was recorded
         at the upgrade is used instead.
@@ -211,7 +215,7 @@ class LedgerState:
         datasets = entry.body.get("datasets")
         if datasets is not None:
             self.datasets = {
-                name: DatasetState.restored(name, dataset) for name, dataset in datasets.items()
+                name: DatasetState.of_state(name, dataset) for name, dataset in datasets.items()
             }
 
     def _replace(self, head: RecordedHead, by: int) -> None:
@@ -219,7 +223,7 @@ class LedgerState:
         self.replaced[head["seq"], head["hash"]] = by
 
     def _fold_dataset(self, entry: Entry) -> None:
-        """A data set was made, with an account on which nothing is spent."""
+        """Fold a new data set, with an account on which nothing is spent."""
         body = entry.body
         name = entry.dataset
         if name in self.datasets:
@@ -232,25 +236,29 @@ class LedgerState:
         self.datasets[name] = replace(dataset_state, segments=body.get("segments"))
 
     def _fold_limit(self, entry: Entry) -> None:
-        """An analyst got a limit; what the analyst has learnt so far is charged to it."""
+        """Fold the limit of an analyst, to which what the analyst has learnt so far is charged."""
         state = self.dataset(entry.dataset)
         terms = entry.body["terms"]
         account = account_of(terms)
-        account.apply(state.shown(entry.analyst), entry.body["record"])
+        account.apply(state.learnt_charge(entry.analyst), entry.body["record"])
         state.limits[entry.analyst] = (terms, account)
         state.limited[entry.analyst] = entry.seq
         state.closed = [name for name in state.closed if name != owner_of(entry.analyst)]
         state.closed += entry.body.get("beyond", [])
 
     def _fold_version(self, entry: Entry) -> None:
-        """The data have a new version; accounts of segments start from what covers all of them."""
+        """Fold a new version of the data: each account of segments starts from what covers all of
+        them.
+        """
         state = self.dataset(entry.dataset)
         state.version = entry.body["version"]
         state.versioned = entry.seq
-        state.merge(entry.body.get("merged", {}))
+        state.restart(entry.body.get("merged", {}))
 
     def _fold_renewal(self, entry: Entry) -> None:
-        """The budget was renewed: the accounts of the data set and of all limits start empty."""
+        """Fold a renewal of the budget: the accounts of the data set and of all limits are empty
+        again.
+        """
         state = self.dataset(entry.dataset)
         state.terms = entry.body["terms"]
         state.account = account_of(entry.body["terms"])
@@ -264,21 +272,21 @@ class LedgerState:
         state.renewed = entry.seq
 
     def _fold_charge(self, entry: Entry) -> None:
-        """A question was charged: each account takes what the entry records."""
+        """Fold the charge of a question: each account takes what the entry records."""
         state = self.dataset(entry.dataset)
         body = entry.body
         charge = Charge.parse(body["charge"])
         accounts = state.accounts(entry.analyst, body.get("segments"))
         beyond = body.get("beyond", [])  # owners whose account would refuse the charge today
-        paying = {owner: account for owner, account in accounts.items() if owner not in beyond}
-        _take(paying, charge, body["records"])
+        payers = {owner: account for owner, account in accounts.items() if owner not in beyond}
+        _apply_charge(payers, charge, body["records"])
         state.closed += [owner for owner in beyond if owner not in state.closed]
         state.kind = body["mechanism"].get("question_kind", state.kind)
         for totals in (state.now, state.ever):
             totals.setdefault(entry.analyst, Total()).add(charge)
 
     def _fold_release(self, entry: Entry) -> None:
-        """A question was answered: each account takes back what the entry records."""
+        """Fold the release of an answer: each account takes back what the entry records."""
         state = self.dataset(entry.dataset)
         body = entry.body
         unused = Charge.parse(body["unused"])
@@ -290,17 +298,19 @@ class LedgerState:
                 totals[entry.analyst].subtract(unused)
 
     def _fold_reuse(self, entry: Entry) -> None:
-        """An analyst was shown a stored answer that another one paid for: it counts against the
-        analyst's limit.
+        """Fold the showing of a stored answer that another analyst paid for: it counts against the
+        limit of the analyst who was shown it.
         """
         state = self.dataset(entry.dataset)
         charge = Charge.parse(entry.body["charge"])
         limits = state.limits_of(entry.analyst, entry.body.get("segments"))
-        _take(limits, charge, entry.body["records"])
+        _apply_charge(limits, charge, entry.body["records"])
         state.seen.setdefault(entry.analyst, Total()).add(charge)
 
 
-def _take(accounts: dict[str, Account], charge: Charge, records: Mapping[str, Record]) -> None:
+def _apply_charge(
+    accounts: dict[str, Account], charge: Charge, records: Mapping[str, Record]
+) -> None:
     """Take a charge from all accounts, as the records of the entry say.
 
     Raises:

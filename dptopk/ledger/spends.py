@@ -58,7 +58,7 @@ class Spend:
     stated: Budget | None = None
 
     @classmethod
-    def charged(cls, entry: Entry, *, renewed: int = 0) -> Self:
+    def of_charge(cls, entry: Entry, *, renewed: int = 0) -> Self:
         """Return the charge of an entry, of which no release is known yet.
 
         Args:
@@ -72,10 +72,10 @@ class Spend:
             body["query"],
             released=False, answer=None, current=entry.seq > renewed,
             segments=None if segments is None else tuple(segments),
-            stated=stated_in(body),
+            stated=stated_budget(body),
         )  # fmt: skip
 
-    def released_by(self, entry: Entry) -> Self:
+    def with_release(self, entry: Entry) -> Self:
         """Return the spend after its release; costs that no account refunded stay charged."""
         body = entry.body
         charge = self.charge
@@ -85,7 +85,7 @@ class Spend:
         return replace(self, charge=charge, released=True, answer=answer)
 
 
-def stated_in(body: dict[str, Any]) -> Budget | None:
+def stated_budget(body: dict[str, Any]) -> Budget | None:
     """Return the (ε, δ) that a charge's entry states for it; None in older entries."""
     if "stated" in body:
         return Budget.of_terms(body["stated"])

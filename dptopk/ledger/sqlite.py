@@ -90,9 +90,9 @@ class SQLite:
         self._idle = _Idle(memory=memory)
         weakref.finalize(self, _close, self._idle, file, os.getpid())
         # The time and size of the file when the write lock was taken.
-        self._written: tuple[int, int] | None = None
+        self._state_at_lock: tuple[int, int] | None = None
 
-    def anew(self) -> SQLite:
+    def reopened(self) -> SQLite:
         """Return the same file with a new connection."""
         return SQLite(
             self._file,
@@ -138,7 +138,7 @@ class SQLite:
             timeout=LOCK_TIMEOUT_MS / 1000,
         )
         try:
-            self.unmoved()
+            self.refuse_moved_file()
             if not self._read_only:
                 _make_durable(connection, ahead=self._ahead)
         except BaseException:
@@ -146,7 +146,7 @@ class SQLite:
             raise
         return connection
 
-    def unmoved(self) -> None:
+    def refuse_moved_file(self) -> None:
         """Refuse to go on if the file was moved, replaced or deleted, or has a second name."""
         if self._file.identity() != self._identity:
             raise LedgerError(
@@ -162,30 +162,30 @@ class SQLite:
         """
         run("PRAGMA shrink_memory")
         run("BEGIN" if purpose == "read" else "BEGIN IMMEDIATE")
-        ahead = run("PRAGMA journal_mode") == [("wal",)]
-        self._written = None if purpose == "read" or ahead else self._file.written()
+        has_log = run("PRAGMA journal_mode") == [("wal",)]
+        self._state_at_lock = None if purpose == "read" or has_log else self._file.change_state()
         if not self._read_only:
-            self._refuse_lost_memory(ahead=ahead)
-        if ahead and purpose != "read" and run("PRAGMA user_version") != [(NEEDS_LOG,)]:
+            self._refuse_lost_memory(has_log=has_log)
+        if has_log and purpose != "read" and run("PRAGMA user_version") != [(NEEDS_LOG,)]:
             # An older version of this program removed the mark; the file itself must have it first.
             run(f"PRAGMA user_version = {NEEDS_LOG}")
             run("COMMIT")
             run("PRAGMA wal_checkpoint(FULL)")
             run("BEGIN IMMEDIATE")
 
-    def _refuse_lost_memory(self, *, ahead: bool) -> None:
+    def _refuse_lost_memory(self, *, has_log: bool) -> None:
         """Refuse to go on if somebody removed the file that a write-ahead log shares.
 
         The locks of the log are in that file. Whoever opens the ledger makes a new one, and would
         write to the log at the same places as this process.
 
         Args:
-            ahead: whether there is a log now.
+            has_log: whether there is a log now.
 
         Raises:
             LedgerError: if so.
         """
-        if not ahead:
+        if not has_log:
             self._idle.memory = None
             return
         memory = self._file.memory()
@@ -205,8 +205,8 @@ class SQLite:
             LedgerError: if so, or if a file beside it was removed.
         """
         if self._idle.memory is not None:
-            self._refuse_lost_memory(ahead=True)
-        if self._written not in {None, self._file.written()}:
+            self._refuse_lost_memory(has_log=True)
+        if self._state_at_lock not in {None, self._file.change_state()}:
             raise LedgerError(
                 f"the ledger {self._file.path.name!r} was overwritten while it was in use"
             )
@@ -304,18 +304,18 @@ def _close(idle: _Idle, file: LedgerFile, pid: int) -> None:
             # others wrote to it. The connection ends with the process: it is never freed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
             continue
-        ahead = False
+        has_log = False
         with suppress(*ERRORS):
-            ahead = _pragma(connection, "journal_mode") == "wal" and not file.without_log
-            if ahead and _pragma(connection, "journal_mode=PERSIST") == "persist":
+            has_log = _pragma(connection, "journal_mode") == "wal" and not file.without_log
+            if has_log and _pragma(connection, "journal_mode=PERSIST") == "persist":
                 _pragma(connection, f"user_version={COMPLETE}")
         connection.close()
         idle.memory = None
         # If two processes closed at once, SQLite took the log in when the second one did.
         with suppress(*ERRORS):
-            log_was_folded = ahead and file.path.exists() and not file.log().exists()
+            log_was_folded = has_log and file.path.exists() and not file.log().exists()
             if log_was_folded and file.lacks_log():
-                file.settle()
+                file.mark_complete()
 
 
 def _pragma(connection: sqlite3.Connection, pragma: str) -> object:

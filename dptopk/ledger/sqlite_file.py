@@ -36,6 +36,7 @@ COMPLETE = 0
 NEEDS_LOG = 1  # the file may lack what its write-ahead log holds
 UNFINISHED = 2  # a migration that was not completed: the file is no ledger yet
 CLOSING_SECONDS = 0.5  # a process that closes a file writes its mark within this time
+LOOKS = 50  # how often another process looks for the mark within that time
 SUFFIXES = ("-journal", "-wal", "-shm")  # the endings of files that SQLite makes beside a database
 # The first four bytes of a write-ahead log -> the order of bytes in the words of its checksum.
 _LOG_ORDER = {0x377F0682: "<", 0x377F0683: ">"}
@@ -104,20 +105,20 @@ class LedgerFile:
             LedgerError: when it is refused, or is not there.
         """
         self.identity()
-        mounted = mounts()
-        if str(self.path) in mounted:
-            why = (
+        type_of_mount = mounts()
+        if str(self.path) in type_of_mount:
+            reason = (
                 "is mounted as a single file: its journal would lie next to each of its "
                 "names; mount the folder"
             )
-            raise LedgerError(f"the ledger {self.path.name!r} {why}")
-        if not self.network and backed_by_network(self.path, mounted):
-            why = (
+            raise LedgerError(f"the ledger {self.path.name!r} {reason}")
+        if not self.network and backed_by_network(self.path, type_of_mount):
+            reason = (
                 "is on a network file system, where locks may not work; use a local disk or "
                 "PostgreSQL"
             )
             raise LedgerError(
-                f"the ledger {self.path.name!r} {why} (network=True if you know that they work)"
+                f"the ledger {self.path.name!r} {reason} (network=True if you know that they work)"
             )
 
     def identity(self) -> tuple[int, int]:
@@ -133,8 +134,10 @@ class LedgerFile:
         if not stat.S_ISREG(status.st_mode):
             raise LedgerError(f"the ledger {self.path.name!r} is not a regular file")
         if status.st_nlink != 1:
-            why = f"has {status.st_nlink} names (hard links): each would have a budget of its own"
-            raise LedgerError(f"the ledger {self.path.name!r} {why}")
+            reason = (
+                f"has {status.st_nlink} names (hard links): each would have a budget of its own"
+            )
+            raise LedgerError(f"the ledger {self.path.name!r} {reason}")
         return status.st_dev, status.st_ino
 
     def includes(self, place: Path) -> bool:
@@ -154,7 +157,7 @@ class LedgerFile:
                     return True
         return False
 
-    def written(self) -> tuple[int, int]:
+    def change_state(self) -> tuple[int, int]:
         """Return when the file was last changed, in nanoseconds, and its size in bytes."""
         status = self.path.stat()
         return status.st_ctime_ns, status.st_size
@@ -166,7 +169,7 @@ class LedgerFile:
             return f"{uri}?mode=rw"
         # Reading a file whose last writer used a write-ahead log would write next to it; where
         # there is no log, as on read-only media, the file can be read alone.
-        if not self.log().exists() and self._is_ahead():
+        if not self.log().exists() and self._uses_log():
             return f"{uri}?mode=ro&immutable=1"
         return f"{uri}?mode=ro"
 
@@ -190,7 +193,7 @@ class LedgerFile:
         A file that left the mode with a log has taken in all of its log before. A program that
         looks into a file without its log makes SQLite leave an empty one.
         """
-        if self._has_log() or not self._is_ahead():
+        if self._has_log() or not self._uses_log():
             return False
         return self.mark() == NEEDS_LOG
 
@@ -209,7 +212,7 @@ class LedgerFile:
     def mark(self) -> int:
         """Return the mark in the file itself, whatever a log says; COMPLETE if it is unreadable."""
         try:
-            with closing(self._alone("immutable=1")) as connection:
+            with closing(self._read_only_connection("immutable=1")) as connection:
                 return int(connection.execute("PRAGMA user_version").fetchone()[0])
         except sqlite3.Error:
             return COMPLETE
@@ -219,7 +222,7 @@ class LedgerFile:
         with closing(sqlite3.connect(self.path)) as connection:
             connection.execute(f"PRAGMA user_version = {mark}")
 
-    def settle(self) -> None:
+    def mark_complete(self) -> None:
         """Mark a file whose log SQLite has taken in as complete, unless it is in use again."""
         with closing(sqlite3.connect(f"{self.path.as_uri()}?mode=rw", uri=True)) as connection:
             changed = connection.execute("PRAGMA journal_mode = PERSIST")
@@ -232,11 +235,11 @@ class LedgerFile:
         Raises:
             LedgerError: when commits are missing, or a migration was not completed.
         """
-        until = time.monotonic() + CLOSING_SECONDS
+        deadline = time.monotonic() + CLOSING_SECONDS
         lacks_log = self.lacks_log() and not self.without_log
-        while lacks_log and time.monotonic() < until:
+        while lacks_log and time.monotonic() < deadline:
             # The last process to close the file may be about to mark it as complete.
-            time.sleep(CLOSING_SECONDS / 50)
+            time.sleep(CLOSING_SECONDS / LOOKS)
             lacks_log = self.lacks_log()
         if lacks_log:
             raise LedgerError(
@@ -250,19 +253,19 @@ class LedgerFile:
                 "migrate again"
             )
 
-    def _is_ahead(self) -> bool:
+    def _uses_log(self) -> bool:
         """Return whether the file is in the mode with a write-ahead log.
 
         SQLite cannot open such a file without locks, which is how it is found.
         """
         try:
-            with closing(self._alone("nolock=1")) as connection:
+            with closing(self._read_only_connection("nolock=1")) as connection:
                 connection.execute("PRAGMA user_version").fetchone()
         except sqlite3.Error as error:
             return getattr(error, "sqlite_errorname", "") == "SQLITE_CANTOPEN"
         return False
 
-    def _alone(self, option: str) -> sqlite3.Connection:
+    def _read_only_connection(self, option: str) -> sqlite3.Connection:
         """Return a connection that reads the file by itself, and writes nothing beside it."""
         return sqlite3.connect(f"{self.path.as_uri()}?mode=ro&{option}", uri=True)
 
@@ -298,7 +301,7 @@ def _is_log_header(header: bytes) -> bool:
 
 
 def mounts(table: Path = _MOUNTINFO) -> dict[str, str]:
-    """Return the mount points of this process -> the types of their file systems.
+    """Return mount point -> type of file system, for all mounts of this process.
 
     It is empty if the kernel has no such table.
     """
@@ -309,22 +312,22 @@ def mounts(table: Path = _MOUNTINFO) -> dict[str, str]:
     type_of = {}
     for line in lines:
         # "36 35 98:0 /root /mount/point options - type source options", blanks as octal numbers
-        left, _, right = line.partition(" - ")
-        escaped_point = left.split(" ")[4]
+        mount, _, source = line.partition(" - ")
+        escaped_point = mount.split(" ")[4]
         point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), escaped_point)
-        file_system, _, _ = right.partition(" ")
+        file_system, _, _ = source.partition(" ")
         type_of[point] = file_system
     return type_of
 
 
-def backed_by_network(path: Path, mounted: dict[str, str]) -> bool:
+def backed_by_network(path: Path, type_of_mount: dict[str, str]) -> bool:
     """Return whether the innermost mount point above a path is a network file system.
 
     Args:
         path: the path.
-        mounted: mount point -> type of file system, as ``mounts`` returns them.
+        type_of_mount: mount point -> type of file system, as ``mounts`` returns them.
     """
     for folder in (path, *path.parents):
-        if str(folder) in mounted:
-            return bool(_NETWORK.fullmatch(mounted[str(folder)]))
+        if str(folder) in type_of_mount:
+            return bool(_NETWORK.fullmatch(type_of_mount[str(folder)]))
     return False

@@ -149,7 +149,7 @@ class Transaction:
             yield from page
             page = self.entries(page[-1].seq, PAGE)
 
-    def chain_again(self, key: bytes) -> str:
+    def rehash(self, key: bytes) -> str:
         """Give every entry the hash that it has in a chain with another key; return the last hash.
 
         No other change is ever made to written rows. It happens inside a transaction that holds the
@@ -159,7 +159,7 @@ class Transaction:
             self.run(statement)
         before = GENESIS
         for entry in self.every_entry():
-            hash_ = replace(entry, previous=before).chained(key)
+            hash_ = replace(entry, previous=before).chain_hash(key)
             self.run(
                 "UPDATE entries SET previous = ?, hash = ? WHERE seq = ?", before, hash_, entry.seq
             )
@@ -195,14 +195,14 @@ class Transaction:
         last_seq, last_hash = last
         at = at or datetime.now(UTC).isoformat(timespec="microseconds")
         unhashed = Entry(last_seq + 1, at, kind, dataset, analyst, body, last_hash, "")
-        hash_ = unhashed.chained(self._key)
+        hash_ = unhashed.chain_hash(self._key)
         text = canonical_json(body)
         row = (unhashed.seq, at, kind, dataset, analyst, text, last_hash, hash_)
         marks = ", ".join("?" for _ in row)
         columns = ", ".join(_COLUMNS)
         self.run(f"INSERT INTO entries ({columns}) VALUES ({marks})", *row)  # noqa: S608
         entry = self.entry(unhashed.seq)
-        if entry is None or entry.hash != hash_ or entry.chained(self._key) != hash_:
+        if entry is None or entry.hash != hash_ or entry.chain_hash(self._key) != hash_:
             raise LedgerError("the ledger's database lost what was written")
         return entry
 

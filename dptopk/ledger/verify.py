@@ -15,7 +15,7 @@ from dptopk.errors import LedgerError
 from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.entries import GENESIS, Entry
 from dptopk.ledger.heads import Head
-from dptopk.ledger.index import chain_of
+from dptopk.ledger.index import chain_hash_of
 from dptopk.ledger.log_store import Store
 from dptopk.ledger.replay import LAYOUT, LedgerState
 from dptopk.ledger.transaction import Transaction
@@ -42,8 +42,8 @@ def is_part(used: Charge, whole: Charge) -> bool:
     """Return whether no cost occurs more often in ``used`` than in ``whole``, and δ is not
     larger.
     """
-    no_more_often = all(times <= whole.costs.get(cost, 0) for cost, times in used)
-    return used.delta <= whole.delta and no_more_often
+    is_no_more_often = all(times <= whole.costs.get(cost, 0) for cost, times in used)
+    return used.delta <= whole.delta and is_no_more_often
 
 
 class _ChainAudit:
@@ -100,13 +100,13 @@ class _ChainAudit:
     def _limit(self, ledger: LedgerState, entry: Entry) -> None:
         """Warn if a new limit would take another amount for what the analyst has learnt before."""
         self._warn_of_refusals(entry)
-        learnt = ledger.dataset(entry.dataset).shown(entry.analyst)
+        learnt = ledger.dataset(entry.dataset).learnt_charge(entry.analyst)
         account = account_of(entry.body["terms"])
         self._warn(entry, account.disagreement(learnt, entry.body["record"]))
 
     def _version(self, ledger: LedgerState, entry: Entry) -> None:
         """Warn if the accounts of segments would start from other sums in a new version."""
-        accounts = ledger.dataset(entry.dataset).by_owner()
+        accounts = ledger.dataset(entry.dataset).budgets_by_owner()
         for owner, start in entry.body.get("merged", {}).items():
             _, account = accounts[owner]
             spent = str(account.spent())
@@ -218,7 +218,7 @@ def fold(
     return Inspection(tuple(problems), tuple(audit.warnings), last_seq), state
 
 
-def unwitnessed(state: LedgerState, head: Head | None) -> str:
+def head_problem(state: LedgerState, head: Head | None) -> str:
     """Return why a head does not confirm that a ledger is the present one; "" if it does.
 
     Args:
@@ -234,17 +234,17 @@ def unwitnessed(state: LedgerState, head: Head | None) -> str:
             "ledger is an old copy. Is its disk mounted, and --head-file given? If it is lost for "
             "good: dptopk ledger witness replace"
         )
-    reached = state.last_named_by(head)
-    if reached < state.witnessed:
+    confirmed_seq = state.last_confirmed_by(head)
+    if confirmed_seq < state.witnessed:
         return (
-            f"the head of this ledger ({place}) is an old copy: it names entry {reached}, and "
-            f"named entry {state.witnessed} before. Put the present one back; if it is lost for "
-            "good: dptopk ledger witness replace"
+            f"the head of this ledger ({place}) is an old copy: it names entry {confirmed_seq}, "
+            f"and named entry {state.witnessed} before. Put the present one back; if it is lost "
+            "for good: dptopk ledger witness replace"
         )
     return ""
 
 
-def misplaced(log: Transaction, state: LedgerState) -> list[str]:
+def lookup_problems(log: Transaction, state: LedgerState) -> list[str]:
     """Return a problem if the rows that lead to keys and answers are not those of the log; else an
     empty list.
 
@@ -254,7 +254,7 @@ def misplaced(log: Transaction, state: LedgerState) -> list[str]:
     """
     chains = state.index.chains
     for bucket in sorted(log.buckets() | chains.keys()):
-        if chain_of(log.places(bucket, state.last[0])) != chains.get(bucket, GENESIS):
+        if chain_hash_of(log.places(bucket, state.last[0])) != chains.get(bucket, GENESIS):
             return [
                 (
                     "keys or answers of the log are not found: rows that lead to them are missing "
@@ -286,14 +286,14 @@ def inspect(
     folding, state = fold(store.entries(), store.key, all_heads)
     problems = list(folding.problems)
     if not problems and state.witness is not None and not head_exported:
-        problem = unwitnessed(state, witness)
+        problem = head_problem(state, witness)
         if problem:
             problems.append(problem)
     try:
         with store.transaction() as log:
             problems += log.damage()
             if not problems and not state.is_earlier:
-                problems += misplaced(log, state)
+                problems += lookup_problems(log, state)
     except LedgerError as error:
         problems.append(str(error))
     return replace(folding, problems=tuple(dict.fromkeys(problems)))

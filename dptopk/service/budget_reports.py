@@ -182,7 +182,7 @@ class SpendingLine:
         """
         body = entry.body
         if "merged" in body:  # a new version of the data: users may be in other segments
-            self._replayed.merge(self._replayed.merged())
+            self._replayed.restart(self._replayed.starting_points())
         elif entry.kind == "charge":
             charge = Charge.parse(body["charge"])
             self._account(entry).apply(charge, body["records"]["dataset"])

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, LedgerError
-from dptopk.ledger.budget_terms import by_segment, segments_of, shared_terms_of
+from dptopk.ledger.budget_terms import segments_of, shared_terms_of, terms_by_segment
 from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name, canonical
@@ -120,7 +120,7 @@ def terms_by_place(
     def budget_terms() -> RecordedTerms:
         """Return the terms of the data set's budget, one for each segment if there are any."""
         terms = shared_terms_of(**spec.terms.arguments())
-        return by_segment(terms, segments_of(spec.declared_segments))
+        return terms_by_segment(terms, segments_of(spec.declared_segments))
 
     yield "budget", spec.terms, budget_terms
     for analyst, limit in spec.limits.items():

@@ -267,7 +267,7 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
     options = {"user": "user", "item": "item", "labels_per_user": 3, "per_label_cap": 2, "top": 7}
     whole, run_in_parts, tried, seen = (
         as_dict(events_histogram(rows, **options)),
-        bounding._added_up,
+        bounding._total_counts,
         [],
         [],
     )

@@ -162,10 +162,10 @@ def test_a_day_is_cut_before_it_leaves_its_engine(tmp_path, monkeypatch, portabl
         file.register("rows", frame(events).astype(object))
         file.execute("CREATE TABLE day AS SELECT * FROM rows")
     options = COLUMNS | {"labels_per_user": 4, "portable": portable}
-    left, keep = [], EventsStore._keep
+    left, keep = [], EventsStore._add_day
     monkeypatch.setattr(
         EventsStore,
-        "_keep",
+        "_add_day",
         lambda self, day, items: (left.append(len(day)), keep(self, day, items)),
     )
     with EventsStore(tmp_path / "e.store", **options) as store:

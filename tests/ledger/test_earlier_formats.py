@@ -107,8 +107,8 @@ def test_the_state_that_an_upgrade_wrote_down_is_read(tmp_path):
         query = "SELECT * FROM entries WHERE kind = 'format'"
         entry = Entry.read(file.execute(query).fetchone())
     state = LedgerState(KEY.encode())
-    state.earlier.began = state.earlier.format = 1
-    upgraded = state.earlier.today(entry, state)
+    state.earlier.first_format = state.earlier.format = 1
+    upgraded = state.earlier.in_todays_format(entry, state)
     assert upgraded.body["datasets"].keys() == entry.body["state"]["datasets"].keys()
 
 

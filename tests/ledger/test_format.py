@@ -291,7 +291,7 @@ def test_a_limit_binds_what_is_shown_of_others_answers(ledger):
     assert ledger.reuse("d", "bob", "q2") == {"i": 2}
     assert ledger.reuse("d", "ann", "never asked") is None
     assert ledger.spent("d") == spent
-    assert ledger.state("d").shown("ann").count == 4
+    assert ledger.state("d").learnt_charge("ann").count == 4
     ledger.reuse("d", "eve", "q0")
     with pytest.raises(InvalidParameter, match="already spent"):
         ledger.set_limit(

@@ -64,7 +64,7 @@ def test_everything_stays_but_the_key(path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("where", "at"), [(Transaction, "chain_again"), (Transaction, "append"), (SQLite, "commit")]
+    ("where", "at"), [(Transaction, "rehash"), (Transaction, "append"), (SQLite, "commit")]
 )
 def test_an_error_on_the_way_leaves_the_old_key(path, monkeypatch, where, at):
     real = getattr(where, at)

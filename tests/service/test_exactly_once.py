@@ -243,7 +243,7 @@ def test_one_key_one_word_of_two_workers(tmp_path, monkeypatch):
     Of each key one worker is about to charge when the other one has charged, answered and ended the
     job.
     """
-    real, late = Jobs.charging, set()
+    real, late = Jobs.begin_charging, set()
 
     def charging(self, ident):
         if ident not in late:
@@ -252,7 +252,7 @@ def test_one_key_one_word_of_two_workers(tmp_path, monkeypatch):
                 time.sleep(0.005)
         real(self, ident)
 
-    monkeypatch.setattr(Jobs, "charging", charging)
+    monkeypatch.setattr(Jobs, "begin_charging", charging)
     keys = 25 if MORE else 5
     with ExitStack() as stack:
         servers = [stack.enter_context(Server(tmp_path).running()) for _ in range(2)]

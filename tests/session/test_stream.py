@@ -492,14 +492,14 @@ def test_a_fork_waits_for_the_files_of_streams_before_the_ledger(session, path):
     """
     session.stream("daily", MECHANISM, path=path)
     file = StreamFile(path)
-    ledger_store._before_fork()
+    ledger_store._lock_stores()
     try:
         assert ledger_store._locked_for_fork[0] is file._store
         assert [store.serial for store in ledger_store._locked_for_fork] == sorted(
             (store.serial for store in ledger_store._locked_for_fork), reverse=True
         )
     finally:
-        ledger_store._after_fork()
+        ledger_store._unlock_stores()
 
 
 def parts_of(path):
