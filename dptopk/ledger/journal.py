@@ -279,7 +279,7 @@ class Journal:
             stored_heads: the stored head, whose entry is known to be in the log.
         """
         has_latest = any(self._is_latest(head) for head in stored_heads)
-        if has_latest or self._deciding or self.state.witness is None:
+        if has_latest or self._is_decision or self.state.witness is None:
             return stored_heads
         self._store_head(stored_heads)
         return self._stored_head()
