@@ -263,7 +263,7 @@ def _ranked_labels(
     # A SHA-256 of each event would cost more than a grouping.
     counts_once = bounds.per_label_cap == 1 and bounds.choose != "top"
     if counts_once and source.backend.peers and not _uses_digest(source, bounds):
-        if labels and source.keep is not None:
+        if labels and source.keep is not None and not _is_ranked_first(source, events):
             return _ranked_distinct_pairs(source, events, bounds, within)
         ranked = _first_events(source, events, bounds, within)
     else:
@@ -277,6 +277,15 @@ def _ranked_labels(
         user = _user_columns(ranked, within)
         return ranked.mutate(labels=ranked.count().over(ibis.window(group_by=user)))
     return ranked
+
+
+def _is_ranked_first(source: OpenTable, events: ir.Table) -> bool:
+    """Return whether events with repeated pairs are ranked before the labels of a user are counted:
+    integers are sorted faster than their pairs are hashed.
+    """
+    if source.distinct:
+        return False
+    return events.user.type().is_signed_integer() and events.item.type().is_signed_integer()
 
 
 def _ranked_distinct_pairs(

@@ -107,8 +107,20 @@ def test_equal_questions_of_other_tables_are_compiled_once(tmp_path, monkeypatch
         found.append(counts(path, key="of this test alone"))
         statements.append(len(compiled))
     assert found == [ANSWER, {"x": 2}]
+    assert statements[0] > 1
     assert statements[1] == 1  # the view of the events, which has the path
-    assert statements[0] > 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "trusts"), [(["u", "i"], True), (["u", "i", "x"], False), (None, False)], ids=str
+)
+def test_statistics_of_a_parquet_file_are_used_of_integers_alone(columns, trusts, tmp_path):
+    path = tmp_path / "events.parquet"
+    pd.DataFrame({"u": [1, 2], "i": [3, 4], "x": [0.5, 0.25]}).to_parquet(path)
+    with DuckDB().open(path, columns=columns, table_name=None) as source:
+        setting = "SELECT current_setting('disabled_optimizers')"
+        ((disabled,),) = source.table.get_backend().con.execute(setting).fetchall()
+    assert ("statistics_propagation" in disabled) is not trusts
 
 
 def test_a_stream_is_read_batch_by_batch_and_what_breaks_it_is_not_shown():

@@ -161,6 +161,14 @@ def test_weights(options, tmp_path):
     )
 
 
+def test_weights_of_integers_that_are_ranked_before_repeats_are_dropped():
+    frame = events(5, rows=60)  # few events repeat a pair
+    frame["item"] = frame["item"].str[1:].astype(int)
+    made = event_counts(frame, **COLUMNS, labels_per_user=20, weights=True)
+    assert 60 * bounding.REPEATED < len(frame[["user", "item"]].drop_duplicates()) < 60
+    assert as_dict(made.under_cap) == weighted(frame)
+
+
 @pytest.mark.slow
 def test_weights_of_a_store_and_of_segments(tmp_path):
     frame = events(6)

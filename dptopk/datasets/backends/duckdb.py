@@ -249,6 +249,8 @@ class DuckDB:
                     files.kind, lambda: read_file(connection, files, table_name)
                 )
             if files.kind == "parquet":
+                if not _are_integers(opened, columns):
+                    connection.con.execute(f"SET disabled_optimizers = '{_BY_STATISTICS}'")
                 rows = ReadableFiles(connection, opened.op().name, files.paths, columns)
                 run = rows.with_second_attempt(run)
                 keep = rows.with_second_attempt(keep)
@@ -412,8 +414,9 @@ def _database_table(connection: DuckDBConnection, files: Files, table_name: str 
     return hide_data_of_errors("table_name", "the database has no such table", table)
 
 
-# These answer conditions from the statistics of a Parquet file, which take text that nobody can
-# read for a value: whether it is read, and then missing, would depend on the rows of others.
+# These answer conditions from the statistics of a Parquet file, which leave NaN out, and take text
+# that nobody can read for a value: whether it is read, and then missing, would depend on the rows
+# of others. Of integers the statistics are exact, and save a quarter of the time.
 _BY_STATISTICS = "statistics_propagation,filter_pushdown"
 
 
@@ -423,8 +426,6 @@ def _parquet_rows(connection: DuckDBConnection, files: Files, _: str | None) -> 
     """
     names = common_columns(files.paths)
     of_folders = files.columns_of_folders(names)
-    run = connection.con.execute
-    run(f"SET disabled_optimizers = '{_BY_STATISTICS}'").fetchall()
     options = {"hive_types_autocast": False}
     if not of_folders:
         options["hive_partitioning"] = False
@@ -436,8 +437,16 @@ def _parquet_rows(connection: DuckDBConnection, files: Files, _: str | None) -> 
     # The others are missing in some file, or the names of folders above.
     column_list = ", ".join(map(_quoted, columns))
     query = f"SELECT {column_list} FROM {_quoted(opened.op().name)}"  # noqa: S608
-    run(f"CREATE OR REPLACE TEMP VIEW dptopk_parquet AS {query}").fetchall()
+    view = f"CREATE OR REPLACE TEMP VIEW dptopk_parquet AS {query}"
+    connection.con.execute(view).fetchall()
     return connection.table("dptopk_parquet")
+
+
+def _are_integers(table: ir.Table, columns: Sequence[str] | None) -> bool:
+    """Return whether the needed columns of a table (None: all) are signed integers."""
+    kinds = table.schema()
+    needed = kinds.names if columns is None else columns
+    return all(name in kinds and kinds[name].is_signed_integer() for name in needed)
 
 
 _FILES: dict[str, Callable[[DuckDBConnection, Files, str | None], ir.Table]] = {
