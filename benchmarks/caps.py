@@ -101,7 +101,7 @@ def both(
     narrow = {cap: c.reindex(true.index, fill_value=0).to_numpy() for cap, c in there.items()}
     degrees = pairs.groupby("user").size().to_numpy()
     users = np.histogram(degrees, [*(cell + 1 for cell in CELLS), np.inf])[0]
-    return EventCounts.beside(
+    return EventCounts.of_histograms(
         Histogram(true.index.to_numpy(), true.to_numpy()),
         Histogram(capped.index.to_numpy(), capped.to_numpy(), sensitivity=under, capped=True),
         Histogram(list(CELLS), users, sensitivity=Sensitivity(l0=1), domain="public"),

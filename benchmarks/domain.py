@@ -143,7 +143,7 @@ def measure(users: Users, k: int, runs: int) -> dict[str, float]:
             found.setdefault(f"labels, {cap}", []).append(
                 list(plans[cap].release(under, rng).labels)
             )
-            events = EventCounts.beside(everything, under)
+            events = EventCounts.of_histograms(everything, under)
             found.setdefault(f"counted, {cap}", []).append(
                 list(both[cap].release(events, rng).labels)
             )

@@ -197,4 +197,4 @@ def event_counts_of(
     if profile:
         profile.append({cap: columns[f"under_{cap}"] for cap in NARROW})
     under_cap = uncapped.recounted(columns["capped"], finding)
-    return EventCounts.beside(uncapped, under_cap, *profile)
+    return EventCounts.of_histograms(uncapped, under_cap, *profile)

@@ -84,7 +84,7 @@ def pairs_of(data: Any) -> tuple[Any, Any]:
             f"{len(columns)}; choose two, or use dptopk.datasets.events_histogram if each row is "
             "an event"
         )
-    first_name, second_name = _names(data) or ("", "")
+    first_name, second_name = _column_names(data) or ("", "")
     first_is_counts = str(first_name).lower() in COUNTS
     second_is_counts = str(second_name).lower() in COUNTS
     if first_is_counts and not second_is_counts:
@@ -118,7 +118,7 @@ def _pairs_of_series(series: pd.Series[Any]) -> tuple[Any, Any]:
     return index.tolist(), series.to_numpy()
 
 
-def _names(data: Any) -> list[Any]:
+def _column_names(data: Any) -> list[Any]:
     """Return the names of a table's columns; [] if it has none, or reading them would run a
     query.
     """
@@ -148,13 +148,17 @@ def _columns(data: Any) -> list[Any]:
     )
 
 
-def _unrounded(counts: ArrayLike) -> NDArray[Any]:
+def _exact_array(counts: ArrayLike) -> NDArray[Any]:
     """Return counts as an array in which no integer was rounded because another count is a
     float.
+
+    Args:
+        counts: an array, which is taken as it is, or a list or tuple; NumPy would make floats of
+            all numbers of a list that holds one float, so such a list becomes an array of objects.
     """
     array = np.asarray(counts)
-    mixed = array.dtype.kind == "f" and isinstance(counts, list | tuple)
-    if mixed:
+    may_be_rounded = array.dtype.kind == "f" and isinstance(counts, list | tuple)
+    if may_be_rounded:
         return np.asarray(counts, dtype=object)
     return array
 
@@ -166,7 +170,7 @@ def whole_counts(counts: ArrayLike) -> NDArray[np.int64]:
         InvalidParameter: for anything but whole numbers in [0, 2^62): fractions, NaN, missing
             values, texts.
     """
-    array = _unrounded(counts)
+    array = _exact_array(counts)
     if array.ndim != 1:
         hint = (
             "for a data frame of counts use Histogram.from_pandas, for a table of events "
@@ -176,7 +180,7 @@ def whole_counts(counts: ArrayLike) -> NDArray[np.int64]:
             f"counts must be one-dimensional, got {array.ndim} dimensions; {hint}"
         )
     if array.dtype == object:
-        array = _from_objects(array)
+        array = _whole_numbers(array)
     if array.size == 0:
         return np.empty(0, dtype=np.int64)
     if array.dtype.kind not in "iuf":
@@ -195,7 +199,7 @@ def whole_counts(counts: ArrayLike) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def _from_objects(array: NDArray[Any]) -> NDArray[Any]:
+def _whole_numbers(array: NDArray[Any]) -> NDArray[Any]:
     """Return the numbers of an object array as int64, shape (n,).
 
     A number below -1 becomes -1, which the caller refuses too, so that it fits 64 bits.

@@ -35,7 +35,7 @@ class EventCounts(Histogram):
     narrow: dict[int, Any]
 
     @classmethod
-    def beside(
+    def of_histograms(
         cls,
         everything: Histogram,
         under_cap: Histogram,
@@ -44,6 +44,13 @@ class EventCounts(Histogram):
     ) -> EventCounts:
         """Return these histograms as one; they must be of the same users' events and complete, and
         have private labels, except for the profile.
+
+        Args:
+            everything: the histogram of all events.
+            under_cap: the one that finds labels.
+            profile: how many users are in each of CELLS; None: it was not requested.
+            narrow: by cap: the counts of the labels of ``everything`` under that cap, shape (n,);
+                None: there is no profile.
         """
         histogram = cls.__new__(cls)
         histogram.__dict__.update(

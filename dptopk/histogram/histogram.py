@@ -79,10 +79,10 @@ class Sensitivity:
 
     def __repr__(self) -> str:
         """Return the text of a dataclass, with l2 and l1 only where they are given."""
-        weighted = "" if self.l2 is None else f", l2={self.l2}"
-        capped = "" if self.l1 is None else f", l1={self.l1}"
-        known = f"linf={self.linf}, l0={self.l0}, neighbours={self.neighbours!r}"
-        return f"Sensitivity({known}{weighted}{capped})"
+        l2_text = "" if self.l2 is None else f", l2={self.l2}"
+        l1_text = "" if self.l1 is None else f", l1={self.l1}"
+        fields_text = f"linf={self.linf}, l0={self.l0}, neighbours={self.neighbours!r}"
+        return f"Sensitivity({fields_text}{l2_text}{l1_text})"
 
     def touched(self, labels: int | None = None) -> int | None:
         """Return how many of ``labels`` labels one user touches at most: min(Δ, labels); None when
@@ -111,19 +111,19 @@ class Sensitivity:
         """Return the fields as JSON holds them; ``l1`` appears only where it is given, so that
         records from before it was introduced stay the same.
         """
-        known: dict[str, int | str | None] = {
+        values: dict[str, int | str | None] = {
             "linf": self.linf,
             "l0": self.l0,
             "neighbours": self.neighbours,
             "l2": self.l2,
         }
         if self.l1 is None:
-            return known
-        return known | {"l1": self.l1}
+            return values
+        return values | {"l1": self.l1}
 
     def covers(self, other: Sensitivity) -> bool:
         """Return whether a guarantee for this sensitivity also holds for the other one, because no
-        user can change more there than here.
+        user can change more under the other than under this one.
         """
         if (other.neighbours, other.l2 is None) != (self.neighbours, self.l2 is None):
             return False
@@ -216,10 +216,10 @@ class Histogram:
         rows = labels if isinstance(labels, StoredLabels | None) else as_labels(labels)
         if rows is not None and len(rows) != len(numbers):
             raise InvalidParameter("labels and counts must have the same length")
-        limit = _limit(limit, rows=len(numbers), complete=bool(complete))
+        limit = _requested_rows(limit, rows=len(numbers), complete=bool(complete))
         if isinstance(domain, str):
             kind = "public" if labels is None else validate.member(DOMAINS, domain=domain)
-            size, naming = _unlisted(
+            size, naming = _size_and_naming(
                 domain_size, absent_label, kind=kind, rows=len(numbers), numbered=labels is None
             )
             contents = _Contents(rows, numbers, kind, size, naming)
@@ -228,7 +228,7 @@ class Histogram:
                 raise InvalidParameter(
                     "domain: public labels are given with labels and counts of a whole histogram"
                 )
-            contents = _within(np.asarray(rows), numbers, domain)
+            contents = _domain_contents(np.asarray(rows), numbers, domain)
         for array in (contents.counts, contents.labels):
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
@@ -439,8 +439,8 @@ class Histogram:
         """
         if self._labels is None:
             return [(label, label) for label in labels if 0 <= label < len(self.counts)]
-        wanted = np.array(labels, dtype=np.int64)
-        rows = np.flatnonzero(np.isin(self.labels, wanted))
+        given = np.array(labels, dtype=np.int64)
+        rows = np.flatnonzero(np.isin(self.labels, given))
         return list(zip(self.labels[rows].tolist(), rows.tolist(), strict=True))
 
 
@@ -476,7 +476,7 @@ class _Range:
         return type(label) is int and label in self.domain
 
 
-def _within(
+def _domain_contents(
     rows: Array, counts: Array, domain: Sequence[Any] | Array | pd.Series[Any]
 ) -> _Contents:
     """Restrict labels and counts to a public domain.
@@ -496,8 +496,8 @@ def _within(
     if isinstance(domain, range):
         names = _Range(domain)
         validate.count(domain_size=len(domain), at_least=0)
-        inside = np.array([label in names for label in rows.tolist()], dtype=bool)
-        return _Contents(rows[inside], counts[inside], "public", len(domain), names)
+        is_in_domain = np.array([label in names for label in rows.tolist()], dtype=bool)
+        return _Contents(rows[is_in_domain], counts[is_in_domain], "public", len(domain), names)
     try:
         public = as_labels(domain)
     except InvalidParameter as error:
@@ -507,12 +507,12 @@ def _within(
     place_of = {identity(label): place for place, label in enumerate(public.tolist())}
     places = np.array([place_of.get(identity(label), -1) for label in rows.tolist()], np.int64)
     public_counts = np.zeros(len(public), dtype=np.int64)
-    inside = places >= 0
-    public_counts[places[inside]] = counts[inside]
+    is_in_domain = places >= 0
+    public_counts[places[is_in_domain]] = counts[is_in_domain]
     return _Contents(public, public_counts, "public", len(public), None)
 
 
-def _unlisted(
+def _size_and_naming(
     size: int | None,
     absent_label: Callable[[int], Any] | None,
     *,
@@ -572,7 +572,7 @@ def descending(values: Array, labels: Array | StoredLabels | None = None) -> Arr
     return order
 
 
-def _limit(limit: int | None, *, rows: int, complete: bool) -> int | None:
+def _requested_rows(limit: int | None, *, rows: int, complete: bool) -> int | None:
     """Return how many rows of an incomplete histogram were requested; None for a complete one.
 
     Raises:

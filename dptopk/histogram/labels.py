@@ -146,9 +146,9 @@ def check_distinct(labels: list[Any]) -> None:
         raise InvalidParameter("labels must be hashable") from None
     if distinct < len(labels):
         raise InvalidParameter("labels must be distinct: a label is repeated")
-    if types <= _WRITERS.keys() or all(map(_written, labels)):
+    if types <= _WRITERS.keys() or all(map(_is_written_by_value, labels)):
         return  # labels of these types are ordered by what is written, which differs for all
-    _refuse_ties(list(map(_key, labels)))
+    _refuse_ties(list(map(_sort_key, labels)))
 
 
 def missing(label: Label) -> bool:
@@ -195,18 +195,18 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     [3, 1, 2, 0]
     """
     # NumPy compares texts by code points as Python does, but only up to a NUL.
-    plain = labels.dtype == TEXT and not any("\0" in label for label in labels)
-    if plain or labels.dtype.kind in "iu":
+    is_text_array = labels.dtype == TEXT and not any("\0" in label for label in labels)
+    if is_text_array or labels.dtype.kind in "iu":
         return np.argsort(labels, kind="stable")
     if all(type(label) is str for label in labels):  # labels differ, so that texts decide
         keys = labels.tolist()
     else:
-        keys = list(map(_key, labels))
+        keys = list(map(_sort_key, labels))
         _refuse_ties(keys)
     return np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.int64)
 
 
-def _key(label: Label) -> tuple[Any, ...]:
+def _sort_key(label: Label) -> tuple[Any, ...]:
     """Return a sort key: a function of the label alone, comparable with that of every other
     label.
     """
@@ -218,24 +218,24 @@ def _key(label: Label) -> tuple[Any, ...]:
     names = (kind.__name__, kind.__module__, kind.__qualname__)
     if kind is str:
         return 1, label, *names, ""
-    parts = _parts(label)
+    parts = _parts_of(label)
     if parts is not None:
-        keys = list(map(_key, parts))
+        keys = list(map(_sort_key, parts))
         if isinstance(label, frozenset):
             keys.sort()
-        text = _text(label) if _written(label) else ""
+        text = _text_of(label) if _is_written_by_value(label) else ""
         return 1, text, *names, tuple(keys)
     writer = _writer(label)
-    text = _text(label)
+    text = _text_of(label)
     if writer is None and _ADDRESS.search(text):
         raise InvalidParameter(
             "labels: the text of one is only a memory address; use text or tuples"
         )
-    written = canonical_json(writer(label)) if writer else ""
-    return 1, text, *names, written
+    details = canonical_json(writer(label)) if writer else ""
+    return 1, text, *names, details
 
 
-def _parts(label: Label) -> list[Any] | None:
+def _parts_of(label: Label) -> list[Any] | None:
     """Return the parts of a tuple, a frozen set or a dataclass (subclasses too); None for other
     values.
     """
@@ -246,12 +246,12 @@ def _parts(label: Label) -> list[Any] | None:
     return None
 
 
-def _written(label: Label) -> bool:
+def _is_written_by_value(label: Label) -> bool:
     """Return whether a label's text depends on its value alone, not on the order in which a set was
     filled or on an object's address.
     """
     if type(label) is tuple:
-        return all(map(_written, label))
+        return all(map(_is_written_by_value, label))
     return label is None or _writer(label) is not None
 
 
@@ -263,7 +263,7 @@ def _refuse_ties(keys: list[Any]) -> None:
         )
 
 
-def _text(label: Label) -> str:
+def _text_of(label: Label) -> str:
     """Return a label's own text, or its JSON where ``str`` fails."""
     try:
         return str(label)
@@ -279,7 +279,7 @@ def label_text(label: Label) -> str:
     >>> label_text("caf\u00e9"), label_text("\ud800"), label_text((1, 2))
     ('café', '\\ud800', '(1, 2)')
     """
-    return _text(label).encode("utf-8", "backslashreplace").decode("utf-8")
+    return _text_of(label).encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 # JSON: texts, truth values, floats and 64-bit integers are written as they are, all other labels as
@@ -400,7 +400,7 @@ _PANDAS_WRITERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _by_pandas(read: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
+def _pandas_reader(read: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     """Return a reader that imports pandas only when it is called; ``read`` takes the module and
     the written value.
     """
@@ -430,10 +430,10 @@ _READERS: dict[str, Callable[[Any], Any]] = {
     "uuid": UUID,
     "datetime64": lambda value: np.datetime64(value[0], tuple(value[1:])),
     "timedelta64": lambda value: np.timedelta64(value[0], tuple(value[1:])),
-    "timestamp": _by_pandas(lambda pd, value: pd.Timestamp(value[0]).as_unit(value[1])),
-    "span": _by_pandas(lambda pd, value: pd.Timedelta(np.timedelta64(value[0], value[1]))),
-    "period": _by_pandas(lambda pd, value: pd.Period(ordinal=value[0], freq=value[1])),
-    "interval": _by_pandas(
+    "timestamp": _pandas_reader(lambda pd, value: pd.Timestamp(value[0]).as_unit(value[1])),
+    "span": _pandas_reader(lambda pd, value: pd.Timedelta(np.timedelta64(value[0], value[1]))),
+    "period": _pandas_reader(lambda pd, value: pd.Period(ordinal=value[0], freq=value[1])),
+    "interval": _pandas_reader(
         lambda pd, value: pd.Interval(*map(from_plain, value[:2]), closed=value[2])
     ),
     "object": lambda value: from_plain(value[1]),

@@ -79,17 +79,19 @@ class StoredLabels:
         """Return the position of each given label among these labels, int64, shape (n,); -1 for a
         label that is not among them.
         """
-        typed = [place for place, label in enumerate(labels) if self._may_be(label)]
+        candidates = [
+            place for place, label in enumerate(labels) if self._has_type_of_labels(label)
+        ]
         rows = np.full(len(labels), -1, dtype=np.int64)
-        if not typed:
+        if not candidates:
             return rows
-        rows[typed] = self._find([labels[place] for place in typed])
+        rows[candidates] = self._find([labels[place] for place in candidates])
         if self.rows is None:
             return rows
         position_of = {row: position for position, row in enumerate(self.rows.tolist())}
         return np.array([position_of.get(row, -1) for row in rows.tolist()], dtype=np.int64)
 
-    def _may_be(self, label: object) -> bool:
+    def _has_type_of_labels(self, label: object) -> bool:
         """Return whether a value has the type of these labels, so that the engine can look for
         it.
         """

@@ -209,7 +209,7 @@ class Centred(CountingMechanism):
         """Return an upper bound on P[|noise of a count| > c], c >= 0 in counts."""
         steps = math.floor(Fraction(c) * self.centre.denominator)
         common = self.shared(sensitivity, labels).law(sensitivity)
-        missed = self.noise.law(sensitivity).sum_missed(common, steps)
+        missed = self.noise.law(sensitivity).sum_miss_probability(common, steps)
         if missed is None:
             return 1.0
         return missed

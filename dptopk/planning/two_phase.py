@@ -127,7 +127,7 @@ class TwoPhasePlan(TopKPlan):
         """Return the error bar of the usual way, on events that the cap does not cut."""
         under = large_counts(self.k, self.under)
         usual = replace(self, looks=(), rest=None)
-        return super(TwoPhasePlan, usual)._bar_on(EventCounts.beside(histogram, under))
+        return super(TwoPhasePlan, usual)._bar_on(EventCounts.of_histograms(histogram, under))
 
     def record(self) -> dict[str, Any]:
         """Return it as of every top k, and the looks with the budget of what comes after them."""

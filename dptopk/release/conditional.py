@@ -68,23 +68,28 @@ class Passed:
             """Return the ends of the interval of one shown value."""
             nearest = max(y, 1)
             above = first_true(lambda x: self.lower_tail(y, x) <= half, nearest)
-            lowest = first_true(lambda x: self._may_be(y, x, half), 1, nearest)
+            lowest = first_true(lambda x: self._is_within(y, x, half), 1, nearest)
             return lowest, above - 1
 
         pairs = list(map(ends, values.tolist()))
         low, high = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         return low, high
 
-    def _may_be(self, y: int, x: int, half: float) -> bool:
-        """Return whether a true count x is large enough for the shown value y: whether it is not
-        practically always hidden, and P[x + N >= y | shown] may exceed ``half``.
+    def _is_within(self, y: int, x: int, half: float) -> bool:
+        """Return whether a true count x is not below the interval of the shown value y.
+
+        Args:
+            y: the value shown.
+            x: the true count.
+            half: the error probability of the lower end; a count with a larger upper tail is
+                within. One that is practically always hidden (NEVER) is not.
         """
-        return self._shown(x) > NEVER and self.upper_tail(y, x) > half
+        return self._show_probability(x) > NEVER and self.upper_tail(y, x) > half
 
     def upper_tail(self, y: int, x: int) -> float:
         """Return an upper bound on P[x + N >= y | shown] for a true count x."""
         if y > self.threshold:
-            share = self._more(y - x - 1) / self._shown(x)
+            share = self._signed_tail(y - x - 1) / self._show_probability(x)
             return min(share * (1 + 2 * TAIL_ERROR), 1.0)
         return 1.0
 
@@ -94,17 +99,17 @@ class Passed:
         For x > y it is the smaller of two bounds: 1 minus the upper tail, and P[T < x + N <= y] as
         a difference of two small tails, which keeps its precision where 1 minus does not.
         """
-        shown = self._shown(x)
-        more = self._more(y - x) / shown
-        by_complement = 1 - more * (1 - 2 * TAIL_ERROR)
+        show_probability = self._show_probability(x)
+        upper = self._signed_tail(y - x) / show_probability
+        by_complement = 1 - upper * (1 - 2 * TAIL_ERROR)
         if x <= y:
             return by_complement
-        hidden = self._shown(x, hidden=True)
+        hidden = self._show_probability(x, hidden=True)
         least_hidden = hidden * (1 - TAIL_ERROR)
-        by_difference = (self.tail(x - y - 1) - least_hidden) / shown
+        by_difference = (self.tail(x - y - 1) - least_hidden) / show_probability
         return min(by_complement, by_difference * (1 + 2 * TAIL_ERROR))
 
-    def _shown(self, x: int, *, hidden: bool = False) -> float:
+    def _show_probability(self, x: int, *, hidden: bool = False) -> float:
         """Return the probability that a true count x is shown: above T, or at T by a coin.
 
         With ``hidden``, return the probability that a count x > T is not shown, computed without
@@ -119,10 +124,10 @@ class Passed:
             if hidden and c < 0:
                 total += weight * self.tail(-c - 1)
             else:
-                total += weight * self._more(c)
+                total += weight * self._signed_tail(c)
         return total
 
-    def _more(self, c: int) -> float:
+    def _signed_tail(self, c: int) -> float:
         """Return P[N > c] for an integer c of either sign, by the symmetry of the law."""
         if c >= 0:
             return self.tail(c)

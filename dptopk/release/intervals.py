@@ -103,13 +103,18 @@ class Measurement:
             passed = reachable
         else:
             passed = self.passed or len(values)
-        near = self._numbers_near(values, rows) if planned and rows else ()
+        near = self._numbers_by_distance(values, rows) if planned and rows else ()
         return replace(self, cut=True, passed=passed, near=near)
 
-    def _numbers_near(self, values: Array, rows: int) -> tuple[tuple[int, int], ...]:
-        """Return ``near`` for the first ``rows`` of all values; it is empty where the law of
-        intervals that uses it does not apply: with common, bounded or fractional noise, or if some
-        noisy values are missing.
+    def _numbers_by_distance(self, values: Array, rows: int) -> tuple[tuple[int, int], ...]:
+        """Return the field ``near`` for the first rows of all values.
+
+        It is empty where the law of intervals that uses it does not apply: with common, bounded or
+        fractional noise, or if some noisy values are missing.
+
+        Args:
+            values: all noisy values, the largest first, shape (n,).
+            rows: how many of them are shown.
         """
         if self.common is not None or self.noise.bound is not None:
             return ()
@@ -122,20 +127,20 @@ class Measurement:
         numbers = np.searchsorted(below, distances, side="right").tolist()
         return tuple(zip(distances, numbers, strict=True))
 
-    def _candidates(self, within: int) -> int:
-        """Return an upper bound on the number of values that are at most 4·``within`` below the
+    def _candidates(self, far_width: int) -> int:
+        """Return an upper bound on the number of values that are at most 4·``far_width`` below the
         least one shown.
         """
-        numbers = [number for distance, number in self.near if distance >= 4 * within]
+        numbers = [number for distance, number in self.near if distance >= 4 * far_width]
         return min(numbers, default=self.counted or 0)
 
     def _local_width(self, alpha: float, kind: Intervals, rows: int) -> int:
         """Return a width that is simultaneous only over the values that can be among the largest
         (locally simultaneous inference; docs/notes/intervals.md).
 
-        With probability 1 - ν all noises are within w. Then the rows shown belong to a set of
-        labels that is fixed before the noise, and all of its values are within 4w of the least one
-        shown.
+        With probability 1 - FAR_SHARE·alpha all noises are within some w (``far_width``). Then the
+        rows shown belong to a set of labels that is fixed before the noise, and all of its values
+        are within 4w of the least one shown.
 
         Args:
             alpha: the error probability.
@@ -143,27 +148,27 @@ class Measurement:
             rows: how many rows are shown.
         """
         counted = self.counted or 0
-        outer = alpha * FAR_SHARE
-        within = smallest_width(self.noise, counted, outer)
-        number = max(self._candidates(within), rows)
-        everywhere = smallest_width(self.noise, counted, alpha)
+        far_alpha = alpha * FAR_SHARE
+        far_width = smallest_width(self.noise, counted, far_alpha)
+        number = max(self._candidates(far_width), rows)
+        union_width = smallest_width(self.noise, counted, alpha)
         if kind == "fcr":
-            row_level = (alpha - outer) * max(rows, 1) / number
-            local = smallest_width(self.noise, 1, min(row_level, 1.0))
-            return min(local, self._false_coverage(alpha, rows), everywhere)
+            row_level = (alpha - far_alpha) * max(rows, 1) / number
+            candidate_width = smallest_width(self.noise, 1, min(row_level, 1.0))
+            return min(candidate_width, self._false_coverage(alpha, rows), union_width)
         if not self.noise.independent:
-            return min(smallest_width(self.noise, number, alpha - outer), everywhere)
+            return min(smallest_width(self.noise, number, alpha - far_alpha), union_width)
 
-        def missed(w: int) -> float:
-            """Return P[a candidate's noise exceeds w, or that of another label ``within``]."""
-            others = 0.0
+        def miss_probability(w: int) -> float:
+            """Return P[a candidate's noise exceeds w, or that of another label ``far_width``]."""
+            other_probability = 0.0
             if number < counted:
-                others = self.noise.missed(counted - number, within)
-            candidates = self.noise.missed(number, min(w, within))
-            return 1 - (1 - others) * (1 - candidates)
+                other_probability = self.noise.miss_probability(counted - number, far_width)
+            candidate_probability = self.noise.miss_probability(number, min(w, far_width))
+            return 1 - (1 - other_probability) * (1 - candidate_probability)
 
-        smallest = first_true(lambda w: missed(w) <= alpha, 0, within)
-        return min(smallest, within)
+        smallest = first_true(lambda w: miss_probability(w) <= alpha, 0, far_width)
+        return min(smallest, far_width)
 
     @property
     def by_passing(self) -> bool:
@@ -225,12 +230,12 @@ class Measurement:
             InvalidParameter: where no interval of that kind holds.
         """
         if kind == "row" and self.selected and self.noise.bound is None:
-            chosen = (
+            condition = (
                 "labels that were not chosen by these counts, and these rows were kept "
                 "because their counts were large"
             )
             raise InvalidParameter(
-                f"kind='row' holds for {chosen}; use kind='simultaneous' or kind='fcr'"
+                f"kind='row' holds for {condition}; use kind='simultaneous' or kind='fcr'"
             )
         if kind == "fcr" and self.threshold is not None and not self.noise.independent:
             # The false coverage rate is not proven where the number of rows depends on noises that
@@ -247,7 +252,7 @@ class Measurement:
             return bound
         if kind == "fcr" and self.selected:
             return self._false_coverage(alpha, rows)
-        number = self._noises if kind == "simultaneous" else 1
+        number = self._number_of_noises if kind == "simultaneous" else 1
         return smallest_width(self.noise, number, alpha, self.common)
 
     def rank_width(self, alpha: float) -> int:
@@ -256,10 +261,10 @@ class Measurement:
         """
         if self.counted is None:
             return int(self.noise.bound or 0)
-        return smallest_width(self.noise, self._noises, alpha, apart=True)
+        return smallest_width(self.noise, self._number_of_noises, alpha, apart=True)
 
     @property
-    def _noises(self) -> int:
+    def _number_of_noises(self) -> int:
         """Return how many noises N were drawn, for the counts and perhaps the floor."""
         counted = self.counted or 0
         return counted + 1 if self.noisy_floor else counted
@@ -268,15 +273,19 @@ class Measurement:
         """Return the half-width of intervals with a false coverage rate of at most alpha
         (Benjamini-Yekutieli 2005): each row has the level alpha·rows/counted, given the floor's
         noise and the common noise.
+
+        Args:
+            alpha: the false coverage rate, of which the common noise gets COMMON_SHARE.
+            rows: how many rows are shown.
         """
         share = COMMON_SHARE if self.common is not None else 0.0
         counted = max(self.counted or 1, 1)
         part = min(max(rows, 1) / counted, 1.0)
         row_level = (1 - share) * alpha * part
-        own = smallest_width(self.noise, 1, row_level)
+        own_width = smallest_width(self.noise, 1, row_level)
         if self.common is None:
-            return own
-        return own + smallest_width(self.common, 1, share * alpha)
+            return own_width
+        return own_width + smallest_width(self.common, 1, share * alpha)
 
 
 @lru_cache(maxsize=256)
@@ -301,11 +310,13 @@ def smallest_width(
     """
     if n == 0:
         return 0
-    missed = noise.apart if apart else partial(_missed, noise, common=common)
-    return tails.smallest_offset(lambda w: missed(n, w), alpha, "confidence")
+    miss_probability = (
+        noise.spread_probability if apart else partial(_miss_probability, noise, common=common)
+    )
+    return tails.smallest_offset(lambda w: miss_probability(n, w), alpha, "confidence")
 
 
-def _missed(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | None) -> float:
+def _miss_probability(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | None) -> float:
     """Return an upper bound on P[some |N_i + Y| > w, i = 1..n], Y = 0 if ``common`` is None.
 
     Given |Y| = y that is 1 - (1 - P[|N + y| > w])^n, and it rises with y (the law of N is symmetric
@@ -313,22 +324,22 @@ def _missed(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | None) -> floa
     over cells is computed by parts: the increase of these values times P[|Y| > start of the cell].
     """
     if common is None:
-        return noise.missed(n, w)
+        return noise.miss_probability(n, w)
     if n == 1:
-        exact_sum = noise.sum_missed(common, w)
+        exact_sum = noise.sum_miss_probability(common, w)
         if exact_sum is not None:
             return exact_sum
     ends = sorted({w * cell // INTEGRATION_CELLS for cell in range(INTEGRATION_CELLS + 1)})
-    missed = 0.0
+    probability = 0.0
     previous = 0.0
     for start, end in zip([-1, *ends[:-1]], ends, strict=True):  # cells (start, end]
         one_noise = min(noise.tail(w - end) + noise.tail(w + end), 1.0)
         given_cell = max(previous, tails.union(one_noise, n))
-        beyond = 1.0 if start < 0 else _two_sided_tail(common, start)
-        missed += (given_cell - previous) * beyond
+        tail_probability = 1.0 if start < 0 else _two_sided_tail(common, start)
+        probability += (given_cell - previous) * tail_probability
         previous = given_cell
-    outside = (1.0 - previous) * _two_sided_tail(common, w)
-    return min(missed + outside, 1.0)
+    beyond_cells = (1.0 - previous) * _two_sided_tail(common, w)
+    return min(probability + beyond_cells, 1.0)
 
 
 def _two_sided_tail(law: NoiseLaw, c: int) -> float:
@@ -349,21 +360,23 @@ def interval_table(
         kind: as in Release.intervals.
     """
     confidence = validate.probability(allow_zero=False, confidence=confidence)
-    chosen = validate.member(INTERVALS, kind=kind)
+    interval_kind = validate.member(INTERVALS, kind=kind)
     alpha = math.nextafter(1 - confidence, 0.0)
-    scaled, rounding = _steps(values, measurement.divisor)
+    scaled, rounding = _in_steps(values, measurement.divisor)
     if measurement.by_passing:
-        low, high, lowest, highest, among = _conditional(scaled, measurement, alpha, chosen)
+        low, high, lowest, highest, rank_set = _conditional_intervals(
+            scaled, measurement, alpha, interval_kind
+        )
     else:
-        width = measurement.half_width(alpha, chosen, len(values)) + rounding
-        low, high = _counts(scaled, width, measurement.divisor)
-        lowest, highest, among = _ranks(scaled, measurement, alpha, rounding)
+        width = measurement.half_width(alpha, interval_kind, len(values)) + rounding
+        low, high = _count_bounds(scaled, width, measurement.divisor)
+        lowest, highest, rank_set = _rank_bounds(scaled, measurement, alpha, rounding)
     answer = table.assign(low=low, high=high, rank_low=lowest, rank_high=highest)
-    answer.attrs.update({"confidence": confidence, "kind": chosen, "ranks": among})
+    answer.attrs.update({"confidence": confidence, "kind": interval_kind, "ranks": rank_set})
     return answer
 
 
-def _conditional(
+def _conditional_intervals(
     values: Array, measurement: Measurement, alpha: float, kind: Intervals
 ) -> tuple[Array, Array, Array, Array, str]:
     """Return the intervals of counts that passed a fixed threshold, by their conditional law.
@@ -391,8 +404,8 @@ def _conditional(
     # The joint intervals hold together: where one is entirely above another, so is its true count.
     above = (lowest[None, :] > highest[:, None]).sum(axis=1)
     perhaps_above = (highest[None, :] >= lowest[:, None]).sum(axis=1)
-    among = "domain" if _are_above_hidden(lowest, values, measurement) else "rows"
-    return low, high, 1 + above, perhaps_above, among
+    rank_set = "domain" if _are_above_hidden(lowest, values, measurement) else "rows"
+    return low, high, 1 + above, perhaps_above, rank_set
 
 
 def _row_level(kind: Intervals, alpha: float, rows: int, passed: int) -> float:
@@ -422,13 +435,13 @@ def _are_above_hidden(lowest: Array, values: Array, measurement: Measurement) ->
     if bound is None or not measurement.whole or not len(values):
         return False
     if measurement.cut:
-        unseen = int(values.min(initial=2**62))
+        largest_hidden = int(values.min(initial=2**62))
     else:
-        unseen = int(measurement.threshold or 0)
-    return bool(lowest.min() > unseen + bound)
+        largest_hidden = int(measurement.threshold or 0)
+    return bool(lowest.min() > largest_hidden + bound)
 
 
-def _steps(values: Array, divisor: int) -> tuple[Array, int]:
+def _in_steps(values: Array, divisor: int) -> tuple[Array, int]:
     """Return the values as integers in steps of 1/divisor, shape (rows,), and an upper bound on
     the number of steps by which floats of that size were rounded.
 
@@ -446,7 +459,7 @@ def _steps(values: Array, divisor: int) -> tuple[Array, int]:
     return integers, math.ceil(2 * np.spacing(largest))
 
 
-def _counts(exact: Array, width: int, divisor: int) -> tuple[Array, ...]:
+def _count_bounds(exact: Array, width: int, divisor: int) -> tuple[Array, ...]:
     """Return the smallest and the largest integer, at least 0, within width/divisor of each value,
     int64, shape (rows,) both; exact, by integer arithmetic.
 
@@ -461,7 +474,7 @@ def _counts(exact: Array, width: int, divisor: int) -> tuple[Array, ...]:
     return low, np.maximum(high, 0).astype(np.int64)
 
 
-def _ranks(
+def _rank_bounds(
     exact: Array, measurement: Measurement, alpha: float, rounding: int
 ) -> tuple[Array, Array, str]:
     """Return the lowest and the highest rank that each true count can have, under any rule for
@@ -506,12 +519,12 @@ def _hidden_above(exact: Array, measurement: Measurement, width: int) -> Array |
     divisor = measurement.divisor
     # A value that was not shown is at most the threshold over a fixed floor, or, where only the
     # largest remain, the least value shown.
-    fixed = measurement.threshold is not None and not measurement.noisy_floor
-    if fixed and not measurement.cut:
-        most = divisor * int(measurement.threshold or 0) + width
+    has_fixed_floor = measurement.threshold is not None and not measurement.noisy_floor
+    if has_fixed_floor and not measurement.cut:
+        largest_hidden = divisor * int(measurement.threshold or 0) + width
     else:
-        most = least + width
-    may_reach = max(most, 0) >= low
+        largest_hidden = least + width
+    may_reach = max(largest_hidden, 0) >= low
     if measurement.counted is None:
         if may_reach.any():
             return None

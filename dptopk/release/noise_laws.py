@@ -67,15 +67,15 @@ class NoiseLaw(ABC):
         """Return whether ``tail`` is too large by a relative 1e-6 at most."""
         return True
 
-    def missed(self, n: int, w: int) -> float:
+    def miss_probability(self, n: int, w: int) -> float:
         """Return an upper bound on P[some |N_i| > w, i = 1..n]."""
         return tails.union(min(2 * self.tail(w), 1.0), n)
 
-    def apart(self, n: int, w: int) -> float:
+    def spread_probability(self, n: int, w: int) -> float:
         """Return an upper bound on P[some |N_i - N_j| > 2w, i, j = 1..n]."""
-        return self.missed(n, w)
+        return self.miss_probability(n, w)
 
-    def sum_missed(self, common: NoiseLaw, w: int) -> float | None:
+    def sum_miss_probability(self, common: NoiseLaw, w: int) -> float | None:
         """Return an upper bound on P[|N + Y| > w] for an independent Y with the law ``common``;
         None where no such bound is known, so that the caller uses a general one.
         """
@@ -91,8 +91,8 @@ class NoiseLaw(ABC):
         """Return the law with these parameters; names that are not fields of this family are
         ignored, because older stored answers list the parameters of all families.
         """
-        own = {part.name for part in fields(cls)}  # type: ignore[arg-type]
-        return cls(**{name: value for name, value in plain.items() if name in own})
+        names = {part.name for part in fields(cls)}  # type: ignore[arg-type]
+        return cls(**{name: value for name, value in plain.items() if name in names})
 
 
 def register_law(law: Law) -> Law:
@@ -159,7 +159,7 @@ class IndependentNoiseLaw(NoiseLaw):
             return self.edge_mass(self.bound - c, self.bound)
         return 0.0
 
-    def sum_missed(self, common: NoiseLaw, w: int) -> float | None:
+    def sum_miss_probability(self, common: NoiseLaw, w: int) -> float | None:
         """Return an upper bound on P[|N + Y| > w] by the law of the sum, where both laws are of
         the same family and N is not cut; None otherwise.
         """
@@ -220,8 +220,8 @@ class LaplaceNoise(IndependentNoiseLaw):
 
     def sum_tail(self, common: Self, c: int) -> float:
         """Return an upper bound on P[N + Y > c], c >= 0, by a sum over the law of one of them."""
-        less, more = sorted((self.rate, common.rate))
-        return laplace_maximum_tail(less, 1, c, more)
+        smaller, larger = sorted((self.rate, common.rate))
+        return laplace_maximum_tail(smaller, 1, c, larger)
 
 
 @register_law
@@ -275,8 +275,8 @@ class GaussianNoise(IndependentNoiseLaw):
 
     def sum_tail(self, common: Self, c: int) -> float:
         """Return an upper bound on P[N + Y > c], c >= 0, by a sum over the law of one of them."""
-        less, more = sorted((self.scale, common.scale))
-        return gaussian_maximum_tail(more, 1, c, less)
+        smaller, larger = sorted((self.scale, common.scale))
+        return gaussian_maximum_tail(larger, 1, c, smaller)
 
 
 @register_law
@@ -370,13 +370,13 @@ class BoxNoise(NoiseLaw):
         """
         return _box_offset(self, special, delta)
 
-    def missed(self, n: int, w: int) -> float:
+    def miss_probability(self, n: int, w: int) -> float:
         """Return an upper bound on P[some |N_i| > w, i = 1..n]: by the joint law of the noises,
         once for each direction.
         """
         return min(2 * box_tail(self.power, self.rate, self.step, n, w), 1.0)
 
-    def apart(self, n: int, w: int) -> float:
+    def spread_probability(self, n: int, w: int) -> float:
         """Return an upper bound on P[some |N_i - N_j| > 2w]: the probability that the side exceeds
         2w + 1, because noises differ by less than the side.
         """

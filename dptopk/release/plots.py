@@ -50,7 +50,7 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, cap
         errors = np.maximum([counts - low, high - counts], 0.0)
     axes.barh(places, counts, xerr=errors, color="#4477aa", ecolor="#ee6677", capsize=2, height=0.7)
     # A dollar sign would start a formula.
-    names = [shortened(visible(label)).replace("$", r"\$") for label in rows["label"]]
+    names = [shorten_label(visible(label)).replace("$", r"\$") for label in rows["label"]]
     axes.set_yticks(places, names)
     axes.invert_yaxis()
     axes.set_xlim(left=min(0.0, float(counts.min(initial=0.0))))
@@ -63,11 +63,11 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, cap
     return axes
 
 
-def shortened(label: str) -> str:
+def shorten_label(label: str) -> str:
     """Return a label of at most LONGEST_LABEL characters: a longer one loses its middle, so that
     labels that begin alike remain different.
 
-    >>> shortened("a label of forty characters, number 0001")
+    >>> shorten_label("a label of forty characters, number 0001")
     'a label of fort…ers, number 0001'
     """
     if len(label) <= LONGEST_LABEL:

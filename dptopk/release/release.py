@@ -396,14 +396,14 @@ class Release:
                 measurement = Measurement.from_dict(plain["measurement"])
             return cls(
                 labels=tuple(from_plain(row["label"]) for row in rows),
-                counts=_column(rows, "count"),
+                counts=_values_of(rows, "count"),
                 charge=Charge.parse(plain["charge"]),
                 mechanism=plain["mechanism"],
                 sensitivity=Sensitivity(**sensitivity),
                 seeded=plain["seeded"],
                 phases={name: Charge.parse(charge) for name, charge in plain["phases"].items()},
                 note=plain["note"],
-                measured=_column(rows, "measured"),
+                measured=_values_of(rows, "measured"),
                 measurement=measurement,
                 capped=plain.get("capped", False),
                 at_delta=plain.get("at_delta"),
@@ -417,10 +417,12 @@ class Release:
 
         Labels that all have one type which Arrow knows keep it; other labels become text.
         """
-        pa = _imported("pyarrow")
+        pa = _import_optional("pyarrow")
         column = self._arrow_labels(pa)
-        others = self.table.drop(columns="label")
-        table = pa.Table.from_pandas(others, preserve_index=False).add_column(1, "label", column)
+        other_columns = self.table.drop(columns="label")
+        table = pa.Table.from_pandas(other_columns, preserve_index=False).add_column(
+            1, "label", column
+        )
         metadata = {**(table.schema.metadata or {}), b"dptopk.charge": str(self.charge).encode()}
         return table.replace_schema_metadata(metadata)
 
@@ -435,7 +437,7 @@ class Release:
 
     def to_polars(self) -> Any:
         """Return the table as a polars.DataFrame."""
-        return _imported("polars").from_arrow(self.to_arrow())
+        return _import_optional("polars").from_arrow(self.to_arrow())
 
 
 def rounded(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -447,14 +449,19 @@ def rounded(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return np.rint(counts).astype(np.int64)
 
 
-def _column(rows: Sequence[Mapping[str, Any]], name: str) -> np.ndarray[Any, Any] | None:
-    """Return the values of a name in all rows, shape (rows,); None if the first row has none."""
+def _values_of(rows: Sequence[Mapping[str, Any]], name: str) -> np.ndarray[Any, Any] | None:
+    """Return the values of a column in all rows, shape (rows,); None if the first row has none.
+
+    Args:
+        rows: the rows as ``to_dict`` writes them; all have the same columns.
+        name: the name of the column.
+    """
     if not rows or name not in rows[0]:
         return None
     return np.array([row[name] for row in rows])
 
 
-def _imported(module: str) -> Any:
+def _import_optional(module: str) -> Any:
     """Import an optional module; raise InvalidParameter, naming the extra, if it is missing."""
     try:
         return import_module(module)
@@ -501,9 +508,9 @@ def to_json(value: object) -> Any:  # noqa: PLR0911
     """
     if isinstance(value, Mapping):
         return dict(value)
-    own = getattr(value, "to_dict", None)
-    if own is not None:
-        return own()
+    to_dict = getattr(value, "to_dict", None)
+    if to_dict is not None:
+        return to_dict()
     if is_dataclass(value):
         return fields_to_json(value)
     if isinstance(value, np.generic):

@@ -42,8 +42,8 @@ class InMemoryBudget:
     """The budget of a session without a ledger: an account in the memory of this process.
 
     Attributes:
-        own: the budget that the session was given, if the account was made of it, so that nobody
-            else spends from it; else None.
+        own_budget: the budget that the session was given, if the account was made of it, so that
+            nobody else spends from it; else None.
 
     Args:
         budget: a Budget, of which an account is made, or an account that others may use too.
@@ -53,10 +53,10 @@ class InMemoryBudget:
     """
 
     def __init__(self, budget: Budget | Account | None) -> None:
-        self.own: Budget | None = None
+        self.own_budget: Budget | None = None
         self._segments: Segments | None = None
         if isinstance(budget, Budget):
-            self.own = budget
+            self.own_budget = budget
             self._account: Account = Accountant.filter(budget)
         elif isinstance(budget, Account):
             self._account = budget
@@ -65,7 +65,7 @@ class InMemoryBudget:
                 f"budget must be a Budget or an Accountant, got {type(budget).__name__}"
             )
 
-    def stored(self, query: str) -> Release | None:  # noqa: ARG002
+    def stored_answer(self, query: str) -> Release | None:  # noqa: ARG002
         """Return None: nothing is stored without a ledger."""
         return None
 
@@ -73,7 +73,7 @@ class InMemoryBudget:
         """Return False: nothing is stored without a ledger."""
         return False
 
-    def fits(self, *sensitivities: Sensitivity) -> None:
+    def require_coverage(self, *sensitivities: Sensitivity) -> None:
         """Accept every sensitivity: without a ledger nobody has stated that of the data."""
 
     def charge(
@@ -132,25 +132,25 @@ class InMemoryBudget:
                 account.
         """
         with _SPENDING:
-            if self.own is not None and self._segments is None:
-                self._account = _for_each(segments, self._account)
+            if self.own_budget is not None and self._segments is None:
+                self._account = _account_of_each(segments, self._account)
                 self._segments = segments
-        if not self.declared(segments):
+        if not self.has_segments(segments):
             raise InvalidParameter(
                 "segments: others were declared before, or others may spend from this budget; "
                 "give the session a "
                 "Budget, or a dptopk.budgets.Parallel with an account for each segment"
             )
 
-    def declared(self, segments: Segments) -> bool:
+    def has_segments(self, segments: Segments) -> bool:
         """Return whether each of these segments has a separate account."""
-        if self.own is not None:
+        if self.own_budget is not None:
             return self._segments is segments
         if not isinstance(self._account, Parallel):
             return False
         return segments.segments_per_user == 1 and segments.keys() <= self._account.parts.keys()
 
-    def only(self, *names: Hashable) -> InMemoryBudget:
+    def of_segments(self, *names: Hashable) -> InMemoryBudget:
         """Return the budget of some of the segments, by their names."""
         account = self._account
         if not isinstance(account, Parallel):
@@ -162,7 +162,7 @@ class LedgerBudget:
     """The account of a data set in a ledger, as one analyst uses it.
 
     Attributes:
-        own: None; others may spend from this account.
+        own_budget: None; others may spend from this account.
         owner: the names of the data set and of the analyst.
         unit: the privacy unit that the session states; None: not stated.
 
@@ -192,13 +192,13 @@ class LedgerBudget:
         self._sensitivity = histogram.sensitivity
         self._version = version
         self._unit = unit
-        self.own: Budget | None = None
+        self.own_budget: Budget | None = None
         self._first_version = ledger.state(dataset).version if version is None else version
         self._seeded = seeded
         self.owner = {"dataset": dataset, "analyst": analyst}
         self.unit = unit
 
-    def stored(self, query: str) -> Release | None:
+    def stored_answer(self, query: str) -> Release | None:
         """Return the stored answer to an identical question on the same version of the data, at no
         charge; None if there is none.
 
@@ -220,7 +220,7 @@ class LedgerBudget:
         note = "given again from the ledger: no further charge"
         if release.note:
             note = f"{release.note}; {note}"
-        mechanism = _rebuilt(release.mechanism)
+        mechanism = _mechanism_of_record(release.mechanism)
         return replace(release, charge=free, phases={}, mechanism=mechanism, note=note)
 
     def has_answer(self, query: str) -> bool:
@@ -229,7 +229,7 @@ class LedgerBudget:
         """
         return self._ledger.stored_answer(self._dataset, query) is not None
 
-    def fits(self, *sensitivities: Sensitivity) -> None:
+    def require_coverage(self, *sensitivities: Sensitivity) -> None:
         """Refuse histograms made for users who can change less than those of the data set can.
 
         Raises:
@@ -343,43 +343,54 @@ class LedgerBudget:
         """Refuse segments that the ledger does not know: only the owner of the data can declare
         them.
         """
-        if not self.declared(segments):
+        if not self.has_segments(segments):
             raise InvalidParameter(
                 f"segments: the ledger has no such segments by {segments.by!r} of the dataset "
                 f"{self._dataset!r}; "
                 "they are declared when it is created"
             )
 
-    def declared(self, segments: Segments) -> bool:
+    def has_segments(self, segments: Segments) -> bool:
         """Return whether the ledger has a separate account for each of these segments."""
         in_ledger = self._ledger.state(self._dataset).segments
         if in_ledger is None or segments.segments_per_user > 1 or self._segments is not None:
             return False
         return in_ledger["by"] == segments.by and set(segments) <= set(in_ledger["names"])
 
-    def only(self, *names: str) -> LedgerBudget:
+    def of_segments(self, *names: str) -> LedgerBudget:
         """Return the budget of some of the segments, for the version of the data at which the
         session began.
 
         In the next version a user may be in another segment, whose account would pay for new
         questions: an answer from the old data would then be paid for by nobody.
         """
-        self._version = self._first_version
-        of_segments = copy.copy(self)
-        of_segments._segments = names  # noqa: SLF001
-        return of_segments
+        self._version = self._first_version  # of this session too, which shares the accounts
+        budget = copy.copy(self)
+        budget._segments = names  # noqa: SLF001
+        return budget
 
 
-def _for_each(segments: Segments, account: Account) -> Parallel:
+def _account_of_each(segments: Segments, account: Account) -> Parallel:
     """Return an account with a part for each segment; each part has the terms and the spends of a
-    session's own filter.
+    session's filter.
+
+    Args:
+        segments: the segments.
+        account: the session's filter.
     """
     filter_ = validate.instance(Filter, budget=account)
     return Parallel({name: filter_.copy_of_terms() for name in segments})
 
 
 def covers_in_turn(account: Account, first: Plan, second: Plan) -> bool:
-    """Return whether an account covers one plan and then another; nothing is spent."""
+    """Return whether an account covers one plan and then another; nothing is spent.
+
+    Args:
+        account: the account; if it is a filter, a copy of it is charged, since what it accepts
+            second depends on what it accepted first. Others accept a sum of charges.
+        first: the plan that is charged first.
+        second: the plan that is charged after it.
+    """
     if not isinstance(account, Filter):
         return account.can_spend(Charge.join(first.charge, second.charge))
     with suppress(BudgetExceeded, IncompatibleCosts):
@@ -389,9 +400,12 @@ def covers_in_turn(account: Account, first: Plan, second: Plan) -> bool:
     return False
 
 
-def _rebuilt(plain: object) -> Any:
-    """Return the mechanism of a stored answer; text, and a record that no known mechanism has
-    written, is returned as it is.
+def _mechanism_of_record(plain: object) -> Any:
+    """Return the mechanism that a stored answer records.
+
+    Args:
+        plain: the record, as ``Mechanism.to_dict`` makes it; text, and a record that no known
+            mechanism has written, is returned as it is.
     """
     if not isinstance(plain, Mapping):
         return plain

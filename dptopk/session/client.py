@@ -109,7 +109,7 @@ class Client:
         return self._dataset_call("GET", "")
 
     def budget(self) -> dict[str, Any]:
-        """Return the budget of the data set and one's own part of it, and how often earlier
+        """Return the budget of the data set, this analyst's part of it, and how often earlier
         questions still fit.
         """
         return self._dataset_call("GET", "/budget")
@@ -121,20 +121,20 @@ class Client:
         budget in which less ε is left.
         """
         budgets = self.budget()
-        scarcer = budgets["total"]
-        own = budgets.get("mine", scarcer)
-        if _number(own["epsilon_left"]) <= _number(scarcer["epsilon_left"]):
-            scarcer = own
+        scarcer_budget = budgets["total"]
+        analyst_budget = budgets.get("mine", scarcer_budget)
+        if _number(analyst_budget["epsilon_left"]) <= _number(scarcer_budget["epsilon_left"]):
+            scarcer_budget = analyst_budget
         fits = {str(query["text"]): int(query["fits"]) for query in budgets["fits"]}
         return Remaining(
-            scarcer["remaining"],
-            _number(scarcer["epsilon_spent"]),
-            _number(scarcer["epsilon"]),
-            _number(scarcer["epsilon_left"]),
-            scarcer["delta"],
-            scarcer["share"],
+            scarcer_budget["remaining"],
+            _number(scarcer_budget["epsilon_spent"]),
+            _number(scarcer_budget["epsilon"]),
+            _number(scarcer_budget["epsilon_left"]),
+            scarcer_budget["delta"],
+            scarcer_budget["share"],
             fits,
-            scarcer.get("question", ""),
+            scarcer_budget.get("question", ""),
         )
 
     def plan(
@@ -155,7 +155,7 @@ class Client:
         """
         segments = {}
         if "segments" in options:
-            segments = _segments(options.pop("segments"))
+            segments = _segments_field(options.pop("segments"))
         if isinstance(k, Mechanism):
             body = _run_body(
                 k,
@@ -233,7 +233,7 @@ class Client:
             key: the name of the question, as for ``top_k``.
             options: further arguments of ``top_k``.
         """
-        body = _question_body(k, budget, accuracy, options) | _segments(segments)
+        body = _question_body(k, budget, accuracy, options) | _segments_field(segments)
         return self._answers_by_segment("/topk", body, key)
 
     def run(
@@ -283,7 +283,7 @@ class Client:
             where: column -> value, as for ``top_k``.
             key: the name of the question, as for ``top_k``.
         """
-        body = _run_body(mechanism, None, None, where) | _segments(segments)
+        body = _run_body(mechanism, None, None, where) | _segments_field(segments)
         return self._answers_by_segment("/run", body, key)
 
     def stream_price(self, k: int, days: int, *, budget: Budget, **calendar: str) -> dict[str, Any]:
@@ -292,7 +292,9 @@ class Client:
 
         The arguments are those of ``stream``.
         """
-        return self._dataset_call("POST", "/streams/price", _stream(k, days, budget, calendar))
+        return self._dataset_call(
+            "POST", "/streams/price", _stream_terms(k, days, budget, calendar)
+        )
 
     def stream(
         self, name: str, k: int, days: int, *, budget: Budget, **calendar: str
@@ -317,7 +319,7 @@ class Client:
             LedgerError: as for ``top_k``; call again with the same terms.
             ServiceError: any other refusal.
         """
-        body = {"stream": name} | _stream(k, days, budget, calendar)
+        body = {"stream": name} | _stream_terms(k, days, budget, calendar)
         self._answer("/streams", body, _header_value(name=name))
         return ClientStream(self, name)
 
@@ -335,7 +337,7 @@ class Client:
         """
         answer = self._spend(path, body, key)
         release = Release.from_dict(answer["release"])
-        self._note(answer, str(release.mechanism), len(release))
+        self._note_answer(answer, str(release.mechanism), len(release))
         return release
 
     def _answers_by_segment(
@@ -348,11 +350,17 @@ class Client:
         releases = _releases_by_segment(answer)
         first = next(iter(releases.values()))
         rows = sum(len(release) for release in releases.values())
-        self._note(answer, f"{first.mechanism} in each of {len(releases)} segments", rows)
+        self._note_answer(answer, f"{first.mechanism} in each of {len(releases)} segments", rows)
         return releases
 
-    def _note(self, answer: Mapping[str, Any], mechanism: str, rows: int) -> None:
-        """Add an answer to those that ``report`` lists."""
+    def _note_answer(self, answer: Mapping[str, Any], mechanism: str, rows: int) -> None:
+        """Add an answer to those that ``report`` lists.
+
+        Args:
+            answer: the service's answer, with its entry in the ledger and its charge.
+            mechanism: what ran, in words.
+            rows: how many rows were released.
+        """
         entry = answer["entry"]
         charge = answer["charge"]
         self._answered.append(
@@ -386,9 +394,18 @@ class Client:
     def _answer(self, path: str, body: dict[str, Any], key: str) -> dict[str, Any]:
         """Send a question with the same key until the service has an answer, or ``patience`` or
         ``longest`` is over; return the answer.
+
+        Args:
+            path: the path of the question under the data set.
+            body: the question as JSON.
+            key: the key under which it is charged once.
+
+        Raises:
+            ServiceError: if ``longest`` is over, or for a refusal that waiting does not end.
+            LedgerError: if the ledger was busy for as long as ``patience``.
         """
-        began = time.monotonic()
-        end = began + self._patience
+        start = time.monotonic()
+        end = start + self._patience
         pause = 0.1
         while True:
             try:
@@ -399,9 +416,9 @@ class Client:
                     return answer
                 pause = 0.1
             except (ServiceError, LedgerError) as error:
-                if not _may_pass(error) or time.monotonic() + pause > end:
+                if not _is_transient(error) or time.monotonic() + pause > end:
                     raise
-            if time.monotonic() - began > self._longest:
+            if time.monotonic() - start > self._longest:
                 raise ServiceError(
                     202, "unfinished", f"there was no answer within {self._longest:g} seconds"
                 )
@@ -504,7 +521,8 @@ class ClientStream:
     """
 
     def __init__(self, client: Client, name: str) -> None:
-        self._client, self._path = client, f"/streams/{quote(name, safe='')}/days"
+        self._client = client
+        self._path = f"/streams/{quote(name, safe='')}/days"
 
     def answer(self, day: int | str | date) -> Release:
         """Return the answer of a day, which is drawn once from the service's data and then
@@ -526,7 +544,7 @@ class ClientStream:
         """Return the answers so far by the day's number; free."""
         answers: dict[int, Release] = {}
         while True:
-            page = self._about(len(answers) + 1)["answers"]
+            page = self._stream_page(len(answers) + 1)["answers"]
             if not page:
                 return answers
             for answer in page:
@@ -534,16 +552,18 @@ class ClientStream:
 
     def half_widths(self) -> list[int]:
         """Return for each day the half-width of a total: 95% of its noise is within it; free."""
-        return list(self._about(1)["half_width"])
+        return list(self._stream_page(1)["half_width"])
 
-    def _about(self, first: int) -> dict[str, Any]:
-        """Return the service's facts on the stream, with a page of answers from day
-        ``first`` on.
+    def _stream_page(self, first: int) -> dict[str, Any]:
+        """Return the service's facts on the stream, with a page of its answers.
+
+        Args:
+            first: the number of the day with which the page begins.
         """
         return self._client._dataset_call("GET", f"{self._path}?first={first}")  # noqa: SLF001
 
 
-def _stream(k: int, days: int, budget: Budget, calendar: dict[str, str]) -> dict[str, Any]:
+def _stream_terms(k: int, days: int, budget: Budget, calendar: dict[str, str]) -> dict[str, Any]:
     """Return the terms of a stream as JSON; the arguments are those of ``Client.stream``."""
     budget = validate.instance(Budget, budget=budget)
     return {
@@ -566,7 +586,7 @@ def _is_complete(answer: Mapping[str, Any]) -> bool:
     raise ServiceError(0, "unknown", "the service's answer is not understood")
 
 
-def _may_pass(error: DptopkError) -> bool:
+def _is_transient(error: DptopkError) -> bool:
     """Return whether a retry with the same key may succeed.
 
     That is so if the ledger is busy, the service was not reached (status 0), asks to wait (429) or
@@ -584,18 +604,18 @@ def _is_final(error: DptopkError) -> bool:
 
     A refusal of the request or of the token (status 400 or 401) says nothing about the question.
     """
-    if _may_pass(error):
+    if _is_transient(error):
         return False
     return not (isinstance(error, ServiceError) and error.status < 402)
 
 
 def _releases_by_segment(answer: Mapping[str, Any]) -> dict[str, Release]:
-    """Return the answers of an answer for segments, by segment."""
+    """Return the releases in the service's answer for segments, by segment."""
     parts = answer["segments"]
     return {part["segment"]: Release.from_dict(part["release"]) for part in parts}
 
 
-def _segments(segments: str | Mapping[str, Sequence[str]]) -> dict[str, Any]:
+def _segments_field(segments: str | Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return the field "segments" of a question as JSON: column -> values, [] for all of them."""
     if isinstance(segments, str):
         return {"segments": {segments: []}}

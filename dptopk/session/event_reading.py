@@ -54,7 +54,7 @@ def read_events(
     if one_row_per_user and not isinstance(table, EventsStore):
         return events_histogram(table, labels_per_user=1, **options)
     if not count_capped and labels_per_user is not None:
-        return _counted_without_cap(table, labels_per_user, weights, options)
+        return _two_phase_counts(table, labels_per_user, weights, options)
     if weights is True:
         raise InvalidParameter(
             "weights: of two phases alone, where labels_per_user is a number or 'auto'"
@@ -72,7 +72,7 @@ def read_events(
     return events_histogram(table, labels_per_user=labels_per_user, **options)
 
 
-def _counted_without_cap(
+def _two_phase_counts(
     table: EventTable | EventsStore,
     labels_per_user: int | Literal["auto"],
     weights: bool | Literal["auto"],
@@ -88,15 +88,15 @@ def _counted_without_cap(
         per_label_cap = table.bounds.per_label_cap
     else:
         per_label_cap = options.get("per_label_cap", 1)
-    weighted = per_label_cap == 1 if weights == "auto" else weights
+    by_weights = per_label_cap == 1 if weights == "auto" else weights
     if labels_per_user == "auto":
         return event_counts(
             table,
-            labels_per_user=CAPS[weighted],
-            weights=weighted,
-            profile=weighted,
+            labels_per_user=CAPS[by_weights],
+            weights=by_weights,
+            profile=by_weights,
             **options,
         )
     return event_counts(
-        table, labels_per_user=labels_per_user, weights=weighted, profile=False, **options
+        table, labels_per_user=labels_per_user, weights=by_weights, profile=False, **options
     )

@@ -73,14 +73,14 @@ def top_k(  # noqa: PLR0913 - the options of a question
     budget = Budget(epsilon, delta)
     if (user is None) != (item is None):
         raise InvalidParameter("user and item: name both columns of events, or neither for counts")
-    events = user is not None
-    public = domain == "public" or (isinstance(data, Histogram) and data.domain == "public")
-    if budget.delta == 0 and (events or not public):
+    is_of_events = user is not None
+    is_public = domain == "public" or (isinstance(data, Histogram) and data.domain == "public")
+    if budget.delta == 0 and (is_of_events or not is_public):
         raise InvalidParameter(
             "delta must be above 0 where labels come from the data; for labels that are known to "
             "all give counts with domain='public'"
         )
-    if events:
+    if is_of_events:
         session = Session.from_events(
             data,
             user=user,
@@ -94,12 +94,12 @@ def top_k(  # noqa: PLR0913 - the options of a question
         return session.top_k(k, budget=budget, counts=counts)
     if where is not None:
         raise InvalidParameter("where is a condition on events: name user and item")
-    histogram = _histogram(data, labels_per_user, per_label_cap, domain)
+    histogram = _histogram_of(data, labels_per_user, per_label_cap, domain)
     session = Session(histogram, budget=budget, rng=rng)
     return session.top_k(k, budget=budget, counts=counts, look=look)
 
 
-def _histogram(
+def _histogram_of(
     data: Any, labels_per_user: int | Literal["auto"] | None, per_label_cap: int, domain: Domain
 ) -> Histogram:
     """Return the data as a histogram with the stated sensitivity; the arguments are those of

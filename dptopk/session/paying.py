@@ -43,7 +43,11 @@ class SessionPaying:
     kind: Kind | None = None
 
     def covers(self, *plans: Plan) -> bool:
-        """Return whether the accounts, as they are now, pay for one plan, or for two in turn."""
+        """Return whether the accounts, as they are now, pay for one plan, or for two in turn.
+
+        Args:
+            plans: one plan, or the two that are charged one after the other.
+        """
         first, *others = plans
         accounts = self.book.accounts()
         if not others:
@@ -64,7 +68,7 @@ class SessionPaying:
         given again.
         """
         if self.reuse:
-            return self.book.stored(self.name(step))
+            return self.book.stored_answer(self.name(step))
         return None
 
     def answer(self, step: Step, rng: Generator | None) -> Release:
@@ -72,12 +76,12 @@ class SessionPaying:
 
         The part of the charge that the answer did not use is taken back.
         """
-        stored = self.known(step)
-        if stored is not None:
+        stored_release = self.known(step)
+        if stored_release is not None:
             _LOG.info("giving a stored answer again")
             if self.source:
-                return stored
-            return replace(stored, source=self.histogram.identity)
+                return stored_release
+            return replace(stored_release, source=self.histogram.identity)
         _LOG.info("charging %s for %s", step.charge, step.text)
         receipt = self.book.charge(
             step.charge, self.name(step), step.text, stated=step.stated, kind=self.kind

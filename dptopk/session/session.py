@@ -217,7 +217,7 @@ class Session:
 
     @property
     def histogram(self) -> Histogram:
-        """The histogram that questions are about."""
+        """Return the histogram that questions are about."""
         return self._histogram
 
     def __reduce__(self) -> NoReturn:
@@ -338,7 +338,7 @@ class Session:
                 f"they cannot have a budget "
                 "each; run_each charges a question that is asked of all of them together"
             )
-        self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
+        self._book.require_coverage(*(histogram.sensitivity for histogram in segments.values()))
         self._book.declare(segments)
         sessions = {}
         for name, histogram in segments.items():
@@ -346,7 +346,7 @@ class Session:
             if self._source is not None:
                 source = canonical_json([self._source, segments.by, str(name)])
             session = object.__new__(Session)  # without __init__, which would open a new budget
-            session._begin(histogram, self._book.only(name), source, self._rng)
+            session._begin(histogram, self._book.of_segments(name), source, self._rng)
             sessions[name] = session
         return sessions
 
@@ -378,20 +378,20 @@ class Session:
         plan_of = {name: planned(mechanism, histogram, {}) for name, histogram in segments.items()}
         plans = PerSegment(plan_of, segments.segments_per_user)
         plans.check(segments)
-        self._book.fits(*(histogram.sensitivity for histogram in segments.values()))
+        self._book.require_coverage(*(histogram.sensitivity for histogram in segments.values()))
         charge = plans.charge
         stated = plans.stated
         text = plans.text
         book = self._book
-        if book.declared(segments):
-            book = book.only(*segments)
+        if book.has_segments(segments):
+            book = book.of_segments(*segments)
         _LOG.info("charging %s for %s", charge, text)
         receipt = book.charge(charge, "", text, stated=stated)
         _LOG.info("drawing")
         answers = plans.draw(segments, self._rng)
-        together = _together(answers, plans, self._histogram)
-        book.finalize(receipt, together)  # type: ignore[arg-type]
-        self._remember(text, (charge, stated), charge, len(together))
+        joint = _joint_release(answers, plans, self._histogram)
+        book.finalize(receipt, joint)  # type: ignore[arg-type]
+        self._remember(text, (charge, stated), charge, len(joint))
         return answers
 
     def _refuse_fork(self) -> None:
@@ -453,12 +453,12 @@ class Session:
         options = {name: value for name, value in stated.items() if name != "counts"}
         counts = "none" if stated["counts"] is None else stated["counts"]
         question = Question.of("session", k=k, counts=counts, **options)
-        question = question.with_total(self._total_of(budget, question))
-        plan = self._planned(question, reuse=reuse)
+        question = question.with_total(self._stated_budget(budget, question))
+        plan = self._plan_for(question, reuse=reuse)
         _, release = self.run_plan(plan, reuse=reuse, kind=self._kind_of(question))
         return release
 
-    def _total_of(self, budget: Budget | None, question: Question) -> Budget:
+    def _stated_budget(self, budget: Budget | None, question: Question) -> Budget:
         """Return the budget of a question: the one stated, or all that is left of the session's
         own.
 
@@ -474,22 +474,22 @@ class Session:
                 f"budget must be Budget(epsilon, delta), got {type(budget).__name__}",
                 parameter="budget",
             )
-        own = self._book.own
-        if own is None or (self._kinds_charged and own.rho is not None):
+        session_budget = self._book.own_budget
+        if session_budget is None or (self._kinds_charged and session_budget.rho is not None):
             raise InvalidParameter(
                 "budget: name Budget(epsilon, delta) of this answer; all that is left is asked for "
                 "only of an (epsilon, delta) that is the session's own",
                 parameter="budget",
             )
         if self._kinds_charged:
-            return self._all_left(own, question)
-        return own
+            return self._largest_budget(session_budget, question)
+        return session_budget
 
-    def _all_left(self, own: Budget, question: Question) -> Budget:
+    def _largest_budget(self, session_budget: Budget, question: Question) -> Budget:
         """Return the largest budget at which the account still accepts the question.
 
         Args:
-            own: the session's budget; the δ is one of a few shares of its δ.
+            session_budget: the session's budget; the δ is one of a few shares of its δ.
             question: the question; its total is not used.
 
         Raises:
@@ -497,7 +497,7 @@ class Session:
         """
         accounts = self._book.accounts()
         totals = []
-        for delta in dict.fromkeys(share * own.delta for share in DELTA_SHARES):
+        for delta in dict.fromkeys(share * session_budget.delta for share in DELTA_SHARES):
             with_delta = replace(question, delta=delta)
             _, epsilon = least_left(accounts, self._kind_of(with_delta))
             if epsilon > 0:
@@ -506,10 +506,12 @@ class Session:
             raise BudgetExceeded(Charge(), "nothing", "no question of this kind fits")
         return max(totals, key=lambda total: total.epsilon)
 
-    def _planned(self, question: Question, *, reuse: bool) -> TopKPlan:
+    def _plan_for(self, question: Question, *, reuse: bool) -> TopKPlan:
         """Return the plan of a question, chosen by what is public about the data and the budget.
 
-        With ``reuse`` a plan whose answer the ledger has stored counts as paid.
+        Args:
+            question: the question with its total.
+            reuse: whether a plan counts as paid whose answer the ledger has stored.
         """
         paying = self._paying(reuse=reuse)
 
@@ -548,13 +550,13 @@ class Session:
         self._refuse_fork()
         paying = self._paying(reuse=reuse, kind=kind)
         try:
-            ran, release = plan.run(self._histogram, self._rng, average=False, paying=paying)
+            plan_run, release = plan.run(self._histogram, self._rng, average=False, paying=paying)
         except BudgetExceeded as refusal:
             if kind is None:
                 raise
             raise advised(refusal, self._book.accounts(), kind) from None
         self._kind = kind or self._kind
-        return ran, release
+        return plan_run, release
 
     def stream(
         self,
@@ -642,12 +644,12 @@ class Session:
         # A minimum with a constant moves by no more than the total does.
         total = min(total, validate.LARGEST - 1)
         sensitivity = Sensitivity(linf=histogram.sensitivity.linf * labels_per_user, l0=1)
-        others = Histogram(
+        total_of_others = Histogram(
             [name], [total], sensitivity=sensitivity, domain="public", capped=histogram.capped
         )
-        plan = Single.on(KnownLaplace(epsilon=epsilon), others, {})
-        plan.check(others)
-        step = Step(plan, others, ("other", *map(to_plain, shown.labels)))
+        plan = Single.on(KnownLaplace(epsilon=epsilon), total_of_others, {})
+        plan.check(total_of_others)
+        step = Step(plan, total_of_others, ("other", *map(to_plain, shown.labels)))
         return self._paying(reuse=reuse).answer(step, self._rng)
 
     def remaining(self) -> Remaining:
@@ -660,8 +662,10 @@ class Session:
         accounts = self._book.accounts()
         usual = Kind.usual(accounts[0], facts_of(self._histogram))
         kind = self._book.kind() or self._kind or usual
-        account, left = least_left(accounts, kind)
-        return Remaining.of(account, self._kinds_charged, epsilon_left=left, question=str(kind))
+        account, epsilon_left = least_left(accounts, kind)
+        return Remaining.of(
+            account, self._kinds_charged, epsilon_left=epsilon_left, question=str(kind)
+        )
 
     def report(self) -> pd.DataFrame:
         """Return a table of this session's answers, a row each: mechanism, charge (the part that
@@ -731,11 +735,16 @@ def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
     return "bounded_range"
 
 
-def _together(
+def _joint_release(
     answers: Mapping[Any, Release], plans: PerSegment[Plan], histogram: Histogram
 ) -> Release:
     """Return the answers of all segments as one release, for the ledger's record; rows are labelled
     (segment, label).
+
+    Args:
+        answers: the answers by segment.
+        plans: the plans that gave them; the release has their charge.
+        histogram: the histogram of all segments, for its sensitivity.
     """
     labels = [(name, label) for name, answer in answers.items() for label in answer.labels]
     counts = [answer.counts for answer in answers.values() if answer.counts is not None]

@@ -28,9 +28,8 @@ _TABLES = (
     _PARTS,
     "CREATE TABLE stream (terms TEXT NOT NULL, state TEXT NOT NULL)",
     (
-        "CREATE TABLE days (day INTEGER PRIMARY KEY, partition TEXT NOT NULL UNIQUE, token TEXT "
-        "NOT "
-        "NULL, answer TEXT)"
+        "CREATE TABLE days (day INTEGER PRIMARY KEY, partition TEXT NOT NULL UNIQUE, "
+        "token TEXT NOT NULL, answer TEXT)"
     ),
 )
 
@@ -57,16 +56,21 @@ class Turn:
             return None
         if not {"stream", "days"} <= tables:
             raise InvalidParameter("path: this is not the file of a stream")
-        return self._json("SELECT terms FROM stream")
+        return self._json_object("SELECT terms FROM stream")
 
-    def _json(self, query: str, *values: object) -> dict[str, Any] | None:
+    def _json_object(self, query: str, *values: object) -> dict[str, Any] | None:
         """Return the JSON object in the first row of a query for one column; None without rows."""
         for (text,) in self._run(query, *values):
             return dict(json.loads(text))
         return None
 
     def begin(self, terms: dict[str, Any], header: dict[str, Any]) -> None:
-        """Make the tables, and write the terms and the state before the first day (``header``)."""
+        """Make the tables, and write what the stream begins with.
+
+        Args:
+            terms: the terms of the stream.
+            header: the state before the first day.
+        """
         for statement in _TABLES:
             self._run(statement)
         self._run("INSERT INTO stream VALUES (?, ?)", canonical_json(terms), canonical_json(header))
@@ -85,16 +89,24 @@ class Turn:
             yield StreamDay.from_parts(dict(rows))
 
     def rewrite(self, header: dict[str, Any], days: Sequence[StreamDay]) -> None:
-        """Bring a file of an earlier version into today's form: the state before the first day, and
-        what each day adds to it.
+        """Bring a file of an earlier version into today's form.
+
+        Args:
+            header: the state before the first day.
+            days: what each day adds to it, from day 1 on.
         """
         self._run(_PARTS)
         self._run("UPDATE stream SET state = ?", canonical_json(header))
         for number, day in enumerate(days, 1):
-            self._add(number, day)
+            self._write_parts(number, day)
 
-    def _add(self, number: int, day: StreamDay) -> None:
-        """Write what a day adds to the state."""
+    def _write_parts(self, number: int, day: StreamDay) -> None:
+        """Write what a day adds to the state.
+
+        Args:
+            number: the day's number, from 1.
+            day: what it adds.
+        """
         for part, content in day.to_parts().items():
             self._run("INSERT INTO parts VALUES (?, ?, ?)", number, part, content)
 
@@ -105,7 +117,7 @@ class Turn:
 
     def answer(self, day: int) -> dict[str, Any] | None:
         """Return the answer of a day; None if it was not answered."""
-        return self._json("SELECT answer FROM days WHERE day = ?", day)
+        return self._json_object("SELECT answer FROM days WHERE day = ?", day)
 
     def append(
         self, day: int, partition: str, token: str, answer: dict[str, Any], state: StreamDay
@@ -122,7 +134,7 @@ class Turn:
         self._run(
             "INSERT INTO days VALUES (?, ?, ?, ?)", day, partition, token, canonical_json(answer)
         )
-        self._add(day, state)
+        self._write_parts(day, state)
 
 
 class StreamFile:

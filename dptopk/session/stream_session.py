@@ -126,7 +126,9 @@ class StreamSession:
         self.sensitivity = Sensitivity(**terms["sensitivity"])
         self.calendar = Calendar(**terms["calendar"])
         self.rng: Generator | None = None
-        self._book, self._file, self._pid = book, file, os.getpid()
+        self._book = book
+        self._file = file
+        self._pid = os.getpid()
         self._latest = _Latest("", None)
 
     @classmethod
@@ -142,9 +144,9 @@ class StreamSession:
             terms = turn.terms()
         if terms is None:
             raise InvalidParameter(f"path: {str(path)!r} is not the file of a stream")
-        like = Histogram({}, sensitivity=Sensitivity(**terms["sensitivity"]))
+        day_shape = Histogram({}, sensitivity=Sensitivity(**terms["sensitivity"]))
         book = LedgerBudget(
-            ledger, terms["dataset"], terms["analyst"], like, None, None, seeded=False
+            ledger, terms["dataset"], terms["analyst"], day_shape, None, None, seeded=False
         )
         if _charged_terms(book, terms["stream"]) != terms:
             raise InvalidParameter(f"path: this ledger has no such stream {terms['stream']!r}")
@@ -154,7 +156,7 @@ class StreamSession:
     def begin(
         cls,
         book: LedgerBudget,
-        like: Histogram,
+        day_shape: Histogram,
         name: str,
         mechanism: ContinualTopK,
         path: str | Path,
@@ -165,7 +167,7 @@ class StreamSession:
 
         Args:
             book: the account that pays.
-            like: a histogram with the sensitivity and the domain of a day's.
+            day_shape: a histogram with the sensitivity and the domain of a day's.
             name: the stream's name.
             mechanism: the mechanism that answers the days.
             path: the stream's file.
@@ -175,10 +177,10 @@ class StreamSession:
             BudgetExceeded: if it does not fit; nothing was charged.
             InvalidParameter: as ``Session.stream``.
         """
-        terms = _terms(validate.text(name=name), mechanism, like, days) | book.owner
-        public = like.labels.tolist() if like.domain == "public" else None
+        terms = _terms(validate.text(name=name), mechanism, day_shape, days) | book.owner
+        public_labels = day_shape.labels.tolist() if day_shape.domain == "public" else None
         # The state before day 1: a mechanism that cannot run fails here, before it is charged.
-        start = mechanism.stream(like.sensitivity, labels=public)
+        start = mechanism.stream(day_shape.sensitivity, labels=public_labels)
         if isinstance(book.account(), Parallel):
             raise InvalidParameter(
                 "name: streams cannot have segments, since users may change segments between days"
@@ -226,17 +228,17 @@ class StreamSession:
         """
         number = self.calendar.number(day)
         latest = None
-        with self._turn() as turn:
+        with self._open_turn() as turn:
             if turn.answer(number) is None:
                 name = self.calendar.name(number) if partition is None else partition
-                latest = self._draw(turn, number, data, name)
+                latest = self._answer_next_day(turn, number, data, name)
         if latest is not None:  # set after the transaction: the file has the day now
             self._latest = latest
         return cast("Release", self.stored(number))
 
     def stored(self, day: int | str | date) -> Release | None:
         """Return the answer of a day that was answered before, or None; nothing is drawn."""
-        with self._turn() as turn:
+        with self._open_turn() as turn:
             answer = turn.answer(self.calendar.number(day))
         if answer is None:
             return None
@@ -244,19 +246,19 @@ class StreamSession:
 
     def answered(self) -> dict[int, str]:
         """Return the days that were answered, in order: number -> name of its data."""
-        with self._turn() as turn:
+        with self._open_turn() as turn:
             return {day: partition for day, (partition, _) in turn.days().items()}
 
     def public_labels(self) -> list[Any] | None:
         """Return the labels of a public domain, in their order; None if labels are private."""
-        with self._turn() as turn:
+        with self._open_turn() as turn:
             header = turn.header()
         if header["public"]:
             return [from_plain(name) for name in header["names"]]
         return None
 
     @contextmanager
-    def _turn(self) -> Iterator[Turn]:
+    def _open_turn(self) -> Iterator[Turn]:
         """Open a transaction on the file, in which the file and the ledger have the answers of the
         same days.
 
@@ -333,11 +335,11 @@ class StreamSession:
         header = turn.header()
         if "measured" not in header:
             return Stream.resumed(header, turn.states(), self.mechanism, self.sensitivity, self.rng)
-        earlier = Stream.from_dict(header, self.mechanism, self.sensitivity, self.rng)
-        turn.rewrite(earlier.header(), earlier.days)
-        return earlier
+        restored = Stream.from_dict(header, self.mechanism, self.sensitivity, self.rng)
+        turn.rewrite(restored.header(), restored.days)
+        return restored
 
-    def _draw(
+    def _answer_next_day(
         self, turn: Turn, number: int, data: Histogram | EventsStore, partition: str
     ) -> _Latest:
         """Answer the next day, write the answer and what the day adds to the state, and return the
@@ -351,16 +353,16 @@ class StreamSession:
         """
         days = turn.days()
         if number != len(days) + 1:
-            after = self.calendar.name(len(days) + 1)
+            next_day = self.calendar.name(len(days) + 1)
             raise InvalidParameter(
-                f"day={number}: the next day to be answered is day {len(days) + 1} ({after}); "
+                f"day={number}: the next day to be answered is day {len(days) + 1} ({next_day}); "
                 f"for a day without data "
                 "give an empty histogram"
             )
-        for earlier, (name, _) in days.items():
+        for same_day, (name, _) in days.items():
             if name == validate.text(partition=partition):
                 raise InvalidParameter(
-                    f"partition: {partition!r} was counted on day {earlier}, and counts only once"
+                    f"partition: {partition!r} was counted on day {same_day}, and counts only once"
                 )
         spend = self._book.asked(stream_key(self.name))
         if spend is None or not spend.current:
@@ -373,8 +375,8 @@ class StreamSession:
         stream = self._state(turn)
         # A file written by another version may hold measurements that its solver found after the
         # charge. The factor allows for rounding in the text of the charge.
-        charged = _mu(spend.charge) * (1 + 1e-9)
-        if stream.mechanism is not self.mechanism and _mu(stream.charge) > charged:
+        charged = _largest_mu(spend.charge) * (1 + 1e-9)
+        if stream.mechanism is not self.mechanism and _largest_mu(stream.charge) > charged:
             raise LedgerError(
                 "the measurements in the stream's file cost more than was charged: create "
                 "another stream"
@@ -390,15 +392,18 @@ class StreamSession:
         A user who is active on one day only is protected whatever the store does, and so is one who
         may be active on all days.
         """
-        user = self.mechanism.participation
-        if user.apart > 1:
+        user_days = self.mechanism.participation
+        if user_days.apart > 1:
             raise InvalidParameter(
-                f"data: a store sees to no days_apart={user.apart}; give the day's histogram"
+                f"data: a store sees to no days_apart={user_days.apart}; give the day's histogram"
             )
-        if 1 < user.most < user.days and (store.days_per_user or user.days) > user.most:
+        if (
+            1 < user_days.most < user_days.days
+            and (store.days_per_user or user_days.days) > user_days.most
+        ):
             raise InvalidParameter(
-                f"data: {user.most} days of a user are protected; make a store of "
-                f"days_per_user={user.most}"
+                f"data: {user_days.most} days of a user are protected; make a store of "
+                f"days_per_user={user_days.most}"
             )
 
 
@@ -410,7 +415,7 @@ class _Latest:
     stream: Stream | None
 
 
-def _mu(charge: Charge) -> float:
+def _largest_mu(charge: Charge) -> float:
     """Return the largest μ of the Gaussian costs in a charge; 0 if there are none."""
     return max((cost.mu for cost in charge.of(GaussianDP)), default=0.0)
 
@@ -452,31 +457,31 @@ def _refuse_other_terms(terms: dict[str, Any], existing: dict[str, Any] | None, 
 
 
 def _terms(
-    name: str, mechanism: ContinualTopK, like: Histogram, calendar: Calendar
+    name: str, mechanism: ContinualTopK, day_shape: Histogram, calendar: Calendar
 ) -> dict[str, Any]:
     """Return the terms of a stream as JSON holds them; nothing in them depends on the data.
 
     Args:
         name: the stream's name.
         mechanism: its mechanism.
-        like: a histogram with the sensitivity and the domain of a day's.
+        day_shape: a histogram with the sensitivity and the domain of a day's.
         calendar: the dates of its days.
     """
     validate.instance(ContinualTopK, mechanism=mechanism)
     labels = None
-    if like.domain == "public":
-        if like.domain_size != len(like.labels):
+    if day_shape.domain == "public":
+        if day_shape.domain_size != len(day_shape.labels):
             raise InvalidParameter(
                 "histogram: a stream needs the public labels themselves, written down"
             )
         labels = [
-            len(like.labels),
-            fingerprint([to_plain(label) for label in like.labels.tolist()]),
+            len(day_shape.labels),
+            fingerprint([to_plain(label) for label in day_shape.labels.tolist()]),
         ]
     terms = {
         "stream": name,
         "mechanism": to_json(mechanism),
-        "sensitivity": like.sensitivity.plain(),
+        "sensitivity": day_shape.sensitivity.plain(),
         "labels": labels,
         "calendar": asdict(calendar),
     }

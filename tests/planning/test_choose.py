@@ -60,7 +60,7 @@ def test_two_fields_that_ask_for_different_phases_are_refused_by_both_names(firs
 
 def test_events_that_were_read_for_two_phases_say_how_one_is_asked():
     under = Histogram(["x"], [900], sensitivity=finding_sensitivity(2, 1, weights=True))
-    read = EventCounts.beside(Histogram(["x"], [900]), under)
+    read = EventCounts.of_histograms(Histogram(["x"], [900]), under)
     with pytest.raises(InvalidParameter, match=re.escape("count_capped=True")):
         plan(asked(method="peel"), facts_of(read))
     assert plan(asked(), facts_of(read)).reading.finding.labels_per_user == 2
@@ -116,7 +116,7 @@ def test_what_pays_is_asked_before_each_draw(facts, stated, steps):
         caps = finding_sensitivity(2, 1, weights=True)
         cell = Histogram(None, [0] * 8, sensitivity=Sensitivity(l0=1))
         under = Histogram(counts, sensitivity=caps)
-        data = EventCounts.beside(Histogram(counts), under, cell)
+        data = EventCounts.of_histograms(Histogram(counts), under, cell)
     purse = Purse(steps)
     answer = made.release(data, average=False, paying=purse)
     assert len(purse.paid) == steps

@@ -61,7 +61,7 @@ def histograms(pairs, cap, *, weights):
         for few in NARROW
     }
     everything = Histogram(labels, true.to_numpy())
-    return EventCounts.beside(
+    return EventCounts.of_histograms(
         everything,
         everything.recounted(capped.to_numpy(), under),
         Histogram(list(CELLS), users, sensitivity=Sensitivity(l0=1), domain="public"),

@@ -46,7 +46,7 @@ def events() -> EventCounts:
         domain="public",
     )
     capped = everything.recounted(WEIGHT * COUNTS, usual.under)
-    return EventCounts.beside(everything, capped, users, dict.fromkeys(NARROW, COUNTS))
+    return EventCounts.of_histograms(everything, capped, users, dict.fromkeys(NARROW, COUNTS))
 
 
 WAYS = [way for way in menu(100, ("gaussian",)) if way.counts_all]

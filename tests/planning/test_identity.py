@@ -64,7 +64,7 @@ def in_one_phase():
 def in_two_phases(*, weights):
     under = finding_sensitivity(2, 1, weights=weights)
     capped = [count * under.linf for count in counts()]
-    data = EventCounts.beside(
+    data = EventCounts.of_histograms(
         Histogram(LABELS, counts()), Histogram(LABELS, capped, sensitivity=under)
     )
     events = Events(labels_per_user=2, weights=weights, profile=False)

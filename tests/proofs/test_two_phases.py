@@ -348,7 +348,9 @@ def test_the_plan_runs_the_law_that_was_enumerated():
     users = (ALL, ("a", "b"), ("a",), ("b", "c"))
     truth, under = Histogram(list(ALL), counts_of(users)), Sensitivity(l0=2)
     kept = (("a", "b"), ("a", "b"), ("a",), ("b", "c"))
-    both = EventCounts.beside(truth, Histogram(list(ALL), counts_of(kept), sensitivity=under))
+    both = EventCounts.of_histograms(
+        truth, Histogram(list(ALL), counts_of(kept), sensitivity=under)
+    )
     plan = plan_two_phases(3, Budget(3.0, 0.3), labels_per_user=2, find="coins")
     rng, seen, draws = np.random.default_rng(5), Counter(), 400
     for _ in range(draws):

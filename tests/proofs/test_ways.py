@@ -256,7 +256,9 @@ def test_the_plan_runs_the_law_that_was_enumerated():
     users = (ALL, ("a", "b"), ("a",), ("b", "c"), ("b",), ("a", "c"))
     under = Sensitivity(l0=3)
     truth = Histogram(list(ALL), counts_of(users))
-    both = EventCounts.beside(truth, Histogram(list(ALL), counts_of(users), sensitivity=under))
+    both = EventCounts.of_histograms(
+        truth, Histogram(list(ALL), counts_of(users), sensitivity=under)
+    )
     select = KnownGumbel(k=1, epsilon=PICK)
     find = PartitionSelection(epsilon=4.0, delta=0.3)
     mechanisms = {"find": (find, under), "select": (select, Sensitivity())}

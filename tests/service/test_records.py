@@ -53,7 +53,7 @@ def test_a_revived_plan_of_events_draws_at_the_charge_of_its_record(place):
         plan.reading.finding.labels_per_user, 1, weights=plan.reading.finding.weights
     )
     many = {label: 100 * count for label, count in counts.items()}
-    data = EventCounts.beside(Histogram(counts), Histogram(many, sensitivity=found))
+    data = EventCounts.of_histograms(Histogram(counts), Histogram(many, sensitivity=found))
     release = plan.release(data)
     assert plan.charge.includes(release.charge)
     assert 0 < len(release) <= plan.k

@@ -147,7 +147,7 @@ def test_a_store_without_a_cap_can_be_asked(events, truth, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("find", sorted({*get_args(Finder)} - {"uncapped", "weights"}))
 def test_no_label_is_an_answer_with_its_whole_charge(find):
-    nobody = EventCounts.beside(
+    nobody = EventCounts.of_histograms(
         Histogram(["x"], [1]), Histogram(["x"], [1], sensitivity=Sensitivity(l0=5))
     )
     session = Session(nobody, budget=BUDGET, rng=np.random.default_rng(3))
@@ -163,7 +163,7 @@ def test_no_label_is_an_answer_with_its_whole_charge(find):
 
 @pytest.mark.slow
 def test_a_label_that_only_the_first_phase_has_is_a_noised_0():
-    phantom = EventCounts.beside(
+    phantom = EventCounts.of_histograms(
         Histogram(["y"], [50]), Histogram(["x"], [900], sensitivity=Sensitivity(l0=5))
     )
     answer = plan_two_phases(2, BUDGET, find="threshold").release(phantom, np.random.default_rng(4))
@@ -280,7 +280,7 @@ def test_the_second_phase_costs_the_same_for_every_number_of_labels():
     labels = [f"x{i}" for i in range(60)]
     for number in (1, 10, 60):
         counts = [5000] * number
-        both = EventCounts.beside(
+        both = EventCounts.of_histograms(
             Histogram(labels[:number], counts),
             Histogram(labels[:number], counts, sensitivity=Sensitivity(l0=5)),
         )
@@ -346,7 +346,7 @@ def test_no_label_of_fewer_users_than_asked_for(find):
     labels, counts = [f"x{i}" for i in range(80)], [299] * 40 + [10**6] * 40
     under = finding_sensitivity(2, 1, weights=find == "weights")
     found = Histogram(labels, [count * under.linf for count in counts], sensitivity=under)
-    both, seen = EventCounts.beside(Histogram(labels, counts), found), {}
+    both, seen = EventCounts.of_histograms(Histogram(labels, counts), found), {}
     for least in (1, 299, 300):
         plan = plan_two_phases(80, Budget(20.0, 0.1), labels_per_user=2, find=find, min_users=least)
         seen[least] = plan.release(both, np.random.default_rng(8)).labels
@@ -406,7 +406,7 @@ def test_counts_under_a_cap_say_so_and_their_bars_cover_them():
     cells = [int(counts.sum()), *[0] * (len(CELLS) - 1)]
     profile = Histogram(list(CELLS), cells, sensitivity=Sensitivity(l0=1), domain="public")
     narrow = dict.fromkeys(NARROW, counts)
-    both = EventCounts.beside(Histogram(labels, counts), under, profile, narrow)
+    both = EventCounts.of_histograms(Histogram(labels, counts), under, profile, narrow)
     plan = plan_two_phases(100, BUDGET, profile=True)
     answer = plan.release(both, np.random.default_rng(1))
     shown = "threshold under a cap of 5 labels, selections without one, then the counts under that"
@@ -458,7 +458,7 @@ def test_where_nothing_is_seen_the_way_is_the_best_on_what_was_likely_before():
         weighed = Histogram(["x"][:users], [100 * users][: min(users, 1)], sensitivity=plan.under)
         profile = Histogram(list(CELLS), cells, sensitivity=Sensitivity(l0=1), domain="public")
         answer = plan.release(
-            EventCounts.beside(histogram, weighed, profile), np.random.default_rng(1)
+            EventCounts.of_histograms(histogram, weighed, profile), np.random.default_rng(1)
         )
         assert "a loss of " in answer.note
         assert answer.charge == plan.charge
