@@ -331,6 +331,22 @@ def test_times_beyond_microseconds_are_missing(tmp_path):
         assert counts(table, where=lambda t: t.t.isnull()) == {"x": 2}
 
 
+@pytest.mark.parametrize("day", [200_000_000, 2**31 - 1, 2**31])
+def test_times_of_96_bits_beyond_microseconds_are_missing(tmp_path, day):
+    """The days of 1970 are 2440588 and 2440589; microseconds of 64 bits end with day 109192579."""
+    times = pa.array([0, 86_400_000_001_000], pa.timestamp("ns"))
+    events = pa.table({"u": ["a", "b"], "i": ["x", "y"], "t": times})
+    path = tmp_path / "events.parquet"
+    pq.write_table(
+        events, path, use_deprecated_int96_timestamps=True, compression="none",
+        use_dictionary=False, write_statistics=False,
+    )  # fmt: skip
+    stored = path.read_bytes()
+    path.write_bytes(stored.replace((2_440_588).to_bytes(4, "little"), day.to_bytes(4, "little")))
+    assert counts(path, where=lambda t: t.t.notnull()) == {"y": 1}
+    assert counts(path, where=lambda t: t.t.microsecond() == 1) == {"y": 1}
+
+
 @pytest.mark.parametrize("unit", ["s", "ms"])
 def test_durations_beyond_microseconds_are_missing(unit):
     lengths = pa.array([2**62, 0, -(2**62), None], pa.int64()).view(pa.duration(unit))
@@ -494,6 +510,34 @@ def test_postgresql_has_no_cast_that_gives_null():
     for backend in (SPARK, DATAFUSION):
         condition = table.word.try_cast("int64") > 0
         assert total("where", condition, backend).equals(condition)
+
+
+PATTERNS = {
+    "no group": lambda t: t.word.re_replace("x", "\\1") == "a",
+    "no letter": lambda t: t.word.re_replace("x", "\\") == "a",
+    "no end": lambda t: t.word.re_search("("),
+    "no end of letters": lambda t: t.word.re_extract("[a", 0) == "a",
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_an_invalid_regular_expression_is_refused_for_all_rows_alike(odd_tables, name):
+    for table in odd_tables:
+        with pytest.raises(InvalidParameter, match="DuckDB takes no regular expression"):
+            counts(table, where=PATTERNS[name])
+
+
+def test_a_replacement_of_a_row_fails_for_no_value(odd_tables):
+    for table in odd_tables:
+        replaced = table.mutate(other=ibis.literal("\\"))
+        found = counts(replaced, where=lambda t: t.word.re_replace("x", t.other).isnull())
+        assert set(found) <= {"x"}
+    table = ibis.table({"word": "string", "other": "string"})
+    for replacement in ("$1", "$", "\\1", table.other):
+        with pytest.raises(InvalidParameter, match="RegexReplace may fail"):
+            total("where", table.word.re_replace("x", replacement), SPARK)
+    condition = table.word.re_replace("(a)b", "x")
+    assert total("where", condition, SPARK).equals(condition)
 
 
 def texts_of_users(folder, values, *, in_structure):

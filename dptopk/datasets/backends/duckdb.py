@@ -6,7 +6,7 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -114,11 +114,44 @@ def _total(operation: ops.Value) -> ir.Value | None:
 
     if type(operation).__name__ in GROWING:
         return None
+    _refuse_invalid_pattern(operation)
     expression = operation.to_expr()
     kind = expression.type()
     if kind.is_string() or kind.is_date() or kind.is_timestamp() or kind.is_time():
         expression = ops.Cast(operation, kind).to_expr()
     return builtin("try", (kind,), kind)(expression)
+
+
+def _refuse_invalid_pattern(operation: ops.Value) -> None:
+    """Refuse a constant that is no regular expression, or no replacement for one, which would give
+    NULL for every row.
+
+    Raises:
+        InvalidParameter: with the constant, which is the caller's.
+    """
+    import ibis.expr.operations as ops
+
+    if not isinstance(operation, ops.RegexSearch | ops.RegexExtract | ops.RegexReplace):
+        return
+    replacement = operation.replacement if isinstance(operation, ops.RegexReplace) else None
+    constants = [part for part in (operation.pattern, replacement) if isinstance(part, ops.Literal)]
+    if operation.pattern not in constants or None in [constant.value for constant in constants]:
+        return
+    pattern, *replacements = [constant.value for constant in constants]
+    try:
+        _replace_in_empty_text(pattern, replacements[0] if replacements else "")
+    except Exception as error:
+        listed = " and ".join(map(repr, (pattern, *replacements)))
+        raise InvalidParameter(f"where: DuckDB takes no regular expression {listed}") from error
+
+
+@cache
+def _replace_in_empty_text(pattern: str, replacement: str) -> None:
+    """Let DuckDB read a regular expression and a replacement, by using them once."""
+    duckdb = import_of_extra("duckdb", extra="data")
+    with duckdb.connect() as connection:
+        query = "SELECT regexp_replace('', ?, ?)"
+        connection.execute(query, [pattern, replacement]).fetchall()
 
 
 DUCKDB = Backend(

@@ -206,8 +206,11 @@ class ReadableFiles:
         from pyarrow.parquet import ParquetFile
 
         run = self.connection.con.execute
-        with ParquetFile(path) as file:
-            schema = file.schema_arrow
+        with (
+            ParquetFile(path, coerce_int96_timestamp_unit="us") as file,
+            ParquetFile(path, coerce_int96_timestamp_unit="s") as in_seconds,
+        ):
+            schema = in_seconds.schema_arrow
             # Another file of the folder may spell the names of columns with other capitals.
             file_names = {name.casefold(): name for name in schema.names}
             stored = {
@@ -218,7 +221,7 @@ class ReadableFiles:
                 for name, file_name in stored.items()
                 if _may_be_unreadable(schema.field(file_name).type)
             ]
-            rows = _readable_batches(file, [stored[name] for name in doubtful_names])
+            rows = _readable_batches(file, in_seconds, [stored[name] for name in doubtful_names])
             self.connection.con.register("dptopk_stream", rows)
             column_list = ", ".join(map(_quoted, names))
             folders = "hive_types_autocast=false"
@@ -235,6 +238,20 @@ class ReadableFiles:
             )
             run(f"INSERT INTO {_ROWS} ({column_list}) {query}", {"path": escape(path)}).fetchall()
             self.connection.con.unregister("dptopk_stream")
+
+
+def _without_late_times(rows: pa.Table, in_seconds: pa.Table) -> pa.Table:
+    """Return rows with NULL for times of 96 bits that are too large for 64 bits of microseconds;
+    ``in_seconds`` are the same rows, with these times in seconds.
+    """
+    import pyarrow.compute as pc
+
+    for place, field in enumerate(in_seconds.schema):
+        if field.type != rows.schema.field(place).type and str(field.type) == "timestamp[s]":
+            in_range = readable(in_seconds.select([place])).column(0)
+            kept = pc.if_else(pc.is_valid(in_range), rows.column(place), None)
+            rows = rows.set_column(place, rows.schema.field(place), kept)
+    return rows
 
 
 def _may_be_unreadable(kind: pa.DataType) -> bool:
@@ -255,9 +272,16 @@ def _may_be_unreadable(kind: pa.DataType) -> bool:
     return _is_text(kind)
 
 
-def _readable_batches(file: ParquetFile, columns: Sequence[str]) -> pa.RecordBatchReader:
+def _readable_batches(
+    file: ParquetFile, in_seconds: ParquetFile, columns: Sequence[str]
+) -> pa.RecordBatchReader:
     """Return the rows of a pyarrow.parquet.ParquetFile as a stream, numbered from 0, with NULL for
     what cannot be read.
+
+    Args:
+        file: the file, of which times of 96 bits are read in microseconds, also beyond 64 bits.
+        in_seconds: the same file, of which they are read in seconds, which 64 bits hold.
+        columns: those that are read.
     """
     import pyarrow as pa
 
@@ -267,8 +291,10 @@ def _readable_batches(file: ParquetFile, columns: Sequence[str]) -> pa.RecordBat
     def batches() -> Iterator[pa.RecordBatch]:
         """Yield the readable rows with their numbers, a batch at a time."""
         first = 0
+        batches_in_seconds = in_seconds.iter_batches(columns=list(columns))
         for batch in file.iter_batches(columns=list(columns)):
             rows = readable(pa.Table.from_batches([batch]))
+            rows = _without_late_times(rows, pa.Table.from_batches([next(batches_in_seconds)]))
             numbers = pa.array(range(first, first + len(batch)), pa.int64())
             yield from rows.append_column(schema.field(_ROW), numbers).to_batches()
             first += len(batch)

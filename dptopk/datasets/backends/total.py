@@ -392,9 +392,23 @@ def _has_constant_pattern(operation: ops.Value) -> bool:
     import ibis.expr.operations as ops
 
     pattern = operation.pattern
-    if not isinstance(pattern, ops.Literal) or "\\" in pattern.value:
+    if not isinstance(pattern, ops.Literal) or pattern.value is None or "\\" in pattern.value:
+        return False
+    if type(operation).__name__ == "RegexReplace" and not _has_constant_replacement(operation):
         return False
     return type(operation).__name__ not in _REGULAR or _is_regular(pattern.value)
+
+
+def _has_constant_replacement(operation: ops.RegexReplace) -> bool:
+    """Return whether what is put in the place of a match is a constant without the letters by which
+    engines refer to parts of the match: one that is not there fails where a row matches.
+    """
+    import ibis.expr.operations as ops
+
+    replacement = operation.replacement
+    if not isinstance(replacement, ops.Literal) or replacement.value is None:
+        return False
+    return not {"\\", "$"} & set(replacement.value)
 
 
 def _is_regular(pattern: str) -> bool:
