@@ -457,6 +457,8 @@ MIXED = {
     "long integers beside long decimals": lambda t: t.big == t.long,
     "a number beside small decimals": lambda t: t.small == 2,
     "many places beside integers": lambda t: t.n == 0.00012345678901234567,
+    "an infinite number": lambda t: t.n >= float("inf"),
+    "no number": lambda t: t.n.isin([NAN]),
     "a large decimal": lambda t: t.price < Decimal("1E+20"),
 }
 FILLED = {"d": TIME, "ns": LATE, "price": Decimal("1E20"), "small": 2, "id": "x"}

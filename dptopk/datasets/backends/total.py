@@ -317,7 +317,7 @@ def _as_decimal(kind: dt.DataType) -> dt.Decimal | None:
 
 def _has_room(number: float | Decimal, kind: dt.Decimal, digits: int) -> bool:
     """Return whether a constant number and all values of a decimal type fit one decimal type."""
-    if isinstance(number, float) and "e" in repr(number):
+    if isinstance(number, float) and ("e" in repr(number) or not math.isfinite(number)):
         return True  # the engine compares floating-point numbers
     if kind.precision is None or kind.scale is None:
         return False
