@@ -61,7 +61,8 @@ class Measurement:
         at_threshold: the probability with which a value of exactly the threshold was released.
         near: pairs (distance, number): how many of all values are at most this distance below the
             least one shown. It is known where the rows are the largest of all values and their
-            number was fixed beforehand, and empty otherwise.
+            number was fixed beforehand, and empty otherwise; over a noisy floor it is known up to
+            the distance of the least value that passed.
     """
 
     noise: NoiseLaw
@@ -110,20 +111,26 @@ class Measurement:
         """Return the field ``near`` for the first rows of all values.
 
         It is empty where the law of intervals that uses it does not apply: with common, bounded or
-        fractional noise, or if some noisy values are missing.
+        fractional noise, over a fixed threshold, or if values were left out before. Values that did
+        not pass a noisy floor are below all that did: so they are not near up to the distance of
+        the least value that passed.
 
         Args:
-            values: all noisy values, the largest first, shape (n,).
+            values: all noisy values that were released, the largest first, shape (n,).
             rows: how many of them are shown.
         """
-        if self.common is not None or self.noise.bound is not None:
+        other_noise = self.common is not None or self.noise.bound is not None
+        fixed_threshold = self.threshold is not None and not self.noisy_floor
+        if other_noise or fixed_threshold or self.cut or self.divisor != 1:
             return ()
-        complete = self.counted == len(values) and not self.selected
-        if not complete or self.divisor != 1:
+        complete = self.counted == len(values)
+        if self.counted is None or not (complete or self.noisy_floor):
             return ()
         least = int(values[:rows].min())
         below = np.sort(least - values)
         distances = [math.ceil(self.noise.std * 2 ** (step / 4)) for step in range(NEAR_STEPS)]
+        if not complete:
+            distances = [distance for distance in distances if distance <= below[-1]]
         numbers = np.searchsorted(below, distances, side="right").tolist()
         return tuple(zip(distances, numbers, strict=True))
 
@@ -151,7 +158,7 @@ class Measurement:
         far_alpha = alpha * FAR_SHARE
         far_width = smallest_width(self.noise, counted, far_alpha)
         number = max(self._candidates(far_width), rows)
-        union_width = smallest_width(self.noise, counted, alpha)
+        union_width = smallest_width(self.noise, self._number_of_noises, alpha)
         if kind == "fcr":
             row_level = (alpha - far_alpha) * max(rows, 1) / number
             candidate_width = smallest_width(self.noise, 1, min(row_level, 1.0))
@@ -241,7 +248,9 @@ class Measurement:
             # The false coverage rate is not proven where the number of rows depends on noises that
             # depend on each other.
             kind = "simultaneous"
-        if self.near and kind != "row":
+        # How many rows pass a floor depends on the noise, and then no local rate is proven.
+        rate_by_floor = kind == "fcr" and self.noisy_floor
+        if self.near and kind != "row" and not rate_by_floor:
             return self._local_width(alpha, kind, rows)
         # Bounded noise is never beyond its bound: a width that holds at every confidence and for
         # every kind.

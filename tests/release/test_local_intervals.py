@@ -89,6 +89,67 @@ def test_every_world_of_box_noise_is_covered_exactly(kind, truth):
         assert box_misses(truth, k, alpha, kind) <= alpha + 1e-4
 
 
+def over_floor(truth, floor, alpha, reach=10, offset=3):
+    """Of box noise on two counts and a floor, the first of what passes shown: the probability that
+    it is missed, and the widths that occurred.
+    """
+    axis = np.arange(-reach, reach + 1)
+    noises = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1).reshape(-1, 3)
+    hulls = np.maximum(noises.max(axis=1), 0) - np.minimum(noises.min(axis=1), 0)
+    mass = np.exp(-hulls / BOX.scale)
+    released = Measurement(BOX, 2, whole=True, threshold=offset, noisy_floor=True)
+    total = 0.0
+    widths: dict[tuple[int, ...], int] = {}
+    for noise, weight in zip(noises, mass / mass.sum(), strict=True):
+        values = np.array(truth) + noise[:2]
+        order = np.lexsort((np.arange(2), -values))
+        passed = order[values[order] > floor + noise[2] + offset]
+        if not len(passed):
+            continue
+        gaps = tuple((values[passed[0]] - values[passed]).tolist())
+        if gaps not in widths:
+            shown = released
+            if len(passed) > 1:
+                shown = released.truncated(values[passed], 1, planned=True)
+            widths[gaps] = shown.half_width(alpha, "simultaneous", 1)
+        total += float(weight) * (abs(noise[passed[0]]) > widths[gaps])
+    return total, set(widths.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("truth", "floor"), [((90, 40), 0), ((90, 50), 40), ((20, 20), 0), ((40, 36), 30), ((90, 8), 0)]
+)
+def test_every_world_over_a_noisy_floor_is_covered_exactly(truth, floor):
+    """What did not pass is below all that did: where that is far below the row shown, the width is
+    that of one count, and else that of all and the floor.
+    """
+    for alpha in (0.3, 0.05):
+        missed, widths = over_floor(truth, floor, alpha)
+        assert missed <= alpha + 1e-4
+        assert max(widths) <= smallest_width(BOX, 3, alpha)
+        if truth == (90, 40):
+            assert max(widths) == smallest_width(BOX, 1, alpha * 0.9)
+
+
+def test_bars_over_a_noisy_floor_are_narrower_where_counts_are_apart():
+    noise = BoxNoise(10.0, 12)
+    released = Measurement(noise, 10, whole=True, threshold=86, noisy_floor=True)
+    all_passed = APART[:10]
+    wide = smallest_width(noise, 11, 0.05)
+    shown = released.truncated(all_passed, 5, planned=True)
+    width = shown.half_width(0.05, "simultaneous", 5)
+    assert width == smallest_width(noise, 5, 0.045) < 0.97 * wide
+    assert shown.half_width(0.05, "fcr", 5) == width
+    # What passed does not reach far enough to see what is near, or the values chose the number.
+    few = released.truncated(np.append(all_passed[:5], all_passed[4] - 100), 5, planned=True)
+    chosen = released.truncated(all_passed, 5, planned=False)
+    for other in (few, chosen):
+        assert other.half_width(0.05, "simultaneous", 5) == wide
+    fixed = Measurement(noise, 10, whole=True, threshold=86)
+    assert not fixed.truncated(all_passed, 5, planned=True).near
+
+
 def test_box_noise_of_the_rows_shown_alone_does_not_cover(monkeypatch):
     """The mutant below, on box noise of 100 equal counts: the width of one is too small."""
     monkeypatch.setattr(Measurement, "_candidates", lambda self, within: 0)
