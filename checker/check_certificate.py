@@ -538,7 +538,7 @@ class MomentGame:
         need(all(type(z) in (int, float) for z in numbers), "a majorant of no numbers")
         whole_ends = type(low) is type(high) is int
         inside = whole_ends and -self.left <= low < high <= self.far
-        need(inside and terms, "a majorant without nodes or terms")
+        need(inside, "a majorant without nodes")
         valid = all(g >= 0 and (e > 0 or e < -1) for e, g in terms)
         need(valid, "a moment of an order that no cost bounds")
         return x, low + self.left, high + self.left, a, b, terms

@@ -190,8 +190,8 @@ class SQLite:
             return
         memory = self._file.memory()
         if self._idle.memory is None:
-            self._idle.memory = memory
-        if memory is None or memory != self._idle.memory:
+            self._idle.memory = memory  # None: SQLite could not make it, and says so itself
+        elif memory != self._idle.memory:
             raise LedgerError(
                 f"somebody removed {self._file.path.name + '-shm'!r} while the ledger was open: "
                 "nothing more is written by this process; start it again"
