@@ -1,6 +1,7 @@
 """A privacy profile: δ at many ε, or ε at many δ, with lower ends, to look at.
 
-Bounds are composed at a few ε and carried to all others by what is true of every profile: with u =
+Bounds are composed at two ε, answer some more near these (``bounds.compose_near``), and are carried
+to all others by what is true of every profile: with u =
 e^ε, δ is a convex, non-increasing function of u with values in [0, 1]. So it lies below the chord
 between two points that bound it from above, and above the lines that continue the chords of its
 neighbours: by lower values near, and upper values far (docs/notes/setwise.md, Lemma 1).
@@ -11,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,8 +21,9 @@ from numpy.typing import ArrayLike
 from dptopk._internal import validate
 from dptopk._internal.choices import Effort, Interaction
 from dptopk._internal.rounding import Floats
-from dptopk.accounting.bounds import compose
+from dptopk.accounting.bounds import compose_near
 from dptopk.accounting.curves import LARGEST_EPSILON, Profile
+from dptopk.accounting.registry import Bound
 from dptopk.costs import Charge, charge_of
 from dptopk.errors import InvalidParameter
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 NODES = 40  # ε's at which bounds are composed, at most; all others lie between two of them
 FIRST_NODES = 8
+FEW = 4  # nodes, each of which is composed by itself
 SMALLEST_DELTA = 1e-300
 ROUNDING = 1e-12  # relative, of chords
 
@@ -45,8 +49,8 @@ def profile(
 ) -> Profile:
     """Return bounds on δ at many ε, or on ε at many δ.
 
-    Up to NODES points are composed one by one; where more are asked for, the others follow from
-    those by convexity.
+    Two points are composed, or each of up to FEW; their evaluations answer for up to NODES points,
+    and where more are asked for, the others follow from those by convexity.
 
     Args:
         charge: what was spent: a Charge, a cost, text such as "25*BR(0.1)", or a list of these.
@@ -95,14 +99,19 @@ class _Nodes:
     interaction: Interaction
     effort: Effort
 
-    def deltas(self, nodes: Sequence[float]) -> tuple[Floats, Floats]:
+    def deltas(self, nodes: Sequence[float], parts: int = 2) -> tuple[Floats, Floats]:
         """Return upper bounds on δ at each ε, made non-increasing, and lower bounds (NaN where none
         is known).
+
+        Args:
+            nodes: ε's, rising.
+            parts: of how many parts the middle is composed.
         """
-        bounds = [
-            compose(self.charge, epsilon=node, interaction=self.interaction, effort=self.effort)
-            for node in nodes
-        ]
+        bounds: list[Bound] = []
+        for part in _parts(nodes, parts):
+            bounds += compose_near(
+                self.charge, epsilons=part, interaction=self.interaction, effort=self.effort
+            )
         upper = np.minimum.accumulate(np.array([bound.delta for bound in bounds]))
         lower = np.array([math.nan if bound.lower is None else bound.lower for bound in bounds])
         return upper, np.minimum(lower, upper)
@@ -114,7 +123,7 @@ class _Nodes:
         nodes = _spread(points, points, FIRST_NODES)
         if len(np.unique(points)) > len(nodes):
             # The others evenly in ln δ: that is what chords are off by.
-            first, _ = self.deltas(nodes)
+            first, _ = self.deltas(nodes, parts=1)
             logs = np.interp(points, nodes, -np.log(np.maximum(first, SMALLEST_DELTA)))
             nodes = sorted({*nodes, *_spread(points, logs, NODES - FIRST_NODES)})
         upper, lower = self.deltas(nodes)
@@ -127,10 +136,11 @@ class _Nodes:
         chords in e^ε.
         """
         nodes = _spread(levels, -np.log(levels), NODES)
-        bounds = [
-            compose(self.charge, delta=node, interaction=self.interaction, effort=self.effort)
-            for node in nodes
-        ]
+        bounds: list[Bound] = []
+        for part in _parts(nodes, 2):
+            bounds += compose_near(
+                self.charge, deltas=part, interaction=self.interaction, effort=self.effort
+            )
         falling = list(reversed(bounds))  # from the largest δ, with the smallest ε, on
         ends = np.maximum.accumulate(np.array([bound.epsilon for bound in falling]))
         deltas = np.array([bound.delta for bound in falling])
@@ -139,6 +149,16 @@ class _Nodes:
         lower = _lower_steps(levels, deltas, lows)
         lower = np.where(lower > 0, np.minimum(lower, epsilons), math.nan)
         return Profile(self.charge, epsilons, np.array(levels), lower, "epsilon", self.interaction)
+
+
+def _parts(nodes: Sequence[float], parts: int) -> list[list[float]]:
+    """Return the nodes one by one where they are few, else in a number of parts, each of which is
+    composed near its middle.
+    """
+    if len(nodes) <= FEW:
+        parts = len(nodes)
+    ends = [len(nodes) * place // max(parts, 1) for place in range(parts + 1)]
+    return [list(nodes[begin:end]) for begin, end in pairwise(ends)]
 
 
 def _spread(epsilons: Floats, scale: Floats, most_points: int) -> list[float]:

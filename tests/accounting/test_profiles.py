@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,8 +13,11 @@ import pytest
 from dptopk import Budget, Charge, InvalidParameter, PureDP, compose
 from dptopk.accounting import bounds
 from dptopk.accounting.calibration import queries_affordable
+from dptopk.accounting.cost_models.dominating_pairs import BracketCurve
+from dptopk.accounting.curves import Answer, Query
 from dptopk.accounting.gaussian.pair import gaussian_delta, gaussian_epsilon
 from dptopk.accounting.profiles import NODES, profile
+from dptopk.accounting.setwise.optimum import SetwiseCurve
 from dptopk.costs import charge_of
 
 MU = 0.8
@@ -53,6 +58,32 @@ def test_points_that_are_composed_are_the_answers() -> None:
     assert copy.copy(found).deltas.tolist() == answers
     table = found.to_pandas()
     assert table.columns.tolist() == ["epsilon", "delta", "lower"]
+
+
+@pytest.mark.parametrize("text", ["10*BR(0.2) + GDP(0.1)", "3*DP(0.1) + 2*GDP(0.2)"])
+def test_two_evaluated_questions_answer_all_others(
+    text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each answer is the bound of its own question: above what is attained there."""
+    refined = []
+
+    def counted(whole: Callable[[Any, Query], Answer]) -> Callable[[Any, Query], Answer]:
+        def answer(curve: Any, query: Query) -> Answer:
+            refined.append(query)
+            return whole(curve, query)
+
+        return answer
+
+    monkeypatch.setattr(SetwiseCurve, "answer", counted(SetwiseCurve.answer))
+    monkeypatch.setattr(BracketCurve, "answer", counted(BracketCurve.answer))
+    asked = np.geomspace(1e-10, 0.05, 30)
+    found = profile(text, deltas=asked)
+    assert len(refined) <= 2
+    for place in (0, 11, 29):
+        alone = compose(text, delta=float(asked[place]), effort="quick")
+        assert alone.lower is not None
+        assert alone.lower <= found.epsilons[place] <= alone.epsilon * (1 + 1e-3)
+        assert alone.lower * (1 - 2e-3) <= found.lower[place] <= alone.epsilon
 
 
 def test_a_tradeoff_curve_lies_below_the_exact_one() -> None:

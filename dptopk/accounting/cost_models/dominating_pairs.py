@@ -450,9 +450,13 @@ class BracketCurve(Curve):
         if self._known(query) is not None or not _listable(parts):
             return super().answers(query, others)
         tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
-        grids = _first_grids(self.charge, parts, tilt, query)
-        if grids is None or _GridWork.of(parts, grids, query).amount(1.0) > query.work.budget:
+        first = _first_grids(self.charge, parts, tilt, query)
+        if first is None:
             return super().answers(query, others)
+        scale = _GridWork.of(parts, first, query).finer(math.inf, query.work.budget)
+        if scale is None:
+            return super().answers(query, others)
+        grids = _scaled_grids(first, scale)
         products = _Products.of(self.charge, parts, grids, lower=query.lower)
         return [
             self._known(other) or self._as_answer(products.bracket(other), other)

@@ -8,11 +8,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 from dptopk._internal.rounding import outward
 from dptopk.accounting.cost_models.dominating_pairs import certified_bracket, loss_components
 from dptopk.accounting.curves import Query
-from dptopk.accounting.pld.lattice import product
+from dptopk.accounting.pld.lattice import LossDistribution, product
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.concentrated_game import ConcentratedGame
@@ -38,6 +39,28 @@ from dptopk.accounting.setwise.zcdp_gaussian import with_gaussians
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP
 
 MANY_RANGES = 150  # of more different ones than this no strategy is played by a recursion
+
+
+class DominatingProduct(NamedTuple):
+    """A product of pairs that bounds all costs from above.
+
+    Attributes:
+        law: the product on a lattice, of the finite losses.
+        infinite: the mass of infinite losses, rounded up.
+    """
+
+    law: LossDistribution
+    infinite: float
+
+    def answer(self, query: Query) -> float:
+        """Return an upper bound on the δ or ε asked for."""
+        if query.epsilon is not None:
+            delta = self.law.delta(query.epsilon) + self.infinite
+            return min(float(outward(delta)), 1.0)
+        delta_left = (query.delta - self.infinite) * (1 - 1e-14)
+        if delta_left > 0:
+            return self.law.epsilon(delta_left)
+        return math.inf
 
 
 @dataclass(frozen=True)
@@ -156,19 +179,30 @@ class Evaluation:
             pairs.append(replace(pair, count=times))
         return pairs
 
-    def above(self) -> float:
+    def above(self, query: Query | None = None) -> float:
         """Return the upper bound on the answer, by the best way to bound the concentrated costs.
         One Rényi curve of everything is left out, because the refinement begins with it.
+
+        Args:
+            query: what is asked; None: the evaluation's own query.
+        """
+        asked = query or self.query
+        return min([product.answer(asked) for product in self.products], default=math.inf)
+
+    @cached_property
+    def products(self) -> list[DominatingProduct]:
+        """Return the products of pairs from above, one for each way to bound the concentrated
+        costs.
         """
         pairs = self.pairs()
         step = self.lattice_step(pairs)
         all_costs = self.game.all_costs.count
         splits = [split for split in self.splits() if split.by_renyi.count < all_costs]
-        bounds = [self.of_split(*split, pairs, step) for split in splits]
+        products = [self._split_product(*split, pairs, step) for split in splits]
         if self.concentrated_game is not None:
             parts = [*self.game.parts, *pairs, self.concentrated_game.pair()]
-            bounds.append(self.of_product(parts, step))
-        return min(bounds, default=math.inf)
+            products.append(self._product(parts, step))
+        return products
 
     def splits(self) -> list[RenyiSplit]:
         """Return the ways to bound the concentrated costs by Rényi curves, of which the best one
@@ -186,7 +220,15 @@ class Evaluation:
     def of_split(
         self, gaussian: Charge, by_renyi: Charge, pairs: Sequence[GroupPair], step: float
     ) -> float:
-        """Return the upper bound on the answer with one of the splits.
+        """Return the upper bound on the answer with one of the splits; arguments as for the
+        products.
+        """
+        return self._split_product(gaussian, by_renyi, pairs, step).answer(self.query)
+
+    def _split_product(
+        self, gaussian: Charge, by_renyi: Charge, pairs: Sequence[GroupPair], step: float
+    ) -> DominatingProduct:
+        """Return the product that bounds the costs from above with one of the splits.
 
         Args:
             gaussian: the Gaussian costs that stand for small concentrated costs.
@@ -200,7 +242,7 @@ class Evaluation:
         parts += loss_components(gaussian)
         if by_renyi.costs:
             parts.append(self.concentrated(step, by_renyi))
-        return self.of_product(parts, step)
+        return self._product(parts, step)
 
     def lattice_step(self, pairs: Sequence[GroupPair]) -> float:
         """Return the step of the product's lattice.
@@ -253,39 +295,38 @@ class Evaluation:
         """Answer the query from above by the product of pairs, computed on a lattice with this
         step.
         """
+        return self._product(parts, step).answer(self.query)
+
+    def _product(self, parts: Sequence[LossComponent], step: float) -> DominatingProduct:
+        """Return the product of pairs on a lattice with this step."""
         grid = Grid(step, self.order, 1)
         pairs = [pair for part in parts for pair in part.pairs(grid)]
         law = product(pairs, step=step, tilt=self.order, side=1)
         groups = [part for part in parts if isinstance(part, GroupPair)]
         infinite = math.fsum(part.infinite * part.count for part in groups) * (1 + 1e-14)
-        if self.query.epsilon is not None:
-            delta = law.delta(self.query.epsilon) + infinite
-            return min(float(outward(delta)), 1.0)
-        delta_left = (self.query.delta - infinite) * (1 - 1e-14)
-        if delta_left > 0:
-            return law.epsilon(delta_left)
-        return math.inf
+        return DominatingProduct(law, infinite)
 
-    def below(self, value: float) -> float:
+    def below(self, value: float, query: Query | None = None) -> float:
         """Return the lower bound on the answer: the best that one of some strategies reaches.
 
         Args:
             value: the upper bound on the answer.
+            query: what is asked; None: the evaluation's own query.
         """
+        asked = query or self.query
         best = 0.0
-        last = self.concentrated_game
-        if last is not None and last.playable_in(self.query.interaction, alone=False):
-            best = self._below_with_game(last, value)
+        low = self._lowest(value, asked)
+        if self._before_game is not None:
+            best = self._before_game.answer(asked, low, value)
         ranges = self.game.ranges
         if not ranges:
-            return max(best, self._below_without_ranges(self._other_costs, value))
-        low = self._lowest(value)
+            return max(best, self._below_without_ranges(asked, value))
         if len(ranges) <= MANY_RANGES:
-            best = max(best, self._adaptive.answer(self.query, low, value))
+            best = max(best, self._adaptive.answer(asked, low, value))
         # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick
         # for very many ranges.
         if value - best > tuning.SETTLED * self.tolerance * value:
-            best = max(best, self._fixed.answer(self.query, low, value))
+            best = max(best, self._fixed.answer(asked, low, value))
         return best
 
     @property
@@ -324,16 +365,16 @@ class Evaluation:
             adaptive=adaptive,
         )
 
-    def _below_with_game(self, last: ConcentratedGame, value: float) -> float:
-        """Return a lower bound on the δ or ε asked for: what the strategy attains that plays the
-        concentrated costs last, by their game.
-
-        Args:
-            last: the game of the concentrated costs.
-            value: the upper bound, near which the strategy is evaluated.
+    @cached_property
+    def _before_game(self) -> Strategy | None:
+        """Return the strategy that plays the concentrated costs last, by their game; None where
+        they are not played so.
         """
+        last = self.concentrated_game
+        if last is None or not last.playable_in(self.query.interaction, alone=False):
+            return None
         game = self.game
-        played = strategy_before(
+        return strategy_before(
             last,
             game.ranges,
             game.dominated,
@@ -342,38 +383,37 @@ class Evaluation:
             variance=self.variance,
             tolerance=self.tolerance,
         )
-        return played.answer(self.query, self._lowest(value), value)
 
-    def _lowest(self, value: float) -> float:
+    def _lowest(self, value: float, query: Query) -> float:
         """Return the smallest ε at which a strategy is evaluated; 0 where the query states ε."""
-        if self.query.epsilon is not None:
+        if query.epsilon is not None:
             return 0.0
         return max(value - tuning.STRATEGY_REACH * math.sqrt(self.variance), 0.0)
 
-    def _below_without_ranges(self, dominated: Charge, value: float) -> float:
+    def _below_without_ranges(self, query: Query, value: float) -> float:
         """Return the lower bound where there are no bounded ranges: by a product of pairs, or for a
         single ZCDP cost by a law with two outcomes.
         """
-        fine = replace(self.query, rtol=max(self.tolerance, 1e-3))
-        product_below = certified_bracket(dominated, fine).lower
+        fine = replace(query, rtol=max(self.tolerance, 1e-3))
+        product_below = certified_bracket(self._other_costs, fine).lower
         costs = self.game.all_costs
         # One ZCDP cost alone: several could not be played by one law.
         if costs.count == 1 and costs.of(ZCDP):
             (cost,) = costs.of(ZCDP)
-            return max(product_below, self._below_by_two_outcomes(cost, value, product_below))
+            return max(product_below, _below_by_two_outcomes(cost, query, value, product_below))
         return product_below
 
-    def _below_by_two_outcomes(self, cost: ZCDP, value: float, least: float) -> float:
-        """Return the δ or ε that a law with two outcomes attains for one ZCDP cost, or 0 if it is
-        not more than ``least``.
-        """
-        query = self.query
-        if query.epsilon is not None:
-            return two_outcomes_delta(cost.rho, cost.xi, query.epsilon)
-        for retreat in tuning.CONCENTRATED_RETREATS:
-            x = value * (1 - retreat)
-            if x <= least:
-                break
-            if two_outcomes_delta(cost.rho, cost.xi, x) > query.delta_below:
-                return x
-        return 0.0
+
+def _below_by_two_outcomes(cost: ZCDP, query: Query, value: float, least: float) -> float:
+    """Return the δ or ε that a law with two outcomes attains for one ZCDP cost, or 0 if it is not
+    more than ``least``; ``value`` is the upper bound on what the query asks.
+    """
+    if query.epsilon is not None:
+        return two_outcomes_delta(cost.rho, cost.xi, query.epsilon)
+    for retreat in tuning.CONCENTRATED_RETREATS:
+        x = value * (1 - retreat)
+        if x <= least:
+            break
+        if two_outcomes_delta(cost.rho, cost.xi, x) > query.delta_below:
+            return x
+    return 0.0

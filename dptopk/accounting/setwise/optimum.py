@@ -17,7 +17,7 @@ is the product of the dominating pairs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from dptopk.accounting.cost_models.dominating_pairs import (
@@ -46,6 +46,7 @@ from dptopk.accounting.work import USED_UP, OutOfTime, Work
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP
 from dptopk.errors import NotApplicable
 
+LOOKED_AT = 2  # evaluations, the best ones, by which other queries are answered
 AS_FINE_AS_IT_GETS = "the bracket cannot be made as narrow as asked"
 
 
@@ -86,17 +87,33 @@ class SetwiseCurve(SetwiseGame, Curve):
         """Answer the query by a bracket that is refined until its relative width is at most
         ``query.rtol`` or the work is used up.
         """
+        known = self._known(query)
+        if known is not None:
+            return known
+        if len(self.ranges) > tuning.MOST_RANGES:
+            return self._by_rounded_ranges(query)
+        search = Refinement(self, query)
+        if not search.by_products:
+            return search.by_conversion()
+        return search.run()
+
+    def answers(self, query: Query, others: Sequence[Query]) -> list[Answer]:
+        """Return the answers to other queries by the evaluations of one query."""
+        if self._known(query) is not None or len(self.ranges) > tuning.MOST_RANGES:
+            return super().answers(query, others)
+        search = Refinement(self, query)
+        if not search.by_products:
+            return super().answers(query, others)
+        search.run()
+        return [self._known(other) or search.answer_to(other) for other in others]
+
+    def _known(self, query: Query) -> Answer | None:
+        """Return the answer where the largest loss says it, None elsewhere."""
         if query.epsilon is None and query.delta <= FLOOR:
             return Answer(self.top)
         if query.epsilon is not None and query.epsilon >= self.top:
             return Answer(0.0, 0.0)
-        if len(self.ranges) > tuning.MOST_RANGES:
-            return self._by_rounded_ranges(query)
-        search = Refinement(self, query)
-        partly_smoothed = self.smoothed is not None and self.smoothed.by_renyi.costs
-        if search.value <= FLOOR or not (self.ranges or self.dominated.costs or partly_smoothed):
-            return search.by_conversion()
-        return search.run()
+        return None
 
     def _by_rounded_ranges(self, query: Query) -> Answer:
         """Answer for very many different ranges, which are rounded up to fewer for an upper bound
@@ -170,6 +187,7 @@ class Refinement:
         concentrated_game: the game of the concentrated costs, once it fits into the work.
         lower_tolerance: the tolerance of the strategy that was evaluated last.
         last_above: the upper bound of the last evaluation; inf before there is one.
+        strongest: the evaluation whose strategy gave the lower end, or None.
         reduced: the games with a Gaussian for the small ranges that were evaluated, with their
             groups.
     """
@@ -197,6 +215,7 @@ class Refinement:
         self.concentrated_game: ConcentratedGame | None = None
         self.lower_tolerance = math.inf
         self.last_above = math.inf
+        self.strongest: Evaluation | None = None
         self.reduced: list[tuple[SetwiseGame, list[CostGroup]]] = []
 
     def run(self) -> Answer:
@@ -263,6 +282,26 @@ class Refinement:
             self.order = self.game.chernoff(Query(epsilon=self.value))[1]
 
     @property
+    def by_products(self) -> bool:
+        """Return whether the costs are bounded by products of pairs, not by one conversion of all
+        of them.
+        """
+        game = self.game
+        partly_smoothed = game.smoothed is not None and bool(game.smoothed.by_renyi.costs)
+        several = bool(game.ranges or game.dominated.costs or partly_smoothed)
+        return self.value > FLOOR and several
+
+    def answer_to(self, query: Query) -> Answer:
+        """Return the answer to another query by the best evaluations of this one."""
+        above = min(self.game.chernoff(query)[0], self.game.by_one_gaussian(query))
+        for _, evaluation in sorted(self.evaluations, key=lambda pair: pair[0])[:LOOKED_AT]:
+            above = min(above, evaluation.above(query))
+        below = 0.0
+        if self.strongest is not None and above > FLOOR:
+            below = min(self.strongest.below(above, query), above)
+        return Answer(above, below if below > 0 else None)
+
+    @property
     def _lower_may_rise(self) -> bool:
         """Return whether a finer strategy may narrow the bracket: not where the last one was so
         fine that the width is that of the upper end.
@@ -271,7 +310,10 @@ class Refinement:
 
     def _raise_lower(self, evaluation: Evaluation) -> None:
         """Raise the lower end to what an evaluation attains."""
-        self.lower = max(self.lower, min(evaluation.below(self.value), self.value))
+        below = min(evaluation.below(self.value), self.value)
+        if self.strongest is None or below > self.lower:
+            self.strongest = evaluation
+        self.lower = max(self.lower, below)
         self.lower_tolerance = evaluation.tolerance
 
     def _reduce(self, room: float) -> float:
