@@ -137,8 +137,9 @@ def compose(
             that others have superseded can never give it, and answer to their names only.
         rtol: relative width of the certified bracket at which refinement may stop.
         effort: "quick", "normal" or "thorough": how much counted work refinement may take,
-            nominally 0.25, 2.5 or 25 seconds of one processor; where many different ranges meet, up
-            to three times that. More effort never gives a worse end; no clock decides a number.
+            nominally 0.25, 2.5 or 25 seconds of one processor; where many different ranges meet,
+            plans of what to evaluate add up to half of that. More effort never gives a worse end;
+            no clock decides a number.
         max_seconds: a guard: what is finished by then is the answer, sound but not reproducible;
             the note says so.
         lower: whether a lower bound is wanted too. Without it an answer takes down to half the
