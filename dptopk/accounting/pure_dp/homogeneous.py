@@ -121,6 +121,9 @@ class EqualEpsilons(Curve):
         """Return the answer to one query, from the outcomes near it where they say as much as
         all of them.
         """
+        largest = self.count * self.each * (1 - 1e-9)
+        if query.epsilon is not None and query.epsilon >= largest:
+            return self.whole.answer(query)
         first, last = self._near(query)
         if last - first > self.count / 2:
             return self.whole.answer(query)
@@ -153,7 +156,7 @@ class EqualEpsilons(Curve):
             exponent = -math.log(max(query.delta, 5e-324))
             first = mean - math.sqrt(self.count)
         last = mean + math.sqrt(self.count * (exponent + REACH) / 2)
-        least = max(math.floor(first) - 2, 0)
+        least = min(max(math.floor(first) - 2, 0), self.count - 1)
         return least, min(max(math.ceil(last), least + 2), self.count)
 
     def _beyond(self, last: int, log_mass: float) -> float:

@@ -121,6 +121,25 @@ def test_outcomes_near_the_answer_say_what_all_do(epsilon: float, count: int, de
     assert whole_back.lower * (1 - 1e-13) <= back.lower <= back.value
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 40, 3000])
+@pytest.mark.parametrize("epsilon", [1e-300, 1e-6, 0.1, 30.0])
+def test_questions_at_and_beyond_the_largest_loss(count: int, epsilon: float) -> None:
+    near = EqualEpsilons(epsilon, count, attained=True)
+    for share in (0.0, 0.5, 1 - 1e-12, 1.0, 1 + 1e-12, 2.0, 1e6):
+        asked = Query(epsilon=count * epsilon * share)
+        found = near.answer(asked)
+        whole = near.whole.answer(asked)
+        assert whole.lower is not None
+        assert whole.lower * (1 - 1e-13) <= found.value <= whole.value * (1 + 1e-13)
+        assert (found.value == 0) == (whole.value == 0)
+    for delta in (0.0, 5e-324, 1e-9, 0.5, 1 - 1e-9):
+        asked = Query(delta=delta)
+        found = near.answer(asked)
+        whole = near.whole.answer(asked)
+        assert whole.lower is not None
+        assert whole.lower * (1 - 1e-13) <= found.value <= whole.value * (1 + 1e-13)
+
+
 @pytest.mark.slow
 def test_a_million_mechanisms_in_high_precision() -> None:
     epsilon, count, x = 0.1, 10**6, 5469.571839817823
