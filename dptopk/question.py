@@ -59,39 +59,48 @@ class Asking:
 
 
 def question_field(default: object, asking: Asking) -> Any:
-    """A field with a default; a type as the default makes a new value for each question."""
+    """Return a dataclass field of a question.
+
+    Args:
+        default: its default; a type makes a new value for each question.
+        asking: what shells need to know of it.
+    """
     facts = {"asking": asking}
     if isinstance(default, type):
         return field(default_factory=default, metadata=facts)
     return field(default=default, metadata=facts)
 
 
-def in_one(_: object) -> Phases:
-    """One phase, whatever the value."""
+def one_phase(_: object) -> Phases:
+    """Return 1: a field of one phase, whatever its value."""
     return 1
 
 
-def in_two(_: object) -> Phases:
-    """Two phases, whatever the value."""
+def two_phases(_: object) -> Phases:
+    """Return 2: a field of two phases, whatever its value."""
     return 2
 
 
-def of_laplace(counts: Counts) -> Phases | None:
-    """Two phases have no Laplace noise on counts."""
+def phases_of_counts(counts: Counts) -> Phases | None:
+    """Return 1 for Laplace noise, which counts of two phases never have; None for other noise."""
     if counts == "laplace":
         return 1
     return None
 
 
-def of_share(look: LookShare) -> Phases | None:
-    """A look for a stated share of ε is that of one phase; ``auto`` and None go with both."""
+def phases_of_look(look: LookShare) -> Phases | None:
+    """Return 1 for a look at a stated share of ε, which two phases do not take; None for "auto" and
+    None, which go with both.
+    """
     if isinstance(look, float):
         return 1
     return None
 
 
-def of_fit(fit: bool | None) -> Phases | None:
-    """Only the counts of selections in one phase are fitted; not to fit goes with both."""
+def phases_of_fit(fit: bool | None) -> Phases | None:
+    """Return 1 where counts are fitted, which are those of selections in one phase; None where not,
+    which goes with both.
+    """
     if fit:
         return 1
     return None
@@ -136,7 +145,7 @@ class Question:
             "(printed intervals hold for all at once, and are wider).",
             above=0,
             at_most=1e9,
-            phases=in_one,
+            phases=one_phase,
             shells=NOT_IN_SESSIONS,
         ),
     )
@@ -153,7 +162,7 @@ class Question:
         ),
     )
     counts: Counts = question_field(
-        "auto", Asking("Noise of the released counts.", phases=of_laplace)
+        "auto", Asking("Noise of the released counts.", phases=phases_of_counts)
     )
     users: int | None = question_field(
         None,
@@ -171,7 +180,7 @@ class Question:
             "for you.",
             at_least=1,
             at_most=10**6,
-            phases=in_one,
+            phases=one_phase,
         ),
     )
     method: str = question_field(
@@ -180,7 +189,7 @@ class Question:
             "How the top k are found; NAME: a design, as [bold]dptopk plan --alternatives[/bold] "
             "lists them.",
             metavar="[auto|peel|threshold|whole|NAME]",
-            phases=in_one,
+            phases=one_phase,
         ),
     )
     fit: bool | None = question_field(
@@ -188,7 +197,7 @@ class Question:
         Asking(
             "Adjust noisy counts so that they agree with the selected ranking.",
             unsaid=True,
-            phases=of_fit,
+            phases=phases_of_fit,
         ),
     )
     look: LookShare = question_field(
@@ -200,7 +209,7 @@ class Question:
             metavar="[auto|none|SHARE]",
             defaults={"http": None, "client": None},
             unsaid=True,
-            phases=of_share,
+            phases=phases_of_look,
         ),
     )
     selection_share: float | Literal["best"] | None = question_field(
@@ -210,7 +219,7 @@ class Question:
             "smallest error.",
             metavar="[best|SHARE]",
             unsaid=True,
-            phases=in_one,
+            phases=one_phase,
         ),
     )
     find: FindBy = question_field(
@@ -219,7 +228,7 @@ class Question:
             "How labels of events are found under the cap.",
             panel="Of events",
             unsaid=True,
-            phases=in_two,
+            phases=two_phases,
         ),
     )
     share: float | Literal["auto"] = question_field(
@@ -229,7 +238,7 @@ class Question:
             metavar="[auto|SHARE]",
             panel="Of events",
             unsaid=True,
-            phases=in_two,
+            phases=two_phases,
         ),
     )
     min_users: int = question_field(
@@ -240,7 +249,7 @@ class Question:
             at_most=10**9,
             panel="Of events",
             unsaid=True,
-            phases=in_two,
+            phases=two_phases,
         ),
     )
     effort: Effort = question_field(
@@ -269,7 +278,7 @@ class Question:
             "Counts of the expected shape, public or already released.",
             shells=IN_PYTHON,
             unsaid=True,
-            phases=in_one,
+            phases=one_phase,
         ),
     )
     charge_as: ChargeAs | Literal["auto"] | None = question_field(
@@ -278,38 +287,46 @@ class Question:
             "What selections pay for; None: what the budget takes.",
             shells=IN_PYTHON,
             unsaid=True,
-            phases=in_one,
+            phases=one_phase,
         ),
     )
     max_seconds: float | None = question_field(
         None,
-        Asking("A guard for the search for a plan.", shells=IN_PYTHON, unsaid=True, phases=in_one),
+        Asking(
+            "A guard for the search for a plan.", shells=IN_PYTHON, unsaid=True, phases=one_phase
+        ),
     )
 
     @classmethod
     def of(cls, shell: Shell, **stated: Any) -> Self:
-        """The question that was stated in a shell, with the defaults of that shell.
+        """Return the question that was stated in a shell, with the defaults of that shell.
+
+        Args:
+            shell: the shell.
+            stated: the values of the fields that were stated, by name.
 
         Raises:
             TypeError: for a field that is not there, or that may not be stated in this shell.
         """
-        here = {one.name: one for one in offered(shell, cls)}
+        fields_here = {spec.name: spec for spec in offered_fields(shell, cls)}
         for name in stated:
-            if name not in here:
+            if name not in fields_here:
                 raise TypeError(f"a question got an unexpected keyword argument {name!r}")
-        defaults = {name: asking_of(one).defaults for name, one in here.items()}
-        own = {name: by_shell[shell] for name, by_shell in defaults.items() if shell in by_shell}
-        return cls(**own | stated)
+        defaults = {name: asking_of(spec).defaults for name, spec in fields_here.items()}
+        defaults_here = {
+            name: by_shell[shell] for name, by_shell in defaults.items() if shell in by_shell
+        }
+        return cls(**defaults_here | stated)
 
     def with_total(self, budget: Budget) -> Self:
-        """The same question for another budget."""
+        """Return the same question for another budget."""
         total = validate.instance(Budget, budget=budget)
         epsilon = total.epsilon if total.rho is None else None
         return replace(self, epsilon=epsilon, rho=total.rho, delta=total.delta, accuracy=None)
 
     @property
     def budget(self) -> Budget:
-        """The total as a budget.
+        """Return the total as a budget.
 
         Raises:
             InvalidParameter: unless exactly one of epsilon and rho is given, and no accuracy.
@@ -319,7 +336,10 @@ class Question:
         return Budget(self.epsilon, self.delta or 0.0, rho=self.rho)
 
     def check_total(self, mark: str = "") -> None:
-        """Refuse two totals, and none; ``mark`` stands before the names of fields.
+        """Refuse two totals, and none.
+
+        Args:
+            mark: what stands before the names of fields in the message, such as "--".
 
         Raises:
             InvalidParameter: unless exactly one of epsilon, rho and accuracy is given.
@@ -330,43 +350,51 @@ class Question:
             )
 
     def stated(self) -> tuple[str, ...]:
-        """The names of the fields that are not at their defaults, in order; k is never one."""
-        return tuple(one.name for one in fields(self) if one.name != "k" and self._states(one))
+        """Return the names of the fields that are not at their defaults, in order, without k."""
+        return tuple(spec.name for spec in fields(self) if spec.name != "k" and self._states(spec))
 
     def asking_for(self, phases: Phases) -> tuple[str, ...]:
-        """The names of the stated fields that ask for this number of phases."""
-        stated = (one for one in fields(self) if one.name != "k" and self._states(one))
+        """Return the names of the stated fields that ask for this number of phases."""
+        stated = (spec for spec in fields(self) if spec.name != "k" and self._states(spec))
         return tuple(
-            one.name for one in stated if asking_of(one).phases(getattr(self, one.name)) == phases
+            spec.name
+            for spec in stated
+            if asking_of(spec).phases(getattr(self, spec.name)) == phases
         )
 
-    def _states(self, one: Field[Any]) -> bool:
-        value = getattr(self, one.name)
-        default = default_of(one)
+    def _states(self, spec: Field[Any]) -> bool:
+        """Return whether the value of a field differs from the field's default."""
+        value = getattr(self, spec.name)
+        default = default_of(spec)
         if value is None or default is None:  # a value may be an array, which has no one truth
             return value is not default
         return bool(value != default)
 
 
-def asking_of(one: Field[Any]) -> Asking:
+def asking_of(spec: Field[Any]) -> Asking:
     """Return what shells need to know of a field."""
-    asking: Asking = one.metadata["asking"]
+    asking: Asking = spec.metadata["asking"]
     return asking
 
 
-def default_of(one: Field[Any], shell: Shell | None = None) -> Any:
-    """The default of a field, in a shell or everywhere."""
-    asking = asking_of(one)
+def default_of(spec: Field[Any], shell: Shell | None = None) -> Any:
+    """Return the default of a field; None as the shell: where shells do not differ."""
+    asking = asking_of(spec)
     if shell is not None and shell in asking.defaults:
         return asking.defaults[shell]
-    if callable(one.default_factory):
-        return one.default_factory()
-    return one.default
+    if callable(spec.default_factory):
+        return spec.default_factory()
+    return spec.default
 
 
-def offered(shell: Shell, kind: type[Question] | None = None) -> tuple[Field[Any], ...]:
-    """The fields that a shell offers, in their order; of ``Question`` where no kind is named."""
-    return tuple(one for one in fields(kind or Question) if shell in asking_of(one).shells)
+def offered_fields(shell: Shell, kind: type[Question] | None = None) -> tuple[Field[Any], ...]:
+    """Return the fields that a shell offers, in their order.
+
+    Args:
+        shell: the shell.
+        kind: the class of the question; None: ``Question``.
+    """
+    return tuple(spec for spec in fields(kind or Question) if shell in asking_of(spec).shells)
 
 
 class Stated(TypedDict, total=False):
@@ -416,7 +444,7 @@ class Events:
 
 
 def any_plan(_: object) -> bool:
-    """An account that pays for every plan."""
+    """Return True, as an account that pays for every plan."""
     return True
 
 

@@ -176,9 +176,11 @@ def violation(sigma: float, delta: float, epsilon: float) -> dict[str, float]:
     return {
         "bound": bound,
         "published": float(
-            truncated_gaussian.exact(noise, 1 + bound, noisy_floor=False, epsilons=at)[0]
+            truncated_gaussian.exact_delta(noise, 1 + bound, noisy_floor=False, epsilons=at)[0]
         ),
-        "mended": float(truncated_gaussian.exact(noise, offset, noisy_floor=True, epsilons=at)[0]),
+        "mended": float(
+            truncated_gaussian.exact_delta(noise, offset, noisy_floor=True, epsilons=at)[0]
+        ),
         "promised": compose(
             Charge({ZCDP(1 / (2 * sigma**2)): 1}, delta=delta), epsilon=epsilon
         ).delta,

@@ -18,7 +18,7 @@ from dptopk.question import (
     StatedInSession,
     asking_of,
     default_of,
-    offered,
+    offered_fields,
 )
 
 
@@ -31,7 +31,7 @@ def test_seeds_and_files_are_no_fields_and_every_field_has_its_words():
 
 
 def test_what_takes_long_or_is_an_object_is_not_asked_over_http():
-    over_http = {one.name for one in offered("http")}
+    over_http = {one.name for one in offered_fields("http")}
     assert over_http.isdisjoint({"effort", "max_seconds", "like", "charge_as"})
     for name in ("effort", "like"):
         with pytest.raises(TypeError, match=name):
@@ -111,7 +111,7 @@ def test_a_field_that_is_added_here_is_in_every_shell_and_reaches_the_plan():
 def test_type_checkers_see_the_fields():
     numbers = {"k", "epsilon", "rho", "delta", "accuracy", "counts", "look", "where", "segments"}
     for shell, stated in (("client", Stated), ("session", StatedInSession)):
-        names = {one.name for one in offered(shell)} - numbers
+        names = {one.name for one in offered_fields(shell)} - numbers
         assert set(get_type_hints(stated)) == names
         hints = get_type_hints(Question)
         assert all(hint == hints[name] for name, hint in get_type_hints(stated).items())
@@ -120,6 +120,6 @@ def test_type_checkers_see_the_fields():
 @pytest.mark.parametrize(("shell", "page"), [("cli", "cli"), ("http", "service")])
 def test_every_field_stands_on_the_page_of_its_shell(shell, page):
     text = (Path(__file__).parents[1] / "docs" / f"{page}.md").read_text(encoding="utf-8")
-    for one in offered(shell):
+    for one in offered_fields(shell):
         option = f"--{one.name.replace('_', '-')}" if shell == "cli" else f"`{one.name}`"
         assert option in text, option

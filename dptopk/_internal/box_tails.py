@@ -21,8 +21,8 @@ TERMS_AT_A_TIME = 1 << 15
 
 
 def slack(power: int) -> float:
-    """Return more than the error of logarithms of terms m^power: a few roundings of power·ln(m),
-    with m below e^40.
+    """Return an upper bound on the error of logarithms of terms m^power: a few roundings of
+    power·ln(m), with m below e^40.
     """
     return 1e-11 + 1e-13 * power
 
@@ -40,7 +40,7 @@ def log_power_sum(power: int, rate: float) -> float:
     if log_share < math.log(1e-13):
         scaling = (power + 1) * math.log(rate)
         return math.lgamma(power + 1) - scaling
-    last = _last(power, rate)
+    last = _last_side(power, rate)
     m = np.arange(1, last + 1, dtype=np.float64)
     logs = power * np.log(m) - rate * m
     largest = float(logs.max())
@@ -55,20 +55,30 @@ def box_std(power: int, rate: float, step: int) -> float:
     return math.sqrt(max(square - 1, 0.0) / 6)
 
 
-def _last(power: int, rate: float) -> int:
-    """Return an m beyond which every m has a mass below about e^-120."""
+def _last_side(power: int, rate: float) -> int:
+    """Return an m beyond which every m has a mass below about e^-120.
+
+    The law is about a gamma law of the mean power/rate and the deviation √power/rate. 16 deviations
+    above the mean a mass is below e^-120 for large powers; 130/rate adds that for small ones.
+    """
     spread = 16 * math.sqrt(power)
     return math.ceil((power + spread + 130) / rate)
 
 
 def _log_pmf(power: int, rate: float, m: Array | float) -> Array:
-    """Return an upper bound on ln P(m) at each m."""
+    """Return an upper bound on ln P(m) at each m.
+
+    Args:
+        power: of the law of m.
+        rate: of the law of m.
+        m: the values, floats of at least 1.
+    """
     weights: Array = power * np.log(m) - rate * np.asarray(m, dtype=np.float64)
     logs = weights - log_power_sum(power, rate)
     return logs + slack(power)
 
 
-def _mass_from(power: int, rate: float, m: int) -> float:
+def _tail_mass(power: int, rate: float, m: int) -> float:
     """Return an upper bound on the mass from m on, for an m above the peak: a geometric series, for
     the law is log-concave.
     """
@@ -81,9 +91,12 @@ def _mass_from(power: int, rate: float, m: int) -> float:
 def _blocks(power: int, rate: float) -> tuple[Array, Array]:
     """Return the last m of each block of the law, and upper bounds on the blocks' masses; each term
     is below the tangent of the logarithm at the middle.
+
+    The first block, all m that are 10 deviations or more below the peak, is bounded by the term
+    that follows it, times their number.
     """
     first = max(math.floor((power - 10 * math.sqrt(power)) / rate), 1)
-    terms = _last(power, rate) - first + 1
+    terms = _last_side(power, rate) - first + 1
     width = -(-terms // TERMS_AT_A_TIME)
     blocks = np.arange(-(-terms // width), dtype=np.float64)
     middle = first + (width - 1) / 2 + width * blocks
@@ -94,7 +107,7 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
         ratio = np.expm1(-2 * width * half) / np.expm1(-2 * half)
         highest = _log_pmf(power, rate, middle) + (width - 1) * half
         mass = np.exp(highest) * ratio
-        # The law grows up to there.
+        # The law grows up to ``first``, so that no mass below it is larger than the one there.
         below = (first - 1) * float(np.exp(_log_pmf(power, rate, float(first))))
     ends = middle + (width - 1) / 2
     return np.concatenate([[max(first - 1, 1)], ends]), np.concatenate([[below], mass])
@@ -113,12 +126,12 @@ def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
     ends, mass = _blocks(power, rate)
     last = int(ends[-1])
     if c + 1 >= step * last:
-        return _mass_from(power, rate, (c + 1) // step + 1)
+        return _tail_mass(power, rate, (c + 1) // step + 1)
     start = int(np.searchsorted(step * ends, c + 1, side="right"))
     n = step * ends[start:]
     masses = mass[start:] * _chance_to_exceed(n, special, c)
     total = float(masses.sum())
-    return tail_up(total + _mass_from(power, rate, last + 1))
+    return tail_up(total + _tail_mass(power, rate, last + 1))
 
 
 def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
@@ -127,10 +140,10 @@ def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
     first = side // step + 1
     last = int(ends[-1])
     if first > last:
-        return _mass_from(power, rate, first)
+        return _tail_mass(power, rate, first)
     start = np.searchsorted(ends, first)
     total = float(mass[start:].sum())
-    return tail_up(total + _mass_from(power, rate, last + 1))
+    return tail_up(total + _tail_mass(power, rate, last + 1))
 
 
 def _chance_to_exceed(n: Array, special: int, c: int) -> Array:

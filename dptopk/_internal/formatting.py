@@ -54,10 +54,10 @@ def spreadsheet(value: Any) -> Any:
     """
     if not isinstance(value, str):
         return value
-    shown = visible(value)
+    visible_text = visible(value)
     if value.startswith(FORMULA):
-        return f"'{shown}"
-    return shown
+        return f"'{visible_text}"
+    return visible_text
 
 
 def format_upper(value: float, digits: int = 6) -> str:
@@ -84,11 +84,11 @@ def rounded_up(text: object) -> str:
         """Round the matched number up to six digits."""
         return _format_rounded(number[0], 6, ROUND_CEILING)
 
-    def shortened(cost: re.Match[str]) -> str:
+    def round_cost(cost: re.Match[str]) -> str:
         """Round the long numbers of the matched cost up."""
         return _LONG.sub(six_digits, cost[0])
 
-    return _COSTLIER.sub(shortened, str(text))
+    return _COSTLIER.sub(round_cost, str(text))
 
 
 def format_lower(value: float, digits: int = 6) -> str:
@@ -101,8 +101,12 @@ def format_lower(value: float, digits: int = 6) -> str:
 
 
 def _format_rounded(value: float | str, digits: int, rounding: str) -> str:
-    """Format a number with n significant digits, rounded as ``rounding`` says; ``value`` is exact,
-    also as text.
+    """Return a number as text with few significant digits.
+
+    Args:
+        value: the number, as a float or as text; both are taken exactly.
+        digits: how many significant digits are left.
+        rounding: the direction, a constant of the module decimal.
     """
     exact = Decimal(value)
     if not exact or not exact.is_finite():
@@ -157,16 +161,24 @@ def percent(share: float) -> str:
 def bar(
     value: float, low: float, high: float, largest: float, width: int = 24, marks: str = "█░"
 ) -> str:
-    """Draw a bar of text: filled up to ``low``, shaded from there to ``high``.
+    """Return a bar of text: filled up to ``low``, shaded from there to ``high``.
+
+    Args:
+        value: the count, which a bar of text does not show; ``html_bar`` does.
+        low: the lower end of its interval.
+        high: the upper end of its interval.
+        largest: the number at which a bar has its full width.
+        width: the full width in characters.
+        marks: the character that fills and the one that shades.
 
     >>> bar(5, 4, 6, 8, width=8, marks="#-")
     '####--'
     """
     scale = width / largest if largest > 0 else 0.0
-    filled = round(max(min(low, value), 0) * scale)
-    reached = round(max(high, 0) * scale)
-    shaded = max(reached - filled, 0)
-    return marks[0] * filled + marks[1] * shaded
+    filled_marks = round(max(min(low, value), 0) * scale)
+    marks_to_high = round(max(high, 0) * scale)
+    shaded_marks = max(marks_to_high - filled_marks, 0)
+    return marks[0] * filled_marks + marks[1] * shaded_marks
 
 
 def markdown_table(headers: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -202,25 +214,25 @@ def answer_rows(
         draw: makes a bar of a count, the ends of its interval, and the largest number; None: no
             bars.
     """
-    counted = "count" in rows
-    intervals = "low" in rows
+    has_counts = "count" in rows
+    has_intervals = "low" in rows
     headers = ["rank", "label"]
-    if counted:
+    if has_counts:
         headers.append("noisy count")
-    if intervals:
+    if has_intervals:
         headers.append(f"{percent(rows.attrs['confidence'])} interval (joint)")
         if draw is not None:
             headers.append("")
-    if intervals and len(rows):
+    if has_intervals and len(rows):
         largest = max(rows["high"].max(), rows["count"].max())
     else:
         largest = 0
     cells = []
     for row in rows.to_dict("records"):
         cell = [str(row["rank"]), str(row["label"])]
-        if counted:
+        if has_counts:
             cell.append(number(row["count"]))
-        if intervals:
+        if has_intervals:
             cell.append(f"{row['low']} to {row['high']}")
             if draw is not None:
                 cell.append(draw(row["count"], row["low"], row["high"], largest))
@@ -271,8 +283,13 @@ def html_lines(lines: Iterable[str]) -> str:
 
 
 def html_bar(value: float, low: float, high: float, largest: float) -> str:
-    """Draw a bar with its interval in HTML: the fill ends at the value, the lighter stretch is what
-    the true value may be.
+    """Return a bar with its interval in HTML; "" if there is no width.
+
+    Args:
+        value: the count, at which the fill ends.
+        low: the lower end of its interval, where the stretch in another colour begins.
+        high: the upper end of its interval, where that stretch ends.
+        largest: the number at which a bar has its full width.
     """
     if largest <= 0:
         return ""
@@ -289,7 +306,7 @@ def html_bar(value: float, low: float, high: float, largest: float) -> str:
     )
 
 
-# Of every page that is written to a file.
+# The style of every page that is written to a file.
 STYLE = """
 :root { color-scheme: light dark; }
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 58rem; margin: 2rem auto; padding: 0 1rem;

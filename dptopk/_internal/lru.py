@@ -18,32 +18,35 @@ class LRUCache(Generic[Value]):
     """
 
     def __init__(self, size: int) -> None:
-        """Store nothing yet.
+        """Make an empty cache.
 
         Args:
             size: how many results stay in memory, the oldest going first.
         """
         self._size = size
-        self._held: OrderedDict[Hashable, Value] = OrderedDict()
-        self._making: dict[Hashable, threading.Lock] = {}
+        self._results: OrderedDict[Hashable, Value] = OrderedDict()
+        self._key_locks: dict[Hashable, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def get(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        """Return the result of ``make`` for a key; threads that ask for one key at the same time
-        make it once.
+        """Return the result for a key; threads that ask for one key at the same time make it once.
+
+        Args:
+            key: the key; equal keys have equal results.
+            make: a function that makes the result if the cache has none.
         """
         with self._lock:
-            making = self._making.setdefault(key, threading.Lock())
-        with making:
+            key_lock = self._key_locks.setdefault(key, threading.Lock())
+        with key_lock:
             with self._lock:
-                if key in self._held:
-                    self._making.pop(key, None)
-                    self._held.move_to_end(key)
-                    return self._held[key]
+                if key in self._results:
+                    self._key_locks.pop(key, None)
+                    self._results.move_to_end(key)
+                    return self._results[key]
             value = make()
             with self._lock:
-                self._making.pop(key, None)
-                self._held[key] = value
-                if len(self._held) > self._size:
-                    self._held.popitem(last=False)
+                self._key_locks.pop(key, None)
+                self._results[key] = value
+                if len(self._results) > self._size:
+                    self._results.popitem(last=False)
             return value

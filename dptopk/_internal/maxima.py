@@ -43,7 +43,7 @@ def laplace_offset(rate: float, special: int, delta: float) -> int:
     >>> laplace_offset(0.1, 1, 1e-6), laplace_offset(0.1, 100, 1e-6)
     (153, 199)
     """
-    return _smallest(
+    return _smallest_maximum_offset(
         partial(laplace_maximum_tail, rate), partial(laplace_difference_tail, rate), special, delta
     )
 
@@ -56,7 +56,7 @@ def gaussian_offset(scale: float, special: int, delta: float) -> int:
     >>> gaussian_offset(10.0, 1, 1e-6), gaussian_offset(10.0, 100, 1e-6)
     (67, 79)
     """
-    return _smallest(
+    return _smallest_maximum_offset(
         partial(gaussian_maximum_tail, scale),
         partial(gaussian_difference_tail, scale),
         special,
@@ -64,7 +64,7 @@ def gaussian_offset(scale: float, special: int, delta: float) -> int:
     )
 
 
-def _smallest(
+def _smallest_maximum_offset(
     maximum: Callable[[int, int], float], single: Callable[[int], float], special: int, delta: float
 ) -> int:
     """Return the smallest integer offset at which the tail of the maximum is at most ``delta``.
@@ -89,7 +89,7 @@ def _smallest(
     high = smallest_offset(union, delta, "delta", low)
     above = math.log(maximum(special, low) / delta)
     below = math.log(maximum(special, high) / delta)
-    raised = False
+    has_moved_low = False
     while high - low > 1:
         share = above / (above - below)
         crossing = low + round((high - low) * share)
@@ -98,15 +98,15 @@ def _smallest(
         if tail > delta:
             low = middle
             above = math.log(tail / delta)
-            if raised:  # the same end moved twice: weigh the other one less
+            if has_moved_low:  # the same end moved twice: weigh the other one less
                 below = below / 2
-            raised = True
+            has_moved_low = True
         else:
             high = middle
             below = math.log(tail / delta)
-            if not raised:
+            if not has_moved_low:
                 above = above / 2
-            raised = False
+            has_moved_low = False
     return high
 
 
@@ -128,11 +128,11 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     first = -c - reach
     last = reach
     terms = partial(_laplace_terms, rate, other, m, c)
-    mass_beyond = laplace_tail(rate, last + c)
-    passes_beyond, _ = _any_of(m, np.array(mass_beyond))
-    above = laplace_tail(other, last) * float(passes_beyond)
-    outside = laplace_tail(other, -first) + above
-    return _smaller_bound(log_concave_sum(terms, first, last) + outside, union)
+    slot_tail = laplace_tail(rate, last + c)
+    pass_tail, _ = _pass_probability(m, np.array(slot_tail))
+    above = laplace_tail(other, last) * float(pass_tail)
+    end_masses = laplace_tail(other, -first) + above
+    return _smaller_bound(log_concave_sum(terms, first, last) + end_masses, union)
 
 
 @np.errstate(over="ignore")  # e^-inf = 0; what is then not a number leaves the union bound
@@ -141,7 +141,7 @@ def _laplace_terms(rate: float, other: float, m: int, c: int, n: Array) -> tuple
     logarithm in n.
     """
     survival, hazard = _laplace_survival(rate, n + c)
-    passes, elasticity = _any_of(m, survival)
+    passes, elasticity = _pass_probability(m, survival)
     weights = np.exp(-other * np.abs(n))
     pmf = math.tanh(other / 2) * weights
     slope = -other * np.sign(n)
@@ -182,11 +182,11 @@ def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = No
     first = -math.ceil(likeliest) - reach
     last = reach
     sums = _gaussian_lattice_sum if scale <= SUMMED_SCALE else _gaussian_block_sum
-    mass_beyond = gaussian_tail(scale, last + c)
-    passes_beyond, _ = _any_of(m, np.array(mass_beyond))
-    above = gaussian_tail(other, last) * float(passes_beyond)
-    outside = gaussian_tail(other, -first) + above
-    return _smaller_bound(sums(scale, other, m, c, first, last) + outside, union)
+    slot_tail = gaussian_tail(scale, last + c)
+    pass_tail, _ = _pass_probability(m, np.array(slot_tail))
+    above = gaussian_tail(other, last) * float(pass_tail)
+    end_masses = gaussian_tail(other, -first) + above
+    return _smaller_bound(sums(scale, other, m, c, first, last) + end_masses, union)
 
 
 def _gaussian_lattice_sum(
@@ -199,7 +199,7 @@ def _gaussian_lattice_sum(
     survival[-1] = gaussian_tail(scale, last + c)
     above = density(n[:0:-1] + c, scale) / total  # P[N = x] for x = last + c, ..., first + c + 1
     survival[-2::-1] = survival[-1] + np.cumsum(above)
-    passes, _ = _any_of(m, np.minimum(survival, 1.0))
+    passes, _ = _pass_probability(m, np.minimum(survival, 1.0))
     pmf = density(n, other) / theta(other)
     return float((pmf * passes).sum())
 
@@ -222,7 +222,7 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
         z = edge / (scale * math.sqrt(2))
         normal = (1 + 1 / scale**2) * erfc(z) / 2
         survival = np.minimum(normal, 1.0)
-        passes, elasticity = _any_of(m, survival)
+        passes, elasticity = _pass_probability(m, survival)
         falls = math.sqrt(2 / math.pi) / scale / np.maximum(erfcx(z), 1e-300)
         hazard = np.where(survival < 1, falls, 0.0)
         pmf = density(n, other) / theta(other)
@@ -232,7 +232,7 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
     return log_concave_sum(terms, first, last)
 
 
-def _any_of(m: int, survival: Array) -> tuple[Array, Array]:
+def _pass_probability(m: int, survival: Array) -> tuple[Array, Array]:
     """Return φ(S) = 1 - (1-S)^m, the chance that one of m slots passes, and its elasticity S
     φ'(S)/φ(S).
 
@@ -241,10 +241,10 @@ def _any_of(m: int, survival: Array) -> tuple[Array, Array]:
     if m == 1:
         return survival, np.ones_like(survival)
     with np.errstate(divide="ignore", invalid="ignore", under="ignore"):
-        none = np.log1p(-survival)
-        passes = -np.expm1(m * none)
-        others = np.exp((m - 1) * none)
-        elasticity = np.where(passes > 0, m * survival * others / passes, 1.0)
+        log_none = np.log1p(-survival)
+        passes = -np.expm1(m * log_none)
+        others_pass_not = np.exp((m - 1) * log_none)
+        elasticity = np.where(passes > 0, m * survival * others_pass_not / passes, 1.0)
     return passes, elasticity
 
 

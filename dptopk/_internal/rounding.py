@@ -52,8 +52,8 @@ def exp_up(log_values: ArrayLike) -> Floats:
         values = np.maximum(np.exp(logs), np.nextafter(0.0, 1.0))
     # Rounding a logarithm moves the exponential by up to the logarithm times EPS / 2.
     slack = SLACK + 1e-15 * np.minimum(-logs, 1e3)
-    likely = np.minimum(outward(values, slack), 1.0)
-    return np.where(logs == -np.inf, 0.0, likely)
+    bounded = np.minimum(outward(values, slack), 1.0)
+    return np.where(logs == -np.inf, 0.0, bounded)
 
 
 def tail_up(probability: float) -> float:
@@ -141,8 +141,10 @@ def sum_times(counted: Iterable[tuple[float, int]]) -> float:
     except OverflowError:  # a term is inf
         return math.inf
     # All denominators are powers of 2: over the largest of them every term is an integer.
-    common = max([below for _, below, _ in ratios], default=1)
-    total = sum([above * (common // below) * times for above, below, times in ratios])
+    common = max([denominator for _, denominator, _ in ratios], default=1)
+    total = sum(
+        [numerator * (common // denominator) * times for numerator, denominator, times in ratios]
+    )
     return round_up(Fraction(total, common))
 
 

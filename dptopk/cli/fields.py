@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 
 import typer
 
-from dptopk.question import Question, asking_of, default_of, offered
+from dptopk.question import Question, asking_of, default_of, offered_fields
 
 
 def question_parameters(kind: type[Question] = Question) -> list[Parameter]:
@@ -18,7 +18,7 @@ def question_parameters(kind: type[Question] = Question) -> list[Parameter]:
     offers.
     """
     hints = get_type_hints(kind)
-    return [_parameter(field, hints[field.name]) for field in offered("cli", kind)]
+    return [_parameter(field, hints[field.name]) for field in offered_fields("cli", kind)]
 
 
 def _parameter(field: Field[Any], hint: Any) -> Parameter:

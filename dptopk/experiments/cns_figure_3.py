@@ -48,12 +48,12 @@ def compute(settings: RunSettings) -> Table:
         curves: dict[str, TradeoffFunction] = {EXACT: GaussianTradeoff(MU * math.sqrt(k))}
         for label, approximation in ((BELOW, proposition_1(f)), (ABOVE, best_chords(f, 2))):
             curves[label] = composition_region(approximation.constraints(), k).tradeoff
-        curves |= _by_many_pieces(f, k, points=13 if settings.quick else 121)
+        curves |= _many_piece_curves(f, k, points=13 if settings.quick else 121)
         rows += regions_plot.rows(curves, k=k)
     return pd.DataFrame(rows)
 
 
-def _by_many_pieces(f: GaussianTradeoff, k: int, points: int) -> dict[str, TradeoffFunction]:
+def _many_piece_curves(f: GaussianTradeoff, k: int, points: int) -> dict[str, TradeoffFunction]:
     """Return our bounds on the k-fold composition from above and below, by their labels, each given
     by its δ at ``points`` values of ε.
     """
@@ -79,14 +79,14 @@ def compare(data: Table) -> list[Comparison]:
     """
     lines = []
     for k in KS:
-        lines += _between(data[data["k"] == k], k)
+        lines += _distance_lines(data[data["k"] == k], k)
     _, (smaller, _) = proposition_1(GaussianTradeoff(MU)).constraints()
     ours = f"its smaller ε is {smaller:.3f}"
     quantity = "best lower one is total variation (ε = 0)"
     return [*lines, Comparison(quantity, "no", ours, bool(smaller > 0))]
 
 
-def _between(data: Table, k: int) -> list[Comparison]:
+def _distance_lines(data: Table, k: int) -> list[Comparison]:
     """Return two lines for one k: whether the exact curve is between the approximations, and how
     far these are apart.
     """
@@ -95,11 +95,11 @@ def _between(data: Table, k: int) -> list[Comparison]:
     curves = regions_plot.at(data, t)
     above = curves[BELOW] <= exact(t) + 1e-9
     below = curves[ABOVE] >= exact(t) - 1e-9
-    between = bool(above.all() and below.all())
+    is_between = bool(above.all() and below.all())
     width = (curves[ABOVE] - curves[BELOW]).max()
     ours = (curves[MORE_ABOVE] - curves[MORE_BELOW]).max()
-    verdict = "holds" if between else "fails"
+    verdict = "holds" if is_between else "fails"
     return [
-        Comparison(f"k = {k}: exact in between", "holds", verdict, between),
+        Comparison(f"k = {k}: exact in between", "holds", verdict, is_between),
         Comparison(f"k = {k}: largest distance", "“close”", f"{width:.3f}; ours {ours:.3f}"),
     ]

@@ -31,7 +31,7 @@ def mix(epsilon: float, k: int, pure: int) -> Charge:
     return Charge({PureDP(epsilon): pure, BoundedRange(epsilon): k - pure})
 
 
-def _point(point: tuple[float, int]) -> list[dict[str, Any]]:
+def _rows_at(point: tuple[float, int]) -> list[dict[str, Any]]:
     """Return a row for each curve at one (ε, k)."""
     epsilon, k = point
     totals = {}
@@ -52,7 +52,7 @@ def compute(settings: RunSettings) -> Table:
     for epsilon, most in LARGEST_K.items():
         fourths = np.linspace(4, most, number) // 4
         points += [(epsilon, int(k)) for k in np.unique(fourths * 4)]
-    return table_of(_point, points, settings)
+    return table_of(_rows_at, points, settings)
 
 
 def plot(data: Table) -> Figure:

@@ -21,16 +21,21 @@ EPSILONS = (0.1, 1.0)
 CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED]
 
 
-def _point(point: tuple[float, int]) -> tuple[float, ...]:
+def _row_at(point: tuple[float, int]) -> tuple[float, ...]:
     """Return the row of one (ε, Δ): both, and ε_g by the three bounds."""
-    return *point, noise.laplace(*point), noise.exact(*point), noise.concentrated(*point)
+    return (
+        *point,
+        noise.laplace_epsilon(*point),
+        noise.exact_gaussian_epsilon(*point),
+        noise.zcdp_gaussian_epsilon(*point),
+    )
 
 
 def compute(settings: RunSettings) -> Table:
     """Return ε_g by the three bounds for each ε of the Laplace noise and each Δ up to 100."""
     numbers = range(1, 101, 11 if settings.quick else 1)
     points = list(product(EPSILONS, numbers))
-    return table_of(_point, points, settings, ["epsilon", "l0", *CURVES])
+    return table_of(_row_at, points, settings, ["epsilon", "l0", *CURVES])
 
 
 def plot(data: Table) -> Figure:

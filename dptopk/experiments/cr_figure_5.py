@@ -24,20 +24,20 @@ TOUCHED = 10
 CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED, noise.EXACT]
 
 
-def _point(point: tuple[float, int], splits: int) -> tuple[float, ...]:
+def _row_at(point: tuple[float, int], splits: int) -> tuple[float, ...]:
     """Return the row of one (ε, k): both, and ε_g by the four bounds; ``splits`` values of δ' are
     tried.
     """
     epsilon, k = point
-    composed = noise.one_by_one(epsilon, TOUCHED, k, splits)
+    composed_epsilon = noise.composed_gaussian_epsilon(epsilon, TOUCHED, k, splits)
     all_counts = (epsilon, k * TOUCHED)
     return (
         epsilon,
         k,
-        noise.laplace(*all_counts),
-        composed,
-        noise.concentrated(*all_counts),
-        noise.exact(*all_counts),
+        noise.laplace_epsilon(*all_counts),
+        composed_epsilon,
+        noise.zcdp_gaussian_epsilon(*all_counts),
+        noise.exact_gaussian_epsilon(*all_counts),
     )
 
 
@@ -45,7 +45,7 @@ def compute(settings: RunSettings) -> Table:
     """Return ε_g by the three bounds of the paper and by exact composition, for k = 1..10."""
     releases = (1, 2, 10) if settings.quick else range(1, 11)
     points = list(product(EPSILONS, releases))
-    task = partial(_point, splits=6 if settings.quick else 40)
+    task = partial(_row_at, splits=6 if settings.quick else 40)
     return table_of(task, points, settings, ["epsilon", "k", *CURVES])
 
 

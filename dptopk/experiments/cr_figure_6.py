@@ -213,11 +213,11 @@ def compare(data: Table) -> list[Comparison]:
         Comparison("the same, discrete", "", f"{first_row['sigma_discrete']:.4f}"),
     ]
     for source, part in data.groupby("source"):
-        lines += _with_counts(source, part)
-    return [*lines, _same_counts()]
+        lines += _error_lines(source, part)
+    return [*lines, _shared_counts_line()]
 
 
-def _with_counts(source: str, part: Table) -> list[Comparison]:
+def _error_lines(source: str, part: Table) -> list[Comparison]:
     """Return two lines on the errors with the true counts of one source: over the 12 smallest
     counts, and over all.
     """
@@ -238,7 +238,7 @@ def _with_counts(source: str, part: Table) -> list[Comparison]:
     ]
 
 
-def _same_counts() -> Comparison:
+def _shared_counts_line() -> Comparison:
     """Return a line on how many words and counts the shipped table shares with the figure."""
     counts = {}
     for source, words in true_counts().items():

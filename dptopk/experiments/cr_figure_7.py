@@ -108,7 +108,7 @@ def ours(l0: int) -> dict[str, float]:
     }
 
 
-def _point(l0: int) -> dict[str, float]:
+def _row_at(l0: int) -> dict[str, float]:
     """Return the row of one Δ: all thresholds, by name."""
     return {"l0": l0, GAUSS: truncation(l0), LAPLACE: unknown_laplace(l0)} | ours(l0)
 
@@ -116,7 +116,7 @@ def _point(l0: int) -> dict[str, float]:
 def compute(settings: RunSettings) -> Table:
     """Return the published and our thresholds for Δ = 1..10, a row for each Δ."""
     l0s = [1, 4, 10] if settings.quick else range(1, 11)
-    return table_of(_point, l0s, settings)
+    return table_of(_row_at, l0s, settings)
 
 
 def plot(data: Table) -> Figure:

@@ -38,7 +38,7 @@ CURVES: tuple[tuple[str, Callable[[float], Cost], float, str, Interaction], ...]
 )
 
 
-def _point(point: tuple[float, int]) -> list[dict[str, Any]]:
+def _rows_at(point: tuple[float, int]) -> list[dict[str, Any]]:
     """Return a row for each curve at one (ε, k)."""
     epsilon, k = point
     rows = []
@@ -57,7 +57,7 @@ def compute(settings: RunSettings) -> Table:
     for epsilon in EPSILONS:
         numbers = np.unique(np.linspace(1, most[epsilon], 26).round())
         points += [(epsilon, int(k)) for k in numbers[tried]]
-    return table_of(_point, points, settings)
+    return table_of(_rows_at, points, settings)
 
 
 def plot(data: Table) -> Figure:

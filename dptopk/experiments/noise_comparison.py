@@ -29,24 +29,24 @@ CONCENTRATED = "Gaussian Noise with zCDP"
 EXACT = "Gaussian, exact composition (ours)"
 
 
-def laplace(epsilon: float, touched: int) -> float:
+def laplace_epsilon(epsilon: float, touched: int) -> float:
     """Return ε_g of Laplace noise on ``touched`` counts, by CR Lemma 6.2."""
     return float(optimal_dp_epsilon(epsilon, touched, delta=DELTA))
 
 
-def concentrated(epsilon: float, touched: int) -> float:
+def zcdp_gaussian_epsilon(epsilon: float, touched: int) -> float:
     """Return ε_g of Gaussian noise with the variance 2/ε² of Lap(1/ε), by CR Lemma 6.3 (zCDP)."""
     return float(zcdp_epsilon(touched * epsilon**2 / 4, delta=DELTA))
 
 
-def exact(epsilon: float, touched: int) -> float:
+def exact_gaussian_epsilon(epsilon: float, touched: int) -> float:
     """Return the exact ε_g of Gaussian noise with the variance 2/ε² of Lap(1/ε), by CR Lemma 6.1;
     it is also that of a composition, because Gaussians compose to a Gaussian.
     """
     return float(gaussian_epsilon(math.sqrt(touched / 2) * epsilon, delta=DELTA))
 
 
-def one_by_one(epsilon: float, touched: int, count: int, splits: int) -> float:
+def composed_gaussian_epsilon(epsilon: float, touched: int, count: int, splits: int) -> float:
     """Return ε_g of ``count`` Gaussian mechanisms, each taken as (ε', δ')-DP by CR Lemma 6.1, by
     the optimal composition, at the best of ``splits`` values of δ'.
     """

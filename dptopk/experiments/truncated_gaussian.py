@@ -64,7 +64,7 @@ def divergence(p: Floats, q: Floats, epsilons: Floats) -> Floats:
     return np.maximum(p_from_q.sum(axis=1), q_from_p.sum(axis=1))
 
 
-def exact(noise: Floats, offset: int, *, noisy_floor: bool, epsilons: Floats) -> Floats:
+def exact_delta(noise: Floats, offset: int, *, noisy_floor: bool, epsilons: Floats) -> Floats:
     """Return the exact δ at each ε: the largest over all pairs of neighbours with two labels, of
     which one user adds 1 to one.
 
@@ -106,12 +106,12 @@ def compute(settings: RunSettings) -> Table:
     epsilons = np.linspace(0, 4, 9 if settings.quick else 41)
     frames = []
     for place, (sigma, delta) in enumerate(SETTINGS, start=1):
-        frames.append(pd.DataFrame(_curves(sigma, delta, epsilons)))
+        frames.append(pd.DataFrame(_delta_columns(sigma, delta, epsilons)))
         settings.progress(place / len(SETTINGS))
     return pd.concat(frames, ignore_index=True)
 
 
-def _curves(sigma: float, delta: float, epsilons: Floats) -> dict[str, object]:
+def _delta_columns(sigma: float, delta: float, epsilons: Floats) -> dict[str, object]:
     """Return the columns of the table for one σ and claimed δ."""
     from dptopk import Sensitivity, TruncatedGaussian
     from dptopk.mechanisms.samplers.noise import gaussian_law
@@ -127,8 +127,8 @@ def _curves(sigma: float, delta: float, epsilons: Floats) -> dict[str, object]:
         "delta": delta,
         "T": bound,
         "epsilon": epsilons,
-        PUBLISHED: exact(noise, 1 + bound, noisy_floor=False, epsilons=epsilons),
-        MENDED: exact(noise, offset, noisy_floor=True, epsilons=epsilons),
+        PUBLISHED: exact_delta(noise, 1 + bound, noisy_floor=False, epsilons=epsilons),
+        MENDED: exact_delta(noise, offset, noisy_floor=True, epsilons=epsilons),
         CLAIM: [compose(charge, epsilon=epsilon).delta for epsilon in epsilons.tolist()],
     }
 

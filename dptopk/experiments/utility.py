@@ -60,7 +60,7 @@ def data(name: str, domain: Domain = "public", l0: int | None = None) -> Histogr
     return Histogram(np.arange(labels), counts, domain=domain, sensitivity=sensitivity)
 
 
-def planned(domain: Domain, method: Method, noise: Counts) -> Mechanisms:
+def plan_mechanisms(domain: Domain, method: Method, noise: Counts) -> Mechanisms:
     """Return the mechanisms of a plan for the budget; with the method "peel", a selection is
     followed by counts that are fitted to its order.
     """
@@ -77,7 +77,7 @@ def planned(domain: Domain, method: Method, noise: Counts) -> Mechanisms:
     return tuple(plan.mechanisms)
 
 
-def truncated(d_bar: int | None) -> Mechanisms:
+def truncated_mechanism(d_bar: int | None) -> Mechanisms:
     """Return the truncated Gaussian mechanism that spends the budget, half of δ on the
     truncation; ``d_bar`` is None for the whole histogram.
     """
@@ -95,16 +95,31 @@ def truncated(d_bar: int | None) -> Mechanisms:
 FITTED_WAY = "known: Gumbel, Gaussian counts"
 # For each way of answering, the domain, and a function that makes the mechanisms when needed.
 WAYS: dict[str, tuple[Domain, Callable[[], Mechanisms]]] = {
-    FITTED_WAY: ("public", lambda: planned("public", "peel", "gaussian")),
-    "known: Gumbel, Laplace counts": ("public", lambda: planned("public", "peel", "laplace")),
-    "known: Gaussian on all counts": ("public", lambda: planned("public", "threshold", "gaussian")),
-    "known: Laplace on all counts": ("public", lambda: planned("public", "threshold", "laplace")),
-    "unknown: Gumbel, Gaussian counts": ("private", lambda: planned("private", "peel", "gaussian")),
-    "unknown: Gumbel, Laplace counts": ("private", lambda: planned("private", "peel", "laplace")),
-    "unknown: Gaussian": ("private", lambda: planned("private", "threshold", "gaussian")),
-    "unknown: Laplace": ("private", lambda: planned("private", "threshold", "laplace")),
-    "unknown: truncated Gaussian": ("private", lambda: truncated(D_BAR)),
-    "whole histogram: truncated Gaussian": ("private", lambda: truncated(None)),
+    FITTED_WAY: ("public", lambda: plan_mechanisms("public", "peel", "gaussian")),
+    "known: Gumbel, Laplace counts": (
+        "public",
+        lambda: plan_mechanisms("public", "peel", "laplace"),
+    ),
+    "known: Gaussian on all counts": (
+        "public",
+        lambda: plan_mechanisms("public", "threshold", "gaussian"),
+    ),
+    "known: Laplace on all counts": (
+        "public",
+        lambda: plan_mechanisms("public", "threshold", "laplace"),
+    ),
+    "unknown: Gumbel, Gaussian counts": (
+        "private",
+        lambda: plan_mechanisms("private", "peel", "gaussian"),
+    ),
+    "unknown: Gumbel, Laplace counts": (
+        "private",
+        lambda: plan_mechanisms("private", "peel", "laplace"),
+    ),
+    "unknown: Gaussian": ("private", lambda: plan_mechanisms("private", "threshold", "gaussian")),
+    "unknown: Laplace": ("private", lambda: plan_mechanisms("private", "threshold", "laplace")),
+    "unknown: truncated Gaussian": ("private", lambda: truncated_mechanism(D_BAR)),
+    "whole histogram: truncated Gaussian": ("private", lambda: truncated_mechanism(None)),
 }
 
 
@@ -167,7 +182,7 @@ def _true_counts(histogram: Histogram, labels: tuple[Any, ...]) -> NDArray[Any]:
     return histogram.counts[histogram.positions(labels)]
 
 
-def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any]]:
+def _way_rows(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any]]:
     """Run all trials of one way of answering on one data set; return their averages, a row each
     for plain and fitted counts.
 
@@ -181,7 +196,7 @@ def _way(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str, Any
     common = {
         "data": name,
         "way": way,
-        "epsilon": _spent(mechanisms, histogram.sensitivity),
+        "epsilon": _total_epsilon(mechanisms, histogram.sensitivity),
         "trials": len(rngs),
         "recall": np.mean([recall(labels, histogram, K) for labels in released]),
         "released": np.mean(list(map(len, released))),
@@ -213,7 +228,7 @@ def _mean_errors(trials: list[Errors]) -> list[dict[str, Any]]:
     return rows
 
 
-def _spent(mechanisms: Mechanisms, sensitivity: Sensitivity) -> float:
+def _total_epsilon(mechanisms: Mechanisms, sensitivity: Sensitivity) -> float:
     """Return the ε of all mechanisms together at the budget's δ."""
     charges = [mechanism.charge(sensitivity, labels=K) for mechanism in mechanisms]
     charge = Charge.join(*charges)
@@ -234,7 +249,7 @@ def compute(settings: RunSettings) -> Table:
         for row, name in names
         for column, way in ways
     ]
-    return table_of(_way, tasks, settings)
+    return table_of(_way_rows, tasks, settings)
 
 
 def plot(data: Table) -> Figure:
@@ -283,7 +298,7 @@ def compare(data: Table) -> list[Comparison]:
     for source, part in data.groupby("data", sort=False):
         for domain in ("known", "unknown"):
             in_domain = part[part["way"].str.startswith(domain)]
-            lines.append(Comparison(f"{source}, {domain} domain: best", "", _best(in_domain)))
+            lines.append(Comparison(f"{source}, {domain} domain: best", "", _best_ways(in_domain)))
         quantity = f"{source}: CountMLE over selected labels"
         lines.append(Comparison(quantity, "measured in the true order only", _errors_of_fit(part)))
     return lines
@@ -298,7 +313,7 @@ def _errors_of_fit(part: Table) -> str:
     return f"l2 {l2['plain']:.1f} without, {l2['fitted']:.1f} with the fit to the drawn order"
 
 
-def _best(ways: Table) -> str:
+def _best_ways(ways: Table) -> str:
     """Return, in words, the ways with the largest recall and with the smallest error."""
     most_recall = ways.loc[ways["recall"].idxmax()]
     least_error = ways.loc[ways["l2"].idxmin()]

@@ -346,7 +346,7 @@ class HeadTable:
         """Create the table of the head if it is not there."""
         import sqlalchemy as sa
 
-        with self._connected() as connection:
+        with self._connection() as connection:
             if connection.dialect.name == "postgresql":
                 # Of two that create one table at once, PostgreSQL refuses one nevertheless.
                 lock = sa.text("SELECT pg_advisory_xact_lock(:key)")

@@ -149,7 +149,7 @@ def form(kind: type[questions.Question] = questions.Question) -> type[PostedQues
     """
     hints = get_type_hints(kind)
     fields = {}
-    for field in questions.offered("http", kind):
+    for field in questions.offered_fields("http", kind):
         if field.name not in PostedQuestion.model_fields:
             hint = WORDS.get(field.name, hints[field.name])
             fields[field.name] = (hint, _pydantic_field(field))
@@ -210,7 +210,7 @@ class TopK(QuestionBody):
         Earlier versions did not have them: without them a question has the same JSON as before.
         """
         values = {}
-        for field in questions.offered("http"):
+        for field in questions.offered_fields("http"):
             if questions.asking_of(field).unsaid:
                 values[field.name] = questions.default_of(field, "http")
         return values

@@ -19,16 +19,16 @@ SENSITIVITIES = (
     Sensitivity(linf=100, l0=4, l2=100),
 )
 CHECKS: tuple[Callable[[Subject], Mismatches], ...] = (
-    statements.derived,
-    statements.round_trips,
-    statements.charges,
-    statements.listed,
-    statements.scaling,
-    statements.refusals,
-    draws.measured,
-    draws.simulated,
-    draws.appearing,
-    draws.swapped,
+    statements.check_derived_values,
+    statements.check_round_trips,
+    statements.check_charges,
+    statements.check_listed_law,
+    statements.check_scaling,
+    statements.check_refusals,
+    draws.check_measurement,
+    draws.check_simulation,
+    draws.check_appearance,
+    draws.check_swaps,
 )
 
 

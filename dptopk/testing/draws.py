@@ -23,7 +23,7 @@ from dptopk.testing.mismatches import (
     Mismatch,
     Mismatches,
     Subject,
-    shortly,
+    four_digits,
     standard_error,
 )
 
@@ -36,7 +36,7 @@ WIDE_SWAP = 1.3
 BLOCKS = 24  # blocks of draws of a simulation
 
 
-def measured(subject: Subject) -> Mismatches:
+def check_measurement(subject: Subject) -> Mismatches:
     """Compare ``measurement`` with the noise of releases in which all labels appear: its standard
     deviation, its tails, and the coverage of intervals.
     """
@@ -49,11 +49,11 @@ def measured(subject: Subject) -> Mismatches:
     if noise.shape != (len(answers), LABELS):
         yield Mismatch("appears_at", "far below 10^6", "labels of a count of 10^6 are missing")
         return
-    yield from _deviation(statement, noise)
-    yield from _tails(statement, noise)
+    yield from _check_deviation(statement, noise)
+    yield from _check_tails(statement, noise)
     # Intervals by the conditional law of a fixed threshold take longer, a search for each value.
     number = 40 if statement.by_passing else 300
-    yield from _intervals([answer.intervals() for answer in answers[:number]])
+    yield from _check_intervals([answer.intervals() for answer in answers[:number]])
 
 
 def _noise_of(answer: Release, truth: dict[str, int], k: int | None = None) -> list[float]:
@@ -63,11 +63,14 @@ def _noise_of(answer: Release, truth: dict[str, int], k: int | None = None) -> l
 
 
 def _margin(outcomes: Array) -> float:
-    """Return by how much the mean of some outcomes between 0 and 1 may be off."""
+    """Return the sampling error that is allowed to a mean of outcomes between 0 and 1, shape (n,).
+
+    Where all outcomes are equal their standard error is 0; then 1/n stands for it.
+    """
     return ERRORS * max(standard_error(outcomes), 1 / len(outcomes))
 
 
-def _deviation(statement: Measurement, noise: Array) -> Mismatches:
+def _check_deviation(statement: Measurement, noise: Array) -> Mismatches:
     """Compare the stated standard deviation with the mean square of drawn noise, shape (releases,
     labels); a release is one independent value, because its labels may share noise.
     """
@@ -77,11 +80,11 @@ def _deviation(statement: Measurement, noise: Array) -> Mismatches:
     observed = float(squares.mean())
     least = stated * (1 - 2 * WIDE) - error - statement.std
     if not least <= observed <= stated + error + 1e-9:
-        claim = f"std {shortly(statement.std)}"
-        yield Mismatch("measurement", claim, shortly(math.sqrt(observed)))
+        claim = f"std {four_digits(statement.std)}"
+        yield Mismatch("measurement", claim, four_digits(math.sqrt(observed)))
 
 
-def _tails(statement: Measurement, noise: Array) -> Mismatches:
+def _check_tails(statement: Measurement, noise: Array) -> Mismatches:
     """Compare stated half-widths with drawn noise, shape (releases, labels): P[|noise| > w] is not
     above the error probability, nor far below it.
     """
@@ -92,7 +95,7 @@ def _tails(statement: Measurement, noise: Array) -> Mismatches:
         width = statement.half_width(alpha, "row", 1) / statement.divisor
         outside = (np.abs(noise) > width).mean(axis=1)
         error = _margin(outside)
-        observed = shortly(float(outside.mean()))
+        observed = four_digits(float(outside.mean()))
         if outside.mean() > alpha + error:
             yield Mismatch("measurement", f"within ±{width:g} but for {alpha}", observed)
         beyond_narrower = np.abs(noise) > max(width - step, 0)
@@ -101,26 +104,26 @@ def _tails(statement: Measurement, noise: Array) -> Mismatches:
             yield Mismatch("measurement", f"±{width:g} is needed at {alpha}", f"{observed} miss")
 
 
-def _intervals(tables: list[pd.DataFrame]) -> Mismatches:
+def _check_intervals(tables: list[pd.DataFrame]) -> Mismatches:
     """Check that in 95% of releases all intervals cover, given the tables of ``intervals``."""
-    missed = np.array([_misses(table) for table in tables], dtype=float)
-    error = ERRORS * math.sqrt(0.05 * 0.95 / len(missed))
-    covered = 1 - missed.mean()
+    is_missed = np.array([_is_missed(table) for table in tables], dtype=float)
+    error = ERRORS * math.sqrt(0.05 * 0.95 / len(is_missed))
+    covered = 1 - is_missed.mean()
     if covered < 0.95 - error:
         yield Mismatch("intervals", "95% of releases", f"{covered:.1%} are covered")
 
 
-def _misses(table: pd.DataFrame) -> bool:
+def _is_missed(table: pd.DataFrame) -> bool:
     """Return whether one of the intervals does not cover the true count, which is LARGE."""
     is_covered = (table["low"] <= LARGE) & (table["high"] >= LARGE)
     return not bool(is_covered.all())
 
 
-def simulated(subject: Subject) -> Mismatches:
+def check_simulation(subject: Subject) -> Mismatches:
     """Compare ``simulate`` with releases: how many labels are chosen, which ones, and the noise on
     their counts.
     """
-    counts = _falling(subject)
+    counts = _falling_counts(subject)
     k = min(int(getattr(subject.mechanism, "k", 4)), len(counts))  # four where there is no k
     inputs = SimulationInput(k, counts.astype(float), subject.sensitivity, Standard(len(counts)))
     try:
@@ -129,11 +132,11 @@ def simulated(subject: Subject) -> Mismatches:
         return
     chosen, values = map(np.concatenate, zip(*map(draw, range(BLOCKS)), strict=True))
     answers = list(subject.releases(counts, 4, draws=max(subject.draws // 2, BLOCK_DRAWS)))
-    yield from _rows_and_ranks(chosen, answers, k)
+    yield from _check_rows_and_ranks(chosen, answers, k)
     if answers[0].counts is not None and _are_ranked(answers):
         noise = values - counts[np.maximum(chosen, 0)]
         truth = {str(row): int(count) for row, count in enumerate(counts)}
-        yield from _noise_on_chosen(
+        yield from _check_noise_on_chosen(
             chosen, noise, [_noise_of(answer, truth, k) for answer in answers]
         )
 
@@ -143,7 +146,7 @@ def _are_ranked(answers: list[Release]) -> bool:
     return not any("set" in answer.note for answer in answers[:5])
 
 
-def _rows_and_ranks(chosen: Array, answers: list[Release], k: int) -> Mismatches:
+def _check_rows_and_ranks(chosen: Array, answers: list[Release], k: int) -> Mismatches:
     """Check that simulated and released answers have the same mean number of rows and, if rows are
     ranked, the same mean rank; an answer without rows counts as rank -1.
 
@@ -155,11 +158,13 @@ def _rows_and_ranks(chosen: Array, answers: list[Release], k: int) -> Mismatches
     released = [_ranks(answer, k) for answer in answers]
     simulated_rows = (chosen >= 0).sum(axis=1).astype(float)
     released_rows = np.array([float(len(ranks)) for ranks in released])
-    yield from _alike("simulate", "rows", simulated_rows, released_rows, 0.1)
+    yield from _check_equal_means("simulate", "rows", simulated_rows, released_rows, 0.1)
     if _are_ranked(answers):
         released_means = np.array([np.mean(ranks) if ranks else -1.0 for ranks in released])
         simulated_means = np.where(simulated_rows > 0, _mean_rank(chosen), -1.0)
-        yield from _alike("simulate", "mean rank", simulated_means, released_means, 0.15)
+        yield from _check_equal_means(
+            "simulate", "mean rank", simulated_means, released_means, 0.15
+        )
 
 
 def _ranks(answer: Release, k: int) -> list[int]:
@@ -167,7 +172,7 @@ def _ranks(answer: Release, k: int) -> list[int]:
     return [int(str(label)) for label in answer.labels[:k]]
 
 
-def _falling(subject: Subject) -> Array:
+def _falling_counts(subject: Subject) -> Array:
     """Return descending counts of 24 labels with gaps of half the noise, of which those of a
     private domain appear with probability at least 1/2.
     """
@@ -187,7 +192,7 @@ def _mean_rank(chosen: Array) -> Array:
     return sums / np.maximum(is_chosen.sum(axis=1), 1)
 
 
-def _alike(
+def _check_equal_means(
     statement: str, quantity: str, simulated: Array, released: Array, slack: float
 ) -> Mismatches:
     """Check that the means of a simulated and a released quantity differ by no more than sampling
@@ -202,11 +207,11 @@ def _alike(
     """
     error = ERRORS * math.hypot(standard_error(simulated), standard_error(released))
     if abs(simulated.mean() - released.mean()) > error + slack:
-        stated = f"{quantity} {shortly(simulated.mean())}"
-        yield Mismatch(statement, stated, shortly(released.mean()))
+        stated = f"{quantity} {four_digits(simulated.mean())}"
+        yield Mismatch(statement, stated, four_digits(released.mean()))
 
 
-def _noise_on_chosen(chosen: Array, noise: Array, released: list[list[float]]) -> Mismatches:
+def _check_noise_on_chosen(chosen: Array, noise: Array, released: list[list[float]]) -> Mismatches:
     """Compare the mean square of the simulated noise on chosen labels with that of releases, a
     draw as one value.
 
@@ -220,10 +225,12 @@ def _noise_on_chosen(chosen: Array, noise: Array, released: list[list[float]]) -
     simulated_means = squares.sum(axis=1) / np.maximum(is_chosen.sum(axis=1), 1)
     released_means = np.array([np.mean(np.square(row)) if row else 0.0 for row in released])
     slack = 0.05 * released_means.mean() + 0.3
-    yield from _alike("simulate", "mean square of noise", simulated_means, released_means, slack)
+    yield from _check_equal_means(
+        "simulate", "mean square of noise", simulated_means, released_means, slack
+    )
 
 
-def appearing(subject: Subject) -> Mismatches:
+def check_appearance(subject: Subject) -> Mismatches:
     """Compare ``appears_at`` with releases: a label at that lead over the floor is shown as often
     as stated, and a label well below it is not.
     """
@@ -231,24 +238,24 @@ def appearing(subject: Subject) -> Mismatches:
     sensitivity = subject.sensitivity
     if not subject.private:
         return
-    nearer = math.ceil(0.6 * subject.noise(LABELS) + 1)
+    distance = math.ceil(0.6 * subject.noise(LABELS) + 1)
     rank = mechanism.floor_rank
     floor = 0 if rank is None else LARGE
     # Other labels with the count of the floor fill the slots; a floor of 0 needs none.
-    others = [] if rank is None else [floor] * rank
+    other_counts = [] if rank is None else [floor] * rank
 
     def shown(count: int) -> Array:
         """Return for each release 1 if a label with this count is shown, else 0."""
-        answers = subject.releases(np.array([count, *others]), 5)
+        answers = subject.releases(np.array([count, *other_counts]), 5)
         return np.array([float("0" in answer.labels) for answer in answers])
 
     for probability in (0.6, 0.95):
         lead = mechanism.appears_at(sensitivity, probability=probability)
         count = floor + int(lead or 0)
-        yield from _appears(shown, probability, count, count - nearer)
+        yield from _check_lead(shown, probability, count, count - distance)
 
 
-def _appears(
+def _check_lead(
     shown: Callable[[int], Array], probability: float, count: int, lower_count: int
 ) -> Mismatches:
     """Check that labels with a count are shown with at least a probability, and labels with a lower
@@ -262,7 +269,7 @@ def _appears(
     """
     at_count = shown(count)
     if at_count.mean() < probability - _margin(at_count):
-        observed = f"{shortly(at_count.mean())} are shown"
+        observed = f"{four_digits(at_count.mean())} are shown"
         yield Mismatch("appears_at", f"{probability} at {count}", observed)
     if lower_count < 1:
         return
@@ -272,7 +279,7 @@ def _appears(
         yield Mismatch("appears_at", claim, f"as many are shown at {lower_count}")
 
 
-def swapped(subject: Subject) -> Mismatches:
+def check_swaps(subject: Subject) -> Mismatches:
     """Compare ``swap_chance`` with how often releases swap two labels at a gap of 1.2 times the
     noise.
     """
@@ -289,7 +296,7 @@ def swapped(subject: Subject) -> Mismatches:
     observed = swaps.mean()
     error = _margin(swaps)
     if not observed - error <= stated <= observed * WIDE_SWAP + error:
-        yield Mismatch("swap_chance", shortly(stated), f"{shortly(observed)} are swapped")
+        yield Mismatch("swap_chance", four_digits(stated), f"{four_digits(observed)} are swapped")
 
 
 def _swaps(subject: Subject, gap: int) -> Array:

@@ -122,6 +122,6 @@ def standard_error(values: Array) -> float:
     return float(np.std(values)) / math.sqrt(max(len(values), 1))
 
 
-def shortly(value: float) -> str:
+def four_digits(value: float) -> str:
     """Return a number as text with four significant digits."""
     return f"{value:.4g}"

@@ -22,7 +22,7 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import named
 from dptopk.mechanisms.mechanism import CountingMechanism, Mechanism
 from dptopk.mechanisms.thresholds import ThresholdedMechanism
-from dptopk.testing.mismatches import LABELS, LARGE, Mismatch, Mismatches, Subject, shortly
+from dptopk.testing.mismatches import LABELS, LARGE, Mismatch, Mismatches, Subject, four_digits
 
 # The methods that follow from ``measurement`` and must not be overridden.
 DERIVED = ("noise_std", "half_width", "count_noise", "count_width", "selection_noise", "noise_of")
@@ -33,7 +33,7 @@ SLACK = 1e-5
 MOST_PATHS = 300
 
 
-def derived(subject: Subject) -> Mismatches:
+def check_derived_values(subject: Subject) -> Mismatches:
     """Check that the class does not override the deviations and widths that follow from
     ``measurement``.
     """
@@ -49,7 +49,7 @@ def derived(subject: Subject) -> Mismatches:
                 )
 
 
-def round_trips(subject: Subject) -> Mismatches:
+def check_round_trips(subject: Subject) -> Mismatches:
     """Check that writing a mechanism as JSON and by pickle, and reading it back, gives an equal
     one.
     """
@@ -72,7 +72,7 @@ def round_trips(subject: Subject) -> Mismatches:
         yield Mismatch("round trip", str(mechanism), "pickle gives another one")
 
 
-def charges(subject: Subject) -> Mismatches:
+def check_charges(subject: Subject) -> Mismatches:
     """Check that a release costs at most ``charge``, and that ``charge`` does not fall when a user
     may touch more labels.
     """
@@ -105,7 +105,7 @@ def _pure_epsilon(charge: Charge) -> float:
     return bound.epsilon
 
 
-def listed(subject: Subject) -> Mismatches:
+def check_listed_law(subject: Subject) -> Mismatches:
     """Compare the charge with the exact law on all neighbouring histograms of a small world, if the
     law can be listed.
     """
@@ -136,7 +136,7 @@ def _world(mechanism: Mechanism, subject: Subject) -> World:
     return World(narrow, labels=min(labels, 3), largest=1, public=public, near=near)
 
 
-def scaling(subject: Subject) -> Mismatches:
+def check_scaling(subject: Subject) -> Mismatches:
     """Check that ``scaled(2)`` has half of the noise and another charge."""
     mechanism = subject.mechanism
     sensitivity = subject.sensitivity
@@ -149,42 +149,42 @@ def scaling(subject: Subject) -> Mismatches:
     if before is None or after is None or before < 2:
         return
     if not 0.4 * before < after < 0.6 * before:
-        change = f"count_noise goes from {shortly(before)} to {shortly(after)}"
+        change = f"count_noise goes from {four_digits(before)} to {four_digits(after)}"
         yield Mismatch("scaled", "half of the noise", change)
     if subject.charge(LABELS) == scaled.charge(sensitivity, labels=LABELS):
         yield Mismatch("scaled", "half of the noise", f"the charge stays {subject.charge(LABELS)}")
 
 
-def _misfits(sensitivity: Sensitivity) -> list[Histogram]:
+def _refused_histograms(sensitivity: Sensitivity) -> list[Histogram]:
     """Return histograms of which each has to be refused by some mechanisms."""
     of_counts = partial(Histogram, sensitivity=sensitivity)
-    replaced = Sensitivity(sensitivity.linf, sensitivity.l0, "replace_one")
+    replace_one = Sensitivity(sensitivity.linf, sensitivity.l0, "replace_one")
     return [
         of_counts(["a"], [3], domain="private"),
         of_counts(["a"], [3], domain="public"),
         of_counts(["a", "b"], [3, 2], domain="public", complete=False),
         of_counts(["a", "b"], [3, 2], complete=False, limit=2),
         of_counts([], [], domain="public"),
-        of_counts(["a", "b"], [3, 2], domain="public", sensitivity=replaced),
+        of_counts(["a", "b"], [3, 2], domain="public", sensitivity=replace_one),
     ]
 
 
-def refusals(subject: Subject) -> Mismatches:
+def check_refusals(subject: Subject) -> Mismatches:
     """Check that ``check`` refuses exactly what ``release`` refuses, without drawing."""
     mechanism = subject.mechanism
-    for histogram in _misfits(subject.sensitivity):
+    for histogram in _refused_histograms(subject.sensitivity):
         rng = subject.rng(2)
         before = rng.bit_generator.state
-        checked = _refusal(partial(mechanism.check, histogram))
+        checked = _error_name(partial(mechanism.check, histogram))
         if rng.bit_generator.state != before:
             yield Mismatch("check", "nothing is drawn", "the generator was used")
-        released = _refusal(partial(mechanism.release, histogram, rng))
+        released = _error_name(partial(mechanism.release, histogram, rng))
         if checked != released:
             stated = f"{checked or 'accepts'} {histogram}"
             yield Mismatch("check", stated, released or "is released")
 
 
-def _refusal(call: Callable[[], object]) -> str:
+def _error_name(call: Callable[[], object]) -> str:
     """Return the name of the type of the error that a call raises; '' if it raises none."""
     try:
         call()
