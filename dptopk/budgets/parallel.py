@@ -288,7 +288,9 @@ def _families(charges: Sequence[Charge]) -> list[list[Cost]]:
     the largest down.
     """
     families: dict[Hashable, list[tuple[float, Cost]]] = {}
-    for cost in {cost for charge in charges for cost in charge.costs}:
+    # In the order of the charges: equal sizes keep it, and what is charged depends on it alone.
+    distinct = dict.fromkeys(cost for charge in charges for cost in charge.costs)
+    for cost in distinct:
         family = cost_model_of(cost).family
         if family is None:
             families[cost] = [(0.0, cost)]
