@@ -170,7 +170,8 @@ def _plan(
     further = Further(charge, stated, kind_of(spec, question))
     balance = service.reports.balance(spec.name, person.analyst, further, segments=segments)
     delta = float(balance["total"]["delta"])
-    summary = service.pages.get(
+    summary = service.cached(
+        spec,
         ("plan", question.fingerprint(spec), delta),
         lambda: plan_summary(prepared, charge, delta),
     )

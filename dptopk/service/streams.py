@@ -115,7 +115,8 @@ class NewStream(WantedStream, StreamQuestion):
             labels=spec.domain_size,
             days_per_user=spec.days_per_user,
         )
-        mechanism: ContinualTopK = service.pages.get(("stream", self.fingerprint(spec)), planning)
+        key = ("stream", self.fingerprint(spec))
+        mechanism: ContinualTopK = service.cached(spec, key, planning)
         return mechanism
 
     def record(self, service: Service, spec: DatasetSpec, analyst: str) -> None:

@@ -103,6 +103,17 @@ class Service:
             self.reports.ledger, self.histograms, self.plans, self.jobs
         )
 
+    def cached(self, spec: DatasetSpec, key: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+        """Return what is computed of a data set, cached while its catalog is served.
+
+        A question that began before the catalog was read again leaves nothing for the new one: its
+        data set is that of the old one, which may have other terms.
+        """
+        pages = self.pages  # read first: a new catalog has its data sets before its pages
+        if self.catalog.datasets.get(spec.name) is not spec:
+            return compute()
+        return pages.get(key, compute)
+
     def follow(self) -> None:
         """Read the catalog again if an operator has asked for it since the last call."""
         generation = self.tables.value(Tables.settings, RELOAD)

@@ -328,6 +328,8 @@ def test_a_question_of_the_catalog_before_leaves_nothing_for_that_of_now(server)
     assert counts == [918273, 604513]
     plans = [service.plans.get(spec, TopK(**ASKED)) for spec in (before, now)]
     assert plans[0] is not plans[1]
+    pages = [service.cached(spec, ("page",), lambda spec=spec: spec) for spec in (before, now)]
+    assert [page is spec for page, spec in zip(pages, (before, now), strict=True)] == [True, True]
 
 
 def test_a_catalog_is_read_again_without_a_restart(server):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from dptopk import Budget, BudgetExceeded, Client, InvalidParameter
 from dptopk.service import streams
 from dptopk.service.catalog_file import load as load_catalog
+from dptopk.service.streams import NewStream
 from dptopk.session.client import ServiceError
 
 from .conftest import CATALOG, Server
@@ -48,6 +50,17 @@ def server(tmp_path):
 def ann(server):
     with server.client("ann") as client:
         yield client
+
+
+@pytest.mark.slow
+def test_a_stream_is_planned_for_the_terms_of_its_own_catalog(server):
+    """A price asked before the catalog was read again left its noise for streams of the new one."""
+    service = server.service
+    now = service.catalog.datasets["sales"]
+    before = replace(now, days_per_user=2)
+    wanted = NewStream(**ASKED, stream="top")
+    mechanisms = [wanted.mechanism(service, spec) for spec in (before, now)]
+    assert [mechanism.days_per_user for mechanism in mechanisms] == [2, 1]
 
 
 @pytest.mark.slow
