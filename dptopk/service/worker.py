@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from dptopk._internal.lru import LRUCache
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
@@ -33,6 +33,7 @@ from dptopk.service.questions import Plans, PostedQuestion
 from dptopk.service.senders import Senders
 from dptopk.service.tables import RELOAD, Tables
 
+Page = TypeVar("Page")
 LOG = logging.getLogger("dptopk.service")
 PAGES = 256  # the previews and answers that are cached as they are sent
 SWEEP_SECONDS = 3600.0  # old lines of the audit log are deleted so often
@@ -103,7 +104,9 @@ class Service:
             self.reports.ledger, self.histograms, self.plans, self.jobs
         )
 
-    def cached(self, spec: DatasetSpec, key: tuple[Any, ...], compute: Callable[[], Any]) -> Any:
+    def cached(
+        self, spec: DatasetSpec, key: tuple[object, ...], compute: Callable[[], Page]
+    ) -> Page:
         """Return what is computed of a data set, cached while its catalog is served.
 
         A question that began before the catalog was read again leaves nothing for the new one: its
@@ -112,7 +115,8 @@ class Service:
         pages = self.pages  # read first: a new catalog has its data sets before its pages
         if self.catalog.datasets.get(spec.name) is not spec:
             return compute()
-        return pages.get(key, compute)
+        page: Page = pages.get(key, compute)
+        return page
 
     def follow(self) -> None:
         """Read the catalog again if an operator has asked for it since the last call."""
