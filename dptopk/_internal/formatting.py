@@ -264,6 +264,7 @@ def html_rows(rows: pd.DataFrame) -> str:
     intervals.
     """
     headers, cells = answer_rows(rows, html_bar)
+    # With intervals the fifth column has the bars, which are HTML already.
     bars = frozenset({4}) if "low" in rows else frozenset[int]()
     return html_table(headers, cells, raw=bars)
 

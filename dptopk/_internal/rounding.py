@@ -135,7 +135,11 @@ def sum_up(values: Mapping[float, int] | list[float]) -> float:
 
 
 def sum_times(counted: Iterable[tuple[float, int]]) -> float:
-    """Return the sum of floats with multiplicities: the exact sum rounded toward +inf."""
+    """Return the sum of floats with multiplicities: the exact sum rounded toward +inf.
+
+    Args:
+        counted: pairs of a float and the number of times that it is added.
+    """
     try:
         ratios = [(*float(value).as_integer_ratio(), times) for value, times in counted]
     except OverflowError:  # a term is inf

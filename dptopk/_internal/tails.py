@@ -228,6 +228,7 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     edge = step * float(density(n, scale).sum())
     outermost = float(density(np.float64(bound), scale))
     mass_inside = theta(scale) - 2 * _half_sum(scale, bound)
+    # Where the difference cancels: each of the 2·bound weights but that of 0 is at least the last.
     total = max(mass_inside, 1 + 2 * bound * outermost)
     return tail_up(edge / total)
 

@@ -512,9 +512,14 @@ def _total_counts(
     """Return the counts of all users as an expression; several parts are counted here, one after
     the other.
 
-    The other arguments are those of ``label_counts``; ``keys`` are the columns that name a count.
-    ``parts`` is the number of parts, and ``counts_of_part`` returns the counts of the users in one
-    of them, by its index and the number of parts.
+    Args:
+        source: the table of the events.
+        counts_of_part: maps the index of a part and the number of parts to the counts of the users
+            in it.
+        parts: the number of parts.
+        keys: the columns that name a count.
+        sums: the columns of a count, as for ``label_counts``.
+        progress: as for ``label_counts``.
     """
     import ibis
 

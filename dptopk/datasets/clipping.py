@@ -125,7 +125,7 @@ def _means_of_bins(cap: int) -> tuple[Array, Array, Array]:
         number of labels.
     """
     starts = [1, *(end + 1 for end in ENDS)]
-    ends = [*ENDS, ENDS[-1] + 1]
+    ends = [*ENDS, ENDS[-1] + 1]  # the last bin has no end: its users are counted at its start
     bins = [np.arange(start, end + 1) for start, end in zip(starts, ends, strict=True)]
     share_above = np.array([(labels > cap).mean() for labels in bins])
     mean_lost = np.array([np.maximum(labels - cap, 0).mean() for labels in bins])

@@ -353,7 +353,11 @@ def _as_integer(value: Constant) -> int | None:
 
 
 def _as_number(value: Constant) -> float | Decimal | None:
-    """Return a value as a finite number; None if it is neither one nor a text that spells one."""
+    """Return a value, or the number that a text spells, as a finite number; None if it is none.
+
+    Raises:
+        ValueError: for a text that spells no number.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal | str):
         return None
     number = value if isinstance(value, Decimal) else float(value)

@@ -108,7 +108,7 @@ def make_events(
         parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer,
     ):
         done = 0
-        for columns in _chunks(law, generators, chunk):
+        for columns in _event_chunks(law, generators, chunk):
             writer.write_table(_arrow_chunk(columns, texts, schema), row_group_size=chunk)
             done += len(columns["member"])
             if progress is not None:
@@ -191,11 +191,15 @@ def _texts_of_columns(law: Truth) -> dict[str, Any]:
     return {"article": law.articles, "section": list(SECTIONS), "region": list(REGIONS)}
 
 
-def _chunks(
+def _event_chunks(
     law: Truth, generators: tuple[np.random.Generator, np.random.Generator], chunk: int
 ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
-    """Yield the events, a chunk at a time: the members, and the indices of their texts in the
-    lists.
+    """Yield the events as columns of indices into the lists of texts, a chunk at a time.
+
+    Args:
+        law: the laws of members and of articles, and the number of events.
+        generators: the generator of the members, and that of the articles.
+        chunk: the largest number of events of a chunk.
     """
     by_member = np.cumsum(law.activity)
     by_article = np.cumsum(law.popularity)

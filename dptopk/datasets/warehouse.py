@@ -207,8 +207,8 @@ def is_statement_result(names: Iterable[Hashable]) -> bool:
 
 
 def is_counted_file(path: Path) -> bool:
-    """Return whether a CSV or Parquet file has the columns of such a result, by its header or its
-    schema.
+    """Return whether a CSV or Parquet file has the columns that ``is_statement_result`` knows, by
+    its header or its schema.
     """
     if not path.is_file():
         return False

@@ -23,7 +23,7 @@ SETTING = (
 EPSILON = 1.0
 
 
-def _setwise(epsilon_global: float) -> float:
+def _setwise_delta(epsilon_global: float) -> float:
     """Return δ of the set-wise optimum by the general recursion, which is a second way to compute
     the worst order, the one with the DP cost first.
     """
@@ -44,7 +44,7 @@ def compute(settings: RunSettings) -> Table:
     data["difference"] = first - later
     data["ratio"] = later / first
     coarse = list(range(0, len(grid), 5 if settings.quick else 10))
-    data.loc[coarse, "setwise"] = in_parallel(_setwise, grid[coarse].tolist(), settings)
+    data.loc[coarse, "setwise"] = in_parallel(_setwise_delta, grid[coarse].tolist(), settings)
     return data
 
 

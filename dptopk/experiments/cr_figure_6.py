@@ -41,6 +41,7 @@ SETTING = (
 EPSILON = 0.1
 DELTA = 1e-6
 WORDS = 25
+SMALL_COUNTS = 12  # the smaller half of the words, of which a statement is checked
 TRIALS = 100
 LAPLACE = "KnownLap"
 PUBLISHED = "CountMLE (zCDP)"
@@ -218,14 +219,18 @@ def compare(data: Table) -> list[Comparison]:
 
 
 def _error_lines(source: str, part: Table) -> list[Comparison]:
-    """Return two lines on the errors with the true counts of one source: over the 12 smallest
-    counts, and over all.
+    """Return two lines on the errors with the true counts of one source: over the SMALL_COUNTS
+    smallest counts, and over all.
+
+    Args:
+        source: the source of the true counts, PAPER or TABLE.
+        part: the rows of that source, those of each mechanism by falling true count.
     """
     squared = part.assign(square=part["rmse"] ** 2)
     squares = squared.groupby("mechanism")["square"]
-    of_small = squares.apply(lambda errors: errors.tail(12).mean()) ** 0.5
+    of_small = squares.apply(lambda errors: errors.tail(SMALL_COUNTS).mean()) ** 0.5
     of_all = squares.mean() ** 0.5
-    where = f"({source}'s counts, last 12 words)"
+    where = f"({source}'s counts, last {SMALL_COUNTS} words)"
     statement = f"CountMLE has the smaller error for small counts {where}"
     against = f"{of_small[PUBLISHED]:.1f} against {of_small[LAPLACE]:.1f}"
     measured = f"{against}; {of_small[EXACT]:.1f} with the exact σ"

@@ -54,9 +54,9 @@ def run(
     out.mkdir(parents=True, exist_ok=True)
     results: dict[str, ExperimentResult] = {}
     for name in set(EXPERIMENTS) - {experiment.name for experiment in experiments}:
-        earlier = _earlier_result(name, out, settings)
-        if earlier is not None:
-            results[name] = earlier
+        earlier_result = _earlier_result(name, out, settings)
+        if earlier_result is not None:
+            results[name] = earlier_result
     for experiment in experiments:
         progress = on_start(experiment) if on_start else settings.progress
         own_settings = replace(settings, progress=progress)

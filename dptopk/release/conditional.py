@@ -104,9 +104,9 @@ class Passed:
         by_complement = 1 - upper * (1 - 2 * TAIL_ERROR)
         if x <= y:
             return by_complement
-        hidden = self._show_probability(x, hidden=True)
-        least_hidden = hidden * (1 - TAIL_ERROR)
-        by_difference = (self.tail(x - y - 1) - least_hidden) / show_probability
+        hide_probability = self._show_probability(x, hidden=True)
+        least_hide_probability = hide_probability * (1 - TAIL_ERROR)
+        by_difference = (self.tail(x - y - 1) - least_hide_probability) / show_probability
         return min(by_complement, by_difference * (1 + 2 * TAIL_ERROR))
 
     def _show_probability(self, x: int, *, hidden: bool = False) -> float:

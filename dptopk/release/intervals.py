@@ -340,14 +340,14 @@ def _miss_probability(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | Non
             return exact_sum
     ends = sorted({w * cell // INTEGRATION_CELLS for cell in range(INTEGRATION_CELLS + 1)})
     probability = 0.0
-    previous = 0.0
+    given_previous = 0.0
     for start, end in zip([-1, *ends[:-1]], ends, strict=True):  # cells (start, end]
         one_noise = min(noise.tail(w - end) + noise.tail(w + end), 1.0)
-        given_cell = max(previous, tails.union(one_noise, n))
+        given_cell = max(given_previous, tails.union(one_noise, n))
         tail_probability = 1.0 if start < 0 else _two_sided_tail(common, start)
-        probability += (given_cell - previous) * tail_probability
-        previous = given_cell
-    beyond_cells = (1.0 - previous) * _two_sided_tail(common, w)
+        probability += (given_cell - given_previous) * tail_probability
+        given_previous = given_cell
+    beyond_cells = (1.0 - given_previous) * _two_sided_tail(common, w)
     return min(probability + beyond_cells, 1.0)
 
 

@@ -258,7 +258,7 @@ class DatasetSpec:
         """Return the canonical identity of the source: equal for all paths that lead to the same
         file.
         """
-        return _identity(self.source)
+        return _resolved_source(self.source)
 
     @property
     def domain(self) -> Domain:
@@ -437,7 +437,7 @@ class Catalog:
             for name, spec in self.datasets.items()
             if spec.source != "macbeth"
         }
-        file_identities = {name: _identity(place) for name, place in files.items()}
+        file_identities = {name: _resolved_source(place) for name, place in files.items()}
         refuse_all([*_repeated(file_identities), *_repeated(sources)])
         for name in {"access", "key_file"} & files.keys():
             refuse_own_file(self.ledger, Path(files[name]), name)
@@ -461,7 +461,7 @@ def _repeated(places: Mapping[str, str]) -> Iterator[str]:
         first_name.setdefault(place, name)
 
 
-def _identity(source: str) -> str:
+def _resolved_source(source: str) -> str:
     """Return a URL as it is, and the path that a file's path leads to, links followed."""
     if "://" in source:
         return source

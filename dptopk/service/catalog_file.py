@@ -270,7 +270,7 @@ def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
     parts = _DatasetParts()
     with mistakes.collecting(f"{where}.analysts"):
         if "analysts" in values:
-            parts.analysts = _names(values["analysts"], f"{where}.analysts")
+            parts.analysts = _analyst_names(values["analysts"], f"{where}.analysts")
     with mistakes.collecting(f"{where}.labels"):
         if "labels" in values:
             parts.labels = _labels(base / values["labels"], f"{where}.labels")
@@ -321,7 +321,7 @@ def _limits(table: Mapping[str, Any], where: str, mistakes: Mistakes) -> dict[st
         with mistakes.collecting(f"{where}.{analyst}"):
             limits[analyst] = budget_in(part, f"{where}.{analyst}")
     with mistakes.collecting(where):
-        _names(limits, where)
+        _analyst_names(limits, where)
     return limits
 
 
@@ -427,8 +427,13 @@ def _labels(path: Path, where: str) -> list[str]:
     return labels
 
 
-def _names(names_in_file: Iterable[Any], where: str) -> tuple[str, ...]:
-    """Return names of analysts as the ledger writes them; two spellings of one name are refused."""
+def _analyst_names(names_in_file: Iterable[Any], where: str) -> tuple[str, ...]:
+    """Return names of analysts as the ledger writes them; two spellings of one name are refused.
+
+    Args:
+        names_in_file: the names as the file has them.
+        where: the place in the file, for the message.
+    """
     names = [analyst_name(name) for name in names_in_file]
     if len(set(names)) < len(names):
         raise InvalidParameter(f"{where}: two of these names are one analyst's")

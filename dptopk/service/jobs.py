@@ -168,8 +168,8 @@ class Jobs:
         """Return the statement, not yet run, that ends a job as ``stage``, "done" or "failed".
 
         It changes no row if the job may not move there: one that another worker has ended as "done"
-        does not become "failed" (MOVES). When this worker last wrote the job's
-        progress is forgotten at once.
+        does not become "failed" (MOVES). The time at which
+        this worker last wrote the job's progress is forgotten at once.
         """
         self._written_at.pop(ident, None)
         return self._move_statement(ident, stage, {"code": code, "message": message})

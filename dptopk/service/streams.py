@@ -319,11 +319,11 @@ def days(
     mechanism = mechanism_in(charged.mechanism["stream"])
     widths = service.pages.get(("widths", spec.name, charged.seq), lambda: _widths(mechanism, spec))
     days = range(first, first + limit)
-    answers = list(_answers(service, person, spec, stream, days))
+    answers = list(_day_answers(service, person, spec, stream, days))
     return routes.reply(sent_stream(charged, spec.name) | widths | {"answers": answers})
 
 
-def _answers(
+def _day_answers(
     service: Service, person: Person, spec: DatasetSpec, stream: str, days: range
 ) -> Iterator[dict[str, Any]]:
     """Yield the answers to these days of a stream, in order, up to the first day that was not

@@ -282,11 +282,11 @@ class StreamSession:
             # Days are recorded in order, so that all days before a recorded one are recorded too.
             for day in reversed(days):
                 _, token = days[day]
-                if self._recorded(day, token, turn):
+                if self._record_answer(day, token, turn):
                     break
             yield turn
 
-    def _recorded(self, day: int, token: str, turn: Turn) -> bool:
+    def _record_answer(self, day: int, token: str, turn: Turn) -> bool:
         """Record the answer of a day in the ledger, unless it has it; return whether it had it.
 
         Args:

@@ -224,14 +224,14 @@ def test_two_copies_of_a_file_give_one_answer_between_them(
     one = session.stream("daily", MECHANISM, path=path)
     shutil.copy(path, tmp_path / "copy.stream")
     other = session.stream("daily", MECHANISM, path=tmp_path / "copy.stream")
-    recorded = StreamSession._recorded
+    recorded = StreamSession._record_answer
 
     def first_the_other(self, *about):
-        monkeypatch.setattr(StreamSession, "_recorded", recorded)
+        monkeypatch.setattr(StreamSession, "_record_answer", recorded)
         other.answer(1, day(milk=900))
         return recorded(self, *about)
 
-    monkeypatch.setattr(StreamSession, "_recorded", first_the_other)
+    monkeypatch.setattr(StreamSession, "_record_answer", first_the_other)
     with pytest.raises(LedgerError, match="another copy"):
         one.answer(1, day(tea=900))
     for asked in (

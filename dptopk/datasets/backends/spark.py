@@ -226,8 +226,8 @@ class _Views:
             raise
 
     def group_by_user(self, events: ir.Table) -> ir.Table:
-        """Return the events with those of each user in one partition: this shuffle saves one of the
-        grouping and one of the ranking.
+        """Return the events with those of each user in one partition, by one shuffle; then neither
+        the grouping by user nor the ranking within a user needs one.
         """
         query = self.connection.compile(events)
         return self.add(self.session.sql(query).repartition("user"))
