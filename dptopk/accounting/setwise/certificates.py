@@ -183,7 +183,7 @@ def _step_by_step(
     """
     if delta_left < CONCENTRATED_DELTA or not math.isfinite(start):
         return
-    game = ConcentratedGame.fitting(failure_free, start, Work.of(effort).budget, whole=False)
+    game = ConcentratedGame.fitting(failure_free, start, Work.of(effort).budget)
     if game is None:
         return
     certified = CertifiedGame.of(game, whole=False)
@@ -215,7 +215,7 @@ def _factor_of_game(certified: CertifiedGame, concentrated: Charge) -> Entry:
         if moments in rows:
             raise NotCertified("two costs of one class")
         rows[moments] = _row(cost, times)
-    costs = [rows[moments] for moments in certified.game.classes]
+    costs = [rows[moments] for moments in certified.declared]
     return {"kind": "Moments", "costs": costs, **certified.stated()}
 
 

@@ -26,7 +26,6 @@ from dptopk.accounting.setwise.concentrated_game import (
     Majorant,
     Multiset,
     ValueTable,
-    far_nodes,
 )
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_above
 from dptopk.accounting.setwise.moment_program import (
@@ -34,7 +33,6 @@ from dptopk.accounting.setwise.moment_program import (
     MomentClass,
     Nodes,
     ProgramSolution,
-    StepProgram,
 )
 from dptopk.accounting.setwise.recursion import FLOOR
 
@@ -93,7 +91,7 @@ class Provable:
             moments: the class of its cost.
             value: upper bounds on V of what is left.
         """
-        nodes = far_nodes(moments, value, solution.x)
+        nodes = solution.compared
         provable = cls(Majorant.of(solution, moments), nodes)
         reach = float(np.abs(nodes[[0, -1]] * value.h - solution.x).max())
         largest = float(np.abs(provable.majorant.exponents).max(initial=0.0))
@@ -180,23 +178,29 @@ class CertifiedGame:
         orders: of each multiset, the orders of the Rényi conversion that are better than the
             majorants somewhere.
         tables: upper bounds on V of each multiset, computed from these alone.
+        declared: the classes of the costs, in the order of the game's own, which are not centred.
     """
 
     game: ConcentratedGame
     steps: Mapping[Multiset, Mapping[MomentClass, Sequence[Provable]]]
     orders: Mapping[Multiset, list[float]]
     tables: Mapping[Multiset, ValueTable]
+    declared: tuple[MomentClass, ...]
 
     @classmethod
     def of(cls, game: ConcentratedGame, *, whole: bool) -> CertifiedGame | None:
         """Return the game with majorants from the programs that were solved for it; None where a
         step has no majorant, or where there are too many for a file.
 
+        A CDP cost is certified as one whose mean is bounded (``ConcentratedGame.uncentred``).
+
         Args:
             game: the costs.
             whole: whether V of all costs is certified too, on all nodes; otherwise that of what is
                 left after the first cost.
         """
+        declared = game.classes
+        game = game.uncentred()
         nothing = (0,) * len(game.counts)
         tables = {nothing: ValueTable.of_nothing(game.h, upper=True)}
         steps: dict[Multiset, dict[MomentClass, list[Provable]]] = {}
@@ -210,7 +214,7 @@ class CertifiedGame:
             for moments, after_first in game.firsts(costs_left):
                 provables = []
                 for solution in game.programs(costs_left, moments):
-                    provable = _provable(solution, moments, tables[after_first])
+                    provable = _provable(game, solution, moments, tables[after_first])
                     if provable is not None:
                         provables.append(provable)
                 needed, bounds = _least_majorants(provables, x)
@@ -223,7 +227,7 @@ class CertifiedGame:
             tables[costs_left] = ValueTable(game.h, above, upper=True)
         if number > MOST_MAJORANTS:
             return None
-        return cls(game, steps, orders, tables)
+        return cls(game, steps, orders, tables, declared)
 
     def pair(self) -> GroupPair:
         """Return a pair whose profile is at least V of all costs (Theorem C)."""
@@ -264,13 +268,15 @@ class CertifiedGame:
             start: the first x that is tried.
         """
         x = start
-        nearby_solutions: list[ProgramSolution] = []
         for _ in range(LAST_PROGRAMS):
-            solution = StepProgram(moments, value, x, nearby_solutions).solve()
-            provable = None if solution is None else Provable.of(solution, moments, value)
-            if solution is None or provable is None:
+            node = np.array([round(x / value.h)])
+            provables = [
+                Provable.of(solution, moments, value)
+                for solution in self.game.solved(moments, value, node)
+            ]
+            if not provables or provables[0] is None:
                 return
-            nearby_solutions = [solution]
+            provable = provables[0]
             points = np.linspace(max(x - moments.deviation, 0.0), x + moments.deviation / 4, 20_001)
             low_enough = np.flatnonzero(provable.majorant.step(points) <= delta)
             if not low_enough.size:
@@ -302,7 +308,7 @@ class CertifiedGame:
 
 
 def _provable(
-    solution: ProgramSolution, moments: MomentClass, value: ValueTable
+    game: ConcentratedGame, solution: ProgramSolution, moments: MomentClass, value: ValueTable
 ) -> Provable | None:
     """Return a majorant from a program; None where there is none.
 
@@ -314,10 +320,10 @@ def _provable(
     before = float(Majorant.of(solution, moments).step(at)[0])
     if provable is not None and provable.majorant.step(at)[0] <= before * (1 + SOLVED_AGAIN):
         return provable
-    again = StepProgram(moments, value, solution.x, [solution]).solve()
-    if again is None:
+    again = game.solved(moments, value, np.array([round(solution.x / value.h)]))
+    if not again:
         return provable
-    return Provable.of(again, moments, value) or provable
+    return Provable.of(again[0], moments, value) or provable
 
 
 def _least_majorants(provables: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats]:

@@ -378,11 +378,11 @@ class Refinement:
         alone = float(renyi_curve(log_mgf(concentrated)).epsilon(negligible))
         # Beyond the ε at which these costs alone are worth a negligible δ their game says nothing.
         fitting_game = ConcentratedGame.fitting(
-            concentrated, min(reach, alone), tuning.GAME_SHARE * room, whole=True
+            concentrated, min(reach, alone), tuning.GAME_SHARE * room
         )
         if fitting_game is None:
             return 0.0
-        work = fitting_game.work(whole=True)
+        work = fitting_game.work
         if not self.query.work.take(work):
             return 0.0
         self.concentrated_game = fitting_game
@@ -456,8 +456,8 @@ class Refinement:
         if least < SMALLEST_DELTA:
             return
         room = query.work.budget - query.work.spent
-        game = ConcentratedGame.fitting(self.game.concentrated, reach, room, whole=False)
-        if game is None or not query.work.take(game.work(whole=False)):
+        game = ConcentratedGame.fitting(self.game.concentrated, reach, room)
+        if game is None or not query.work.take(game.work):
             return
         if query.epsilon is not None:
             ends = delta_at(game, query.epsilon)

@@ -221,28 +221,45 @@ CHECKER_ROOM_OF_MANY = 3e-4  # the same where costs of several kinds are read of
 
 # ---- games of concentrated costs, step by step
 # ------------------------------------------------------------- Nodes to a standard deviation of the
-# largest cost; x's at which a program is solved, in standard deviations apart, first and halved;
-# how far V is looked at, in deviations below 0 and above x and the largest answer.
+# largest cost, in the coarsest game; how many times as many, the finest that fits is taken; how far
+# V is looked at, in deviations below 0 and above x and the largest answer.
 GAME_NODES = 24
 GAME_NODES_OF_SMALLEST = 8  # and of the smallest cost
-GAME_SPACING = 0.5
+GAME_FINENESS = (3.0, 2.0, 1.5, 1.0)
 GAME_BEYOND = 1.0
-# With k costs to come, x's are this many times the root of k farther apart, where more do not fit.
-GAME_COARSENESS = (0.0, 1.4, 2.0)
 PROGRAM_LEFT = 3.0
 PROGRAM_RIGHT = 7.0
-# Losses of a program at first, in deviations apart; orders about one that decided nearby; how often
-# what is violated is added; by how much, relatively, it may be violated.
-PROGRAM_SPACING = 0.6
-PROGRAM_NEAR = (0.94, 0.97, 1.0, 1.03, 1.06)
-PROGRAM_ROUNDS = 4
-PROGRAM_TOLERANCE = 1e-5
-WORK_PER_PROGRAM = 0.012  # of one x, about two programs
-LAST_PROGRAMS = 6  # x's at which the last step is solved
-# By how much large losses of a law that is moved are made more likely, before it is made playable;
-# how far above δ, in ln δ, a lower end is looked for.
-LARGER_MASS = 1.02
-JUST_ABOVE = 2e-4
+# Laws with a large loss: how many to a deviation, and of centred losses; the largest one, and how
+# far beyond the largest answer they are tried, in deviations; low losses, in deviations, and shares
+# of the largest mean of centred ones; orders, halvings of ln p, and how far ln E[e^{λL}] may be
+# above its limit by rounding.
+LAWS_PER_DEVIATION = 24
+CENTRED_LAWS_PER_DEVIATION = 8
+LARGEST_LOSS = 16.0
+LOSSES_BEYOND = 3.0
+LOW_LOSSES = (0.7, 1.2, 2.0)
+SHARES_OF_MEAN = (0.75, 0.97)
+SHARES_OF_LOW = (1.0, 0.99, 0.97, 0.93, 0.85)
+LAW_ORDERS = 60
+LAW_ORDERS_NEAR = 25
+LEAST_LAW_ORDER = 1e-2  # over the deviation
+LAW_HALVINGS = 28
+LAW_RETREAT = 0.5
+LAW_TOLERANCE = 1e-9
+# x's to a deviation at which a step is solved, and steps of the simplex method.
+SOLVED_PER_DEVIATION = 8
+CENTRED_SOLVED_PER_DEVIATION = 12
+SIMPLEX_STEPS = 60
+UNTIED = 1e-6  # by how much right sides are moved apart
+LARGEST_COEFFICIENT = 1e3  # of a column that is scaled to 1
+MORE_ORDERS = 2
+# Work of a majorant and of each of its nodes, of one of centred losses, and of the laws of a class.
+WORK_PER_MAJORANT = 2e-4
+WORK_PER_NODE = 2e-7
+WORK_PER_CENTRED_MAJORANT = 3e-3
+WORK_PER_FAMILY = 0.1
+WORK_PER_CENTRED_FAMILY = 0.5
+PROGRAM_TOLERANCE = 1e-5  # relative, of a program's value: how far from the largest it may end
 # Beside other costs the game is looked at up to where it is worth this share of δ; it may take this
 # share of a stage.
 GAME_NEGLIGIBLE = 1e-5

@@ -1,0 +1,631 @@
+"""Laws with one large loss, the best plays of a concentrated cost, and the steps that they suggest.
+
+Of the losses with E[e^{-L}] = 1 and all moments within the class, those that are worth most have a
+rare large value, as likely as the class allows, and one other value, as the linear program of the
+step shows (``moment_program``); for CDP, whose moments are about its own mean, a third one below 0
+lets the mean be large. So one family of laws, found once for a class, takes the place of a program
+at each x. From below its laws are played (``playable_laws``). From above, the order λ at which the
+moment of the best one is at its limit is that of a majorant a + βw + γw^{-λ}, whose multipliers
+are found by the simplex method for many x's at once. Nothing here is trusted, as in the program.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dptopk._internal.rounding import Floats
+from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.moment_program import (
+    LARGEST_EXPONENT,
+    LARGEST_SCALE,
+    Constraint,
+    MomentClass,
+    Nodes,
+    ProgramSolution,
+    ValueFunction,
+)
+
+
+@dataclass(frozen=True)
+class LawFamily:
+    """Laws of a loss on multiples of h.
+
+    Attributes:
+        losses: the losses in multiples of h, shape (laws, outcomes).
+        masses: their probabilities under P, with E[e^{-L}] = 1.
+        orders: for each law, the order at which its moment is nearest to its limit.
+        reversed_orders: the same with the neighbours swapped.
+    """
+
+    losses: Nodes
+    masses: Floats
+    orders: Floats
+    reversed_orders: Floats
+
+    def values(self, value: ValueFunction, last: int) -> Floats:
+        """Return E[V(x - L)] at the nodes 0, ..., last, for each law; shape (laws, nodes).
+
+        Args:
+            value: V of what is left.
+            last: the last node.
+        """
+        lowest = -int(self.losses.max())
+        highest = last - int(self.losses.min())
+        table = value.at(np.arange(lowest, highest + 1))
+        windows = np.lib.stride_tricks.sliding_window_view(table, last + 1)
+        starts = -self.losses - lowest
+        values = np.zeros((len(self.losses), last + 1))
+        for outcome in range(self.losses.shape[1]):
+            values += self.masses[:, outcome, None] * windows[starts[:, outcome]]
+        return values
+
+    def where(self, places: NDArray[np.bool_]) -> LawFamily:
+        """Return the laws at some places."""
+        return LawFamily(
+            self.losses[places],
+            self.masses[places],
+            self.orders[places],
+            self.reversed_orders[places],
+        )
+
+    def mixed(self, shares: Floats) -> LawFamily:
+        """Return the laws, each with one more outcome, which has a loss of 0 and what a share of
+        the law leaves; laws without a share are left out.
+        """
+        idle = 1 - shares
+        losses = np.concatenate([self.losses, np.zeros((len(shares), 1), dtype=np.int64)], axis=1)
+        masses = np.concatenate([self.masses * shares[:, None], idle[:, None]], axis=1)
+        laws = LawFamily(losses, masses, self.orders, self.reversed_orders)
+        return laws.where(shares > 0)
+
+
+@dataclass(frozen=True)
+class _Shapes:
+    """Laws with three outcomes: a large loss, a low one below 0, and the loss with which
+    E[e^{-L}] = 1. One entry a law.
+
+    Attributes:
+        large: the large losses.
+        log_masses: the logarithms of their probabilities.
+        low: the low losses.
+        low_masses: their probabilities, perhaps 0.
+    """
+
+    large: Floats
+    log_masses: Floats
+    low: Floats
+    low_masses: Floats
+
+    @property
+    def masses(self) -> Floats:
+        """Return the probabilities of the large losses."""
+        masses: Floats = np.exp(self.log_masses)
+        return masses
+
+    @property
+    def others(self) -> Floats:
+        """Return the third loss of each law."""
+        masses = self.masses
+        under_q = masses * np.exp(-self.large) + self.low_masses * np.exp(-self.low)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            others: Floats = np.log1p(-masses - self.low_masses) - np.log1p(-under_q)
+        return others
+
+    def where(self, places: NDArray[np.bool_]) -> _Shapes:
+        """Return the laws at some places."""
+        return _Shapes(
+            self.large[places],
+            self.log_masses[places],
+            self.low[places],
+            self.low_masses[places],
+        )
+
+
+@lru_cache(maxsize=32)
+def law_family(moments: MomentClass, h: float, largest: float) -> LawFamily:
+    """Return laws of a class, with large losses of all sizes.
+
+    Args:
+        moments: the class.
+        h: the distance of two nodes.
+        largest: the largest loss.
+    """
+    deviation = moments.deviation
+    per_deviation = tuning.LAWS_PER_DEVIATION
+    if moments.centred:
+        per_deviation = tuning.CENTRED_LAWS_PER_DEVIATION
+    step = max(round(deviation / per_deviation / h), 1)
+    large = np.arange(step, math.ceil(largest / h) + 1, step)
+    low, low_masses = _low_losses(moments, h)
+    number = len(low)
+    shapes = _Shapes(
+        np.repeat(large * h, number),
+        np.zeros(len(large) * number),
+        np.tile(low * h, len(large)),
+        np.tile(low_masses, len(large)),
+    )
+    return _family_of(shapes, moments, h)
+
+
+def _family_of(shapes: _Shapes, moments: MomentClass, h: float) -> LawFamily:
+    """Return the laws of some shapes, with large losses as likely as the class allows, on nodes."""
+    largest = float(shapes.large.max())
+    first = tuning.LEAST_LAW_ORDER / moments.deviation
+    last = 2 * (largest + moments.deviation) / moments.rho
+    orders = np.geomspace(first, last, tuning.LAW_ORDERS)
+    shapes, decisive = _with_largest_masses(shapes, moments, orders)
+    possible = shapes.log_masses > -LARGEST_SCALE
+    shapes = shapes.where(possible)
+    others = shapes.others
+    right = np.floor(others / h).astype(np.int64)
+    # The third loss is split onto the nodes around it, so that E[e^{-L}] stays.
+    share = -np.expm1(-(others - right * h)) / -math.expm1(-h)
+    rest = 1 - shapes.masses - shapes.low_masses
+    low_nodes = np.rint(shapes.low / h).astype(np.int64)
+    large_nodes = np.rint(shapes.large / h).astype(np.int64)
+    losses = np.stack([large_nodes, low_nodes, right + 1, right], axis=1)
+    masses = [shapes.masses, shapes.low_masses, rest * share, rest * (1 - share)]
+    return LawFamily(losses, np.stack(masses, axis=1), decisive[0][possible], decisive[1][possible])
+
+
+def family_near(
+    solutions: Sequence[ProgramSolution], moments: MomentClass, h: float
+) -> LawFamily | None:
+    """Return laws of centred losses near those that solve programs; None where there are none.
+
+    Of each solution the losses above and below all others are taken; the low one is played a little
+    less often as well, because the programs know few orders.
+    """
+    large: list[float] = []
+    low: list[float] = []
+    low_masses: list[float] = []
+    for solution in solutions:
+        losses = solution.x - solution.nodes * h
+        top = losses > losses.max() - moments.deviation / 4
+        bottom = losses < min(losses.min() + moments.deviation / 4, 0.0)
+        if losses.max() < moments.deviation / 4 or top.all():
+            continue
+        of_top = float(np.average(losses[top], weights=solution.masses[top]))
+        large.append(max(round(of_top / h), 1) * h)
+        low.append(0.0)
+        low_masses.append(0.0)
+        if not bottom.any() or (top | bottom).all():
+            continue
+        of_bottom = float(np.average(losses[bottom], weights=solution.masses[bottom]))
+        for share in tuning.SHARES_OF_LOW:
+            large.append(large[-1])
+            low.append(round(of_bottom / h) * h)
+            low_masses.append(float(solution.masses[bottom].sum()) * share)
+    if not large:
+        return None
+    shapes = _Shapes(np.array(large), np.zeros(len(large)), np.array(low), np.array(low_masses))
+    return _family_of(shapes, moments, h)
+
+
+def _low_losses(moments: MomentClass, h: float) -> tuple[Nodes, Floats]:
+    """Return low losses, as nodes, and their probabilities in laws without a large loss, for
+    several means; the first one has probability 0.
+    """
+    low = [0]
+    masses = [0.0]
+    if moments.centred:
+        for deviations in tuning.LOW_LOSSES:
+            node = -max(round(deviations * moments.deviation / h), 1)
+            for share in tuning.SHARES_OF_MEAN:
+                mass = _mass_for_mean(node * h, share * moments.mean)
+                if mass > 0:
+                    low.append(node)
+                    masses.append(mass)
+    return np.array(low), np.array(masses)
+
+
+def _mass_for_mean(low: float, mean: float) -> float:
+    """Return the probability of a low loss with which the mean loss of a law with two outcomes is
+    ``mean``; 0 where there is none.
+    """
+    largest = math.exp(low)  # beyond, the other loss is infinite
+    below = 0.0
+    above = largest
+    for _ in range(60):
+        middle = (below + above) / 2
+        if middle >= largest:
+            return 0.0
+        other = math.log1p(-middle) - math.log1p(-middle * math.exp(-low))
+        if middle * low + (1 - middle) * other < mean:
+            below = middle
+        else:
+            above = middle
+    return below
+
+
+@dataclass(frozen=True)
+class _Excess:
+    """How far the moments of laws exceed their limits, on orders of each law.
+
+    Attributes:
+        forth: by which share of the room that the limit leaves a moment with exponent λ (or -λ)
+            exceeds it, shape (laws, orders).
+        back: the same with the neighbours swapped.
+        mean: by how much the larger mean exceeds the largest of the class, in deviations.
+    """
+
+    forth: Floats
+    back: Floats
+    mean: Floats
+
+    @property
+    def largest(self) -> Floats:
+        """Return the largest excess of each law."""
+        of_orders = np.maximum(self.forth.max(axis=1), self.back.max(axis=1))
+        return np.maximum(of_orders, self.mean)
+
+
+def _excess(moments: MomentClass, shapes: _Shapes, orders: Floats) -> _Excess:
+    """Return by how much the moments of each law exceed their limits.
+
+    Args:
+        moments: the class.
+        shapes: the laws.
+        orders: of all laws, or of each law, shape (laws, orders).
+    """
+    outcomes = np.stack([shapes.large, shapes.low, shapes.others])
+    possible = np.isfinite(outcomes.sum(axis=0))
+    outcomes = np.where(possible, outcomes, 0.0)
+    rest = np.maximum(1 - shapes.masses - shapes.low_masses, 0.0)
+    masses = np.stack([shapes.masses, shapes.low_masses, rest])
+    under_q = masses * np.exp(-outcomes)
+    orders = np.broadcast_to(orders, (len(rest), orders.shape[-1]))
+    sides = []
+    means = []
+    for losses, weights in ((outcomes, masses), (-outcomes, under_q)):
+        mean = (losses * weights).sum(axis=0)
+        means.append(mean)
+        signs = (1, -1) if moments.centred else (1,)
+        excess = np.full(orders.shape, -np.inf)
+        for sign in signs:
+            limits = moments.log_moment(orders)
+            room = limits
+            if moments.centred:
+                room = moments.rho * orders**2
+                limits = sign * orders * mean[:, None] + room
+            total = np.zeros(orders.shape)
+            for loss, weight in zip(losses, weights, strict=True):
+                logs = sign * orders * loss[:, None] - limits
+                total += weight[:, None] * np.exp(np.minimum(logs, LARGEST_EXPONENT))
+            excess = np.maximum(excess, (total - 1) / -np.expm1(-room))
+        sides.append(np.where(possible[:, np.newaxis], excess, np.inf))
+    largest_mean = np.maximum(*means) - moments.mean
+    if not moments.centred:
+        largest_mean = np.full(len(rest), -np.inf)
+    return _Excess(sides[0], sides[1], largest_mean / moments.deviation)
+
+
+def _with_largest_masses(
+    shapes: _Shapes, moments: MomentClass, orders: Floats
+) -> tuple[_Shapes, list[Floats]]:
+    """Return the laws with large losses as likely as the class allows, and the orders that decide
+    for each, with the neighbours in either order.
+    """
+    lowest = np.full(len(shapes.large), -2 * LARGEST_SCALE)
+    ends = (lowest, np.full(len(lowest), -1e-6))
+    shapes = _with_masses_between(shapes, moments, orders, ends, tuning.LAW_HALVINGS)
+    excess = _excess(moments, shapes, orders)
+    # Again at finer orders about those that decided.
+    near = np.linspace(-1.0, 1.0, tuning.LAW_ORDERS_NEAR) * math.log(orders[1] / orders[0])
+    fine = [_deciding(orders, side) * np.exp(near) for side in (excess.forth, excess.back)]
+    ends = (shapes.log_masses - tuning.LAW_RETREAT, shapes.log_masses)
+    both = np.concatenate(fine, axis=1)
+    shapes = _with_masses_between(shapes, moments, both, ends, tuning.LAW_HALVINGS)
+    decisive = [
+        _deciding(of_law, side)[:, 0]
+        for of_law, side in (
+            (fine[0], _excess(moments, shapes, fine[0]).forth),
+            (fine[1], _excess(moments, shapes, fine[1]).back),
+        )
+    ]
+    return shapes, decisive
+
+
+def _deciding(orders: Floats, excess: Floats) -> Floats:
+    """Return the order with the largest excess of each law, shape (laws, 1)."""
+    places = np.argmax(excess, axis=1)[:, None]
+    deciding: Floats = np.take_along_axis(np.broadcast_to(orders, excess.shape), places, axis=1)
+    return deciding
+
+
+def _with_masses_between(
+    shapes: _Shapes,
+    moments: MomentClass,
+    orders: Floats,
+    ends: tuple[Floats, Floats],
+    halvings: int,
+) -> _Shapes:
+    """Return the laws with the largest probabilities, between two ends of their logarithms, that
+    fit the class at some orders.
+    """
+    low, high = ends
+    for _ in range(halvings):
+        middle = (low + high) / 2
+        tried = _Shapes(shapes.large, middle, shapes.low, shapes.low_masses)
+        fits = _excess(moments, tried, orders).largest <= tuning.LAW_TOLERANCE
+        low = np.where(fits, middle, low)
+        high = np.where(fits, high, middle)
+    return _Shapes(shapes.large, low, shapes.low, shapes.low_masses)
+
+
+# ---- the step from above
+
+
+def step_solutions(
+    moments: MomentClass, value: ValueFunction, nodes: Nodes, family: LawFamily
+) -> list[ProgramSolution]:
+    """Return solutions of the step's program at some nodes, with the moments of the best law's
+    orders, and of centred losses with a few orders that these solutions violate.
+
+    Args:
+        moments: the class.
+        value: upper bounds on V of what is left.
+        nodes: x of each program, in multiples of h, at least 0.
+        family: the laws of the class.
+    """
+    best = np.argmax(family.values(value, int(nodes.max()))[:, nodes], axis=0)
+    large = nodes - family.losses[best, 0]
+    forth = [family.orders[best]]
+    back = [family.reversed_orders[best]]
+    program = _StepProgram(moments, value, nodes, _Orders(forth, back))
+    program.solve(large)
+    if moments.centred:
+        for _ in range(tuning.MORE_ORDERS):
+            more = program.violated_orders()
+            forth.append(more[0])
+            back.append(more[1])
+            program = _StepProgram(moments, value, nodes, _Orders(forth, back))
+            program.solve(large)
+    return program.solutions()
+
+
+@dataclass(frozen=True)
+class _Orders:
+    """The orders of the moments in programs at several x's.
+
+    Attributes:
+        forth: orders λ of E[e^{λL}], each an array of one for each x.
+        back: orders of the moments with the neighbours swapped, which centred losses have.
+    """
+
+    forth: Sequence[Floats]
+    back: Sequence[Floats]
+
+
+class _StepProgram:
+    """Programs max E[V(x - L)] for several x's, by the simplex method.
+
+    The constraints are E 1 = 1, E[1 - e^{-L}] = 0 and E[e^{λL} - 1] <= e^{K(λ)} - 1 at one order.
+    Of centred losses with means m of L and m' of -L under the other neighbour, both in [0, M], the
+    moment is at most e^{λ²ρ + λm}, which is convex in m and so below its chord over [0, M]; the
+    constraints are m <= M, m' <= M, and that the moments of some orders are below these chords.
+
+    Attributes:
+        columns: for each x, the coefficients of the masses of all losses, and of slacks, in the
+            constraints; shape (x's, constraints, losses + slacks).
+        worth: what each mass is worth.
+        basis: the places of the columns that are in use, as many as constraints.
+        multipliers: of the constraints.
+        masses: of the columns in use.
+        failed: whether the method failed at an x.
+    """
+
+    def __init__(
+        self, moments: MomentClass, value: ValueFunction, nodes: Nodes, orders: _Orders
+    ) -> None:
+        """Lay out the columns, scaled to coefficients of at most 1 where they are not too large."""
+        self.moments = moments
+        self.nodes = nodes
+        self.h = value.h
+        self.orders = orders
+        deviation = moments.deviation
+        self.first = math.floor(-tuning.PROGRAM_LEFT * deviation / self.h)
+        self.reach = math.ceil(tuning.PROGRAM_RIGHT * deviation / self.h)
+        last = int(nodes.max()) + self.reach
+        places = np.arange(self.first, last + 1)
+        losses = (nodes[:, None] - places).astype(np.float64) * self.h
+        rows = [np.ones_like(losses), -np.expm1(-losses) / deviation]
+        if moments.centred:
+            rows += [losses / moments.mean, -losses * np.exp(-losses) / moments.mean]
+            rows += [self._moment(order[:, None], losses, 1) for order in orders.forth]
+            rows += [self._moment(order[:, None], losses, -1) for order in orders.back]
+        else:
+            (order,) = orders.forth
+            limits = np.minimum(moments.log_moment(order), LARGEST_EXPONENT)
+            powers = np.minimum(order[:, None] * losses, LARGEST_EXPONENT)
+            rows.append(np.expm1(powers) / np.expm1(limits)[:, None])
+        self.number = len(rows)
+        slacks = np.vstack([np.zeros((2, self.number - 2)), np.eye(self.number - 2)])
+        slacks = np.broadcast_to(slacks, (len(nodes), *slacks.shape))
+        columns = np.stack(rows, axis=1)
+        # Losses beyond a program's own reach have columns of zeros.
+        within = places <= nodes[:, None] + self.reach
+        self.scales = within / np.minimum(np.abs(columns).max(axis=1), tuning.LARGEST_COEFFICIENT)
+        columns = columns * self.scales[:, None, :]
+        all_columns = [columns, slacks]
+        if moments.centred:
+            all_columns += self._rising_columns()
+        self.columns = np.concatenate(all_columns, axis=2)
+        worth = value.at(places) * self.scales
+        no_worth = np.zeros((len(nodes), self.columns.shape[2] - len(places)))
+        self.worth = np.concatenate([worth, no_worth], axis=1)
+        self.losses = losses.shape[1]
+        self.basis: NDArray[np.int64] = np.zeros((len(nodes), self.number), dtype=np.int64)
+        self.multipliers: Floats = np.zeros((len(nodes), self.number))
+        self.masses: Floats = np.zeros((len(nodes), self.number))
+        self.failed: NDArray[np.bool_] = np.zeros(len(nodes), dtype=np.bool_)
+
+    def _moment(self, orders: Floats, losses: Floats, sign: int) -> Floats:
+        """Return what each loss adds to a moment less its chord, of which at most 1 is allowed.
+
+        Args:
+            orders: λ, in a shape that goes with that of the losses.
+            losses: L.
+            sign: 1, or -1 with the neighbours swapped.
+        """
+        small, slope = self._chord(orders)
+        powers = np.minimum(sign * orders * losses, LARGEST_EXPONENT)
+        moment: Floats = (small * np.expm1(powers) - slope * sign * losses) / (1 - small)
+        if sign < 0:
+            moment = moment * np.exp(-losses)
+        return moment
+
+    def _rising_columns(self) -> list[Floats]:
+        """Return columns with which the majorant of centred losses rises at the last node.
+
+        They are the derivatives of the constraints in t = e^{-L}, with and without the part of L
+        (``Majorant.lifted``).
+        """
+        y = np.full(len(self.nodes), self.reach * self.h)
+        t = np.exp(y)
+        deviation = self.moments.deviation
+        mean = self.moments.mean
+        columns = []
+        for share in (0.0, 1.0):
+            of_l = -share / t
+            of_product = 1 + y
+            rows = [np.zeros_like(t), np.full_like(t, -1 / deviation)]
+            rows += [of_l / mean, of_product / mean]
+            for order in self.orders.forth:
+                small, slope = self._chord(order)
+                power = -order * np.exp(-np.minimum((1 + order) * y, LARGEST_EXPONENT))
+                rows.append((small * power - slope * of_l) / (1 - small))
+            for order in self.orders.back:
+                small, slope = self._chord(order)
+                power = (1 + order) * np.exp(np.minimum(order * y, LARGEST_EXPONENT)) - 1
+                rows.append((small * power - slope * of_product) / (1 - small))
+            column = np.stack(rows, axis=1)
+            size = np.abs(column).max(axis=1, keepdims=True)
+            columns.append((column / size)[:, :, None])
+        return columns
+
+    def _chord(self, orders: Floats) -> tuple[Floats, Floats]:
+        """Return e^{-λ²ρ}, and the slope of the chord of e^{λm} over the possible means m."""
+        small = np.exp(-np.minimum(orders**2 * self.moments.rho, LARGEST_EXPONENT))
+        powers = np.minimum(orders * self.moments.mean, LARGEST_EXPONENT)
+        slope = np.expm1(powers) / self.moments.mean
+        return small, slope
+
+    def solve(self, large: Nodes) -> None:
+        """Solve the programs, from the law that says nothing on.
+
+        Args:
+            large: the node after the large loss of a law that is nearly the best, for each x.
+        """
+        each = np.arange(len(self.nodes))
+        at_large = np.clip(large - self.first, 0, self.losses - 1)
+        slacks = self.losses + np.arange(self.number - 2)
+        in_use = np.broadcast_to(slacks, (len(each), self.number - 2))
+        self.basis = np.concatenate(
+            [(self.nodes - self.first)[:, None], at_large[:, None], in_use], axis=1
+        )
+        right = np.ones((len(each), self.number, 1))
+        # Ties between rows would keep the method at one vertex.
+        right[:, 1] = tuning.UNTIED
+        right[:, 2:, 0] += tuning.UNTIED * np.sqrt(np.arange(2, self.number))
+        for _ in range(tuning.SIMPLEX_STEPS):
+            used = np.take_along_axis(self.columns, self.basis[:, None, :], axis=2)
+            worth = np.take_along_axis(self.worth, self.basis, axis=1)
+            singular = np.linalg.slogdet(used)[0] == 0
+            self.failed |= singular
+            used[singular] = np.eye(self.number)
+            inverse = np.linalg.inv(used)
+            self.masses = (inverse @ right)[:, :, 0]
+            self.multipliers = (worth[:, None, :] @ inverse)[:, 0, :]
+            gains = self.worth - (self.multipliers[:, None, :] @ self.columns)[:, 0, :]
+            entering = np.argmax(gains, axis=1)
+            gain = gains[each, entering]
+            attained = (self.masses * worth).sum(axis=1)
+            better = (gain > tuning.PROGRAM_TOLERANCE * attained) & ~self.failed
+            if not better.any():
+                break
+            column = self.columns[each, :, entering]
+            falls = (inverse @ column[:, :, None])[:, :, 0]
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratios = np.where(falls > 1e-12, np.maximum(self.masses, 0.0) / falls, np.inf)
+            leaving = np.argmin(ratios, axis=1)
+            places = np.where(better, entering, self.basis[each, leaving])
+            self.basis[each, leaving] = places
+
+    def violated_orders(self) -> tuple[Floats, Floats]:
+        """Return the orders, in both directions, whose moments exceed their chords most."""
+        played = self.basis < self.losses
+        places = np.where(played, self.basis, 0)
+        scales = np.take_along_axis(self.scales, places, axis=1)
+        masses = np.where(played, np.maximum(self.masses, 0.0) * scales, 0.0)[:, :, None]
+        own_losses = (self.nodes[:, None] - self.first - places).astype(np.float64) * self.h
+        losses = own_losses[:, :, None]
+        deviation = self.moments.deviation
+        orders = np.geomspace(0.05 / deviation, 12.0 / deviation, tuning.LAW_ORDERS)
+        worst = []
+        for sign in (1, -1):
+            excess = (self._moment(orders, losses, sign) * masses).sum(axis=1)
+            worst.append(orders[np.argmax(excess, axis=1)])
+        return worst[0], worst[1]
+
+    def solutions(self) -> list[ProgramSolution]:
+        """Return the solutions, with multipliers of moments that are not negative."""
+        y = self.multipliers.T.copy()
+        y[2:] = np.maximum(y[2:], 0.0)
+        deviation = self.moments.deviation
+        constant = y[0] + y[1] / deviation
+        slope = -y[1] / deviation
+        linear = np.zeros(len(self.nodes))
+        reversed_linear = np.zeros(len(self.nodes))
+        weights: list[Floats] = []
+        if self.moments.centred:
+            linear += y[2] / self.moments.mean
+            reversed_linear += y[3] / self.moments.mean
+            for place, order in enumerate((*self.orders.forth, *self.orders.back), start=4):
+                small, chord = self._chord(order)
+                weights.append(y[place] * small / (1 - small))
+                if place - 4 < len(self.orders.forth):
+                    constant = constant - weights[-1]
+                    linear -= y[place] * chord / (1 - small)
+                else:
+                    slope = slope - weights[-1]
+                    reversed_linear -= y[place] * chord / (1 - small)
+            # Rounding must not leave a concave part that nothing balances.
+            noise = np.abs(reversed_linear) < 1e-9 * np.abs(constant)
+            reversed_linear = np.where(noise, np.maximum(reversed_linear, 0.0), reversed_linear)
+            orders = [(order, False) for order in self.orders.forth]
+            orders += [(order, True) for order in self.orders.back]
+        else:
+            (order,) = self.orders.forth
+            limits = np.minimum(self.moments.log_moment(order), LARGEST_EXPONENT)
+            weights.append(y[2] / np.expm1(limits))
+            constant = constant - weights[0]
+            orders = [(order, False)]
+        solutions = []
+        finite = np.isfinite(self.multipliers).all(axis=1) & ~self.failed
+        for place, node in enumerate(self.nodes.tolist()):
+            if not finite[place]:
+                continue
+            played = (self.basis[place] < self.losses) & (self.masses[place] > 0)
+            used = self.basis[place][played]
+            constraints = [Constraint(float(of_x[place]), back) for of_x, back in orders]
+            solution = ProgramSolution(
+                x=node * self.h,
+                nodes=used + self.first,
+                masses=self.masses[place][played] * self.scales[place][used],
+                constant=float(constant[place]),
+                slope=float(slope[place]),
+                constraints=tuple(constraints),
+                weights=np.array([float(of_x[place]) for of_x in weights]),
+                linear=float(linear[place]),
+                reversed_linear=float(reversed_linear[place]),
+                compared=np.arange(self.first, node + self.reach + 1),
+            )
+            solutions.append(solution)
+        return solutions
