@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
-from typing import Self
+from typing import NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import Floats
@@ -160,16 +161,8 @@ class Majorant:
         short = above - values + ROUNDING * sizes
         if float(short.max()) > 0:
             raised = raised.with_more(short, self.terms(y).sum(axis=0))
-        factors = [chord_factor(-exponent, value.h) for exponent in self.exponents.tolist()]
-        of_log, of_product = chord_gaps(value.h)
-        raised = replace(
-            raised,
-            weights=raised.weights * np.array(factors),
-            constant=raised.constant + max(self.linear, 0.0) * of_log,
-            slope=raised.slope + max(self.reversed_linear, 0.0) * of_product,
-        )
-        # To the right of the nodes F rises, as V falls: what was added may have made it fall there.
-        raised = raised.rising_at(float(y[-1]))
+        # To the right of the nodes F rises, as V falls: what is added may make it fall there.
+        raised = raised.with_chords(value.h).rising_at(float(y[-1]))
         # To the left of the nodes: a convex function is above its tangent.
         first = float(y[0])
         fall, size = raised.derivative(first)
@@ -182,6 +175,17 @@ class Majorant:
         ):
             return None
         return raised
+
+    def with_chords(self, h: float) -> Majorant:
+        """Return a function above the chords of F between nodes h apart."""
+        factors = [chord_factor(-exponent, h) for exponent in self.exponents.tolist()]
+        of_log, of_product = chord_gaps(h)
+        return replace(
+            self,
+            weights=self.weights * np.array(factors),
+            constant=self.constant + max(self.linear, 0.0) * of_log,
+            slope=self.slope + max(self.reversed_linear, 0.0) * of_product,
+        )
 
     def rising_at(self, y: float) -> Majorant:
         """Return F with a slope with which it rises at t = e^y."""
@@ -269,26 +273,45 @@ class Majorant:
         with np.errstate(over="ignore", invalid="ignore"):
             t = np.exp(r)
             linear = (self.slope * t, -self.linear * r, self.reversed_linear * t * r)
-            total = self.constant + np.sum(linear, axis=0)
-            sizes = abs(self.constant) + np.abs(linear).sum(axis=0)
-            forth = self.exponents > 0
-            too_large = np.zeros(len(x), dtype=np.bool_)
-            means = (0.0, self.moments.mean) if self.moments.centred else (self.moments.mean,)
-            for side, of_mean in ((forth, self.linear), (~forth, self.reversed_linear * t)):
-                worst = np.full(len(x), -np.inf)
-                for mean in means:
-                    orders = self.orders[side]
-                    limits = self.moments.log_moment_at(orders, mean)
-                    logs = -np.outer(self.exponents[side], r) + limits[:, None]
-                    powers = np.exp(np.minimum(logs, LARGEST_EXPONENT))
-                    too_large |= (logs > LARGEST_EXPONENT).any(axis=0)
-                    of_powers = self.weights[side] @ powers
-                    worst = np.maximum(worst, of_mean * mean + of_powers)
-                    sizes = sizes + np.abs(of_mean * mean) + of_powers
-                total = total + worst
+            forth = self._of_mean(r, self.exponents > 0, np.full(len(x), self.linear))
+            back = self._of_mean(r, self.exponents < 0, self.reversed_linear * t)
+            total = self.constant + np.sum(linear, axis=0) + forth.worst + back.worst
+            sizes = abs(self.constant) + np.abs(linear).sum(axis=0) + forth.size + back.size
             bounds = total + ROUNDING * sizes
-        too_large |= ~np.isfinite(bounds)
-        return np.where(too_large, 1.0, np.clip(bounds, 0.0, 1.0))
+        return np.where(np.isfinite(bounds), np.clip(bounds, 0.0, 1.0), 1.0)
+
+    def _of_mean(self, r: Floats, side: NDArray[np.bool_], factor: Floats) -> _OfMean:
+        """Return the largest that the moments of one direction and a multiple of its mean may come
+        to.
+
+        Args:
+            r: x - ``x`` for each x.
+            side: which of the moments are of this direction.
+            factor: what the mean is multiplied by, for each x.
+        """
+        worst = np.full(len(r), -np.inf)
+        size = np.zeros(len(r))
+        means = (0.0, self.moments.mean) if self.moments.centred else (self.moments.mean,)
+        for mean in means:
+            limits = self.moments.log_moment_at(self.orders[side], mean)
+            logs = -np.outer(self.exponents[side], r) + limits[:, None]
+            powers = np.where(logs > LARGEST_EXPONENT, np.inf, np.exp(logs))
+            of_powers = (self.weights[side][:, None] * powers).sum(axis=0)
+            worst = np.fmax(worst, factor * mean + of_powers)
+            size = size + np.abs(factor * mean) + of_powers
+        return _OfMean(worst, size)
+
+
+class _OfMean(NamedTuple):
+    """What depends on a law's mean in one direction, for each x.
+
+    Attributes:
+        worst: the largest value over the means of the class.
+        size: a bound on the sum of the absolute values of its terms; not finite beyond all floats.
+    """
+
+    worst: Floats
+    size: Floats
 
 
 def chord_gaps(h: float) -> tuple[float, float]:
@@ -338,12 +361,14 @@ class ConcentratedGame:
         counts: of each.
         h: the distance of two nodes.
         reach: the largest x of a table.
+        sparsity: how many times rarer steps of centred losses are solved.
     """
 
     classes: tuple[MomentClass, ...]
     counts: Multiset
     h: float
     reach: float
+    sparsity: float = 1.0
 
     @classmethod
     def of(cls, charge: Charge, reach: float, *, fineness: float = 1.0) -> Self | None:
@@ -386,9 +411,12 @@ class ConcentratedGame:
             reach: the largest x at which V is needed.
             room: of work, in seconds.
         """
-        for fineness in tuning.GAME_FINENESS:
+        for fineness, sparsity in tuning.GAME_FINENESS:
             game = cls.of(charge, reach, fineness=fineness)
-            if game is not None and game.work <= room:
+            if game is None:
+                continue
+            game = replace(game, sparsity=sparsity)
+            if game.work <= room:
                 return game
         return None
 
@@ -420,15 +448,17 @@ class ConcentratedGame:
 
     def solved_nodes(self, costs_left: Multiset, moments: MomentClass) -> Nodes:
         """Return the nodes at which the programs of a step of one class are solved: the farther
-        apart, the smoother V of what is left.
+        apart, the smoother V of what is left, and none where V is negligible.
         """
-        counts = zip(costs_left, self.classes, strict=True)
+        counts = list(zip(costs_left, self.classes, strict=True))
         variance = math.fsum(count * 2 * of_class.rho for count, of_class in counts)
+        mean = math.fsum(count * of_class.mean for count, of_class in counts)
+        far = min(mean + tuning.SOLVED_REACH * math.sqrt(variance), self.reach)
         per_deviation = tuning.SOLVED_PER_DEVIATION
         if moments.centred:
-            per_deviation = tuning.CENTRED_SOLVED_PER_DEVIATION
+            per_deviation = tuning.CENTRED_SOLVED_PER_DEVIATION / self.sparsity
         spacing = max(round(math.sqrt(variance) / per_deviation / self.h), 1)
-        return np.arange(0, math.ceil(self.reach / self.h) + 1, spacing)
+        return np.arange(0, math.ceil(far / self.h) + 1, spacing)
 
     def solved(
         self, moments: MomentClass, value: ValueTable, nodes: Nodes

@@ -161,7 +161,13 @@ def _family_of(shapes: _Shapes, moments: MomentClass, h: float) -> LawFamily:
     orders = np.geomspace(first, last, tuning.LAW_ORDERS)
     shapes, decisive = _with_largest_masses(shapes, moments, orders)
     possible = shapes.log_masses > -LARGEST_SCALE
-    shapes = shapes.where(possible)
+    laws = shapes.where(possible)
+    losses, masses = _on_nodes(laws, h)
+    return LawFamily(losses, masses, decisive[0][possible], decisive[1][possible])
+
+
+def _on_nodes(shapes: _Shapes, h: float) -> tuple[Nodes, Floats]:
+    """Return the losses of laws in multiples of h, and their probabilities."""
     others = shapes.others
     right = np.floor(others / h).astype(np.int64)
     # The third loss is split onto the nodes around it, so that E[e^{-L}] stays.
@@ -171,7 +177,7 @@ def _family_of(shapes: _Shapes, moments: MomentClass, h: float) -> LawFamily:
     large_nodes = np.rint(shapes.large / h).astype(np.int64)
     losses = np.stack([large_nodes, low_nodes, right + 1, right], axis=1)
     masses = [shapes.masses, shapes.low_masses, rest * share, rest * (1 - share)]
-    return LawFamily(losses, np.stack(masses, axis=1), decisive[0][possible], decisive[1][possible])
+    return losses, np.stack(masses, axis=1)
 
 
 def family_near(
@@ -279,31 +285,46 @@ def _excess(moments: MomentClass, shapes: _Shapes, orders: Floats) -> _Excess:
     outcomes = np.where(possible, outcomes, 0.0)
     rest = np.maximum(1 - shapes.masses - shapes.low_masses, 0.0)
     masses = np.stack([shapes.masses, shapes.low_masses, rest])
-    under_q = masses * np.exp(-outcomes)
     orders = np.broadcast_to(orders, (len(rest), orders.shape[-1]))
-    sides = []
-    means = []
-    for losses, weights in ((outcomes, masses), (-outcomes, under_q)):
-        mean = (losses * weights).sum(axis=0)
-        means.append(mean)
-        signs = (1, -1) if moments.centred else (1,)
-        excess = np.full(orders.shape, -np.inf)
-        for sign in signs:
-            limits = moments.log_moment(orders)
-            room = limits
-            if moments.centred:
-                room = moments.rho * orders**2
-                limits = sign * orders * mean[:, None] + room
-            total = np.zeros(orders.shape)
-            for loss, weight in zip(losses, weights, strict=True):
-                logs = sign * orders * loss[:, None] - limits
-                total += weight[:, None] * np.exp(np.minimum(logs, LARGEST_EXPONENT))
-            excess = np.maximum(excess, (total - 1) / -np.expm1(-room))
-        sides.append(np.where(possible[:, np.newaxis], excess, np.inf))
-    largest_mean = np.maximum(*means) - moments.mean
-    if not moments.centred:
-        largest_mean = np.full(len(rest), -np.inf)
-    return _Excess(sides[0], sides[1], largest_mean / moments.deviation)
+    forth = _excess_of_side(moments, outcomes, masses, orders)
+    back = _excess_of_side(moments, -outcomes, masses * np.exp(-outcomes), orders)
+    largest_mean = np.full(len(rest), -np.inf)
+    if moments.centred:
+        forth_mean = (outcomes * masses).sum(axis=0)
+        back_mean = -(outcomes * masses * np.exp(-outcomes)).sum(axis=0)
+        largest_mean = (np.maximum(forth_mean, back_mean) - moments.mean) / moments.deviation
+    return _Excess(
+        np.where(possible[:, np.newaxis], forth, np.inf),
+        np.where(possible[:, np.newaxis], back, np.inf),
+        largest_mean,
+    )
+
+
+def _excess_of_side(
+    moments: MomentClass, losses: Floats, weights: Floats, orders: Floats
+) -> Floats:
+    """Return by which share of its room each moment of one direction exceeds its limit, shape
+    (laws, orders).
+
+    Args:
+        moments: the class.
+        losses: the losses of the outcomes of all laws, shape (outcomes, laws).
+        weights: their probabilities.
+        orders: shape (laws, orders).
+    """
+    mean = (losses * weights).sum(axis=0)
+    excess = np.full(orders.shape, -np.inf)
+    for sign in (1, -1) if moments.centred else (1,):
+        room = limits = moments.log_moment(orders)
+        if moments.centred:
+            room = moments.rho * orders**2
+            limits = sign * orders * mean[:, None] + room
+        total = np.zeros(orders.shape)
+        for loss, weight in zip(losses, weights, strict=True):
+            logs = sign * orders * loss[:, None] - limits
+            total += weight[:, None] * np.exp(np.minimum(logs, LARGEST_EXPONENT))
+        excess = np.maximum(excess, (total - 1) / -np.expm1(-room))
+    return excess
 
 
 def _with_largest_masses(
@@ -530,33 +551,41 @@ class _StepProgram:
         self.basis = np.concatenate(
             [(self.nodes - self.first)[:, None], at_large[:, None], in_use], axis=1
         )
-        right = np.ones((len(each), self.number, 1))
-        # Ties between rows would keep the method at one vertex.
-        right[:, 1] = tuning.UNTIED
-        right[:, 2:, 0] += tuning.UNTIED * np.sqrt(np.arange(2, self.number))
         for _ in range(tuning.SIMPLEX_STEPS):
-            used = np.take_along_axis(self.columns, self.basis[:, None, :], axis=2)
-            worth = np.take_along_axis(self.worth, self.basis, axis=1)
-            singular = np.linalg.slogdet(used)[0] == 0
-            self.failed |= singular
-            used[singular] = np.eye(self.number)
-            inverse = np.linalg.inv(used)
-            self.masses = (inverse @ right)[:, :, 0]
-            self.multipliers = (worth[:, None, :] @ inverse)[:, 0, :]
-            gains = self.worth - (self.multipliers[:, None, :] @ self.columns)[:, 0, :]
-            entering = np.argmax(gains, axis=1)
-            gain = gains[each, entering]
-            attained = (self.masses * worth).sum(axis=1)
-            better = (gain > tuning.PROGRAM_TOLERANCE * attained) & ~self.failed
-            if not better.any():
+            if not self._exchange().any():
                 break
-            column = self.columns[each, :, entering]
-            falls = (inverse @ column[:, :, None])[:, :, 0]
-            with np.errstate(divide="ignore", invalid="ignore"):
-                ratios = np.where(falls > 1e-12, np.maximum(self.masses, 0.0) / falls, np.inf)
-            leaving = np.argmin(ratios, axis=1)
-            places = np.where(better, entering, self.basis[each, leaving])
-            self.basis[each, leaving] = places
+
+    def _exchange(self) -> NDArray[np.bool_]:
+        """Bring the most promising column of each program into use; return where there was one."""
+        each = np.arange(len(self.nodes))
+        used = np.take_along_axis(self.columns, self.basis[:, None, :], axis=2)
+        worth = np.take_along_axis(self.worth, self.basis, axis=1)
+        singular = np.linalg.slogdet(used)[0] == 0
+        self.failed |= singular
+        used[singular] = np.eye(self.number)
+        inverse = np.linalg.inv(used)
+        self.masses = inverse @ self._right_sides()
+        self.multipliers = (worth[:, None, :] @ inverse)[:, 0, :]
+        gains = self.worth - (self.multipliers[:, None, :] @ self.columns)[:, 0, :]
+        entering = np.argmax(gains, axis=1)
+        attained = (self.masses * worth).sum(axis=1)
+        better: NDArray[np.bool_] = gains[each, entering] > tuning.PROGRAM_TOLERANCE * attained
+        better &= ~self.failed
+        falls = (inverse @ self.columns[each, :, entering][:, :, None])[:, :, 0]
+        with np.errstate(divide="ignore", invalid="ignore"):
+            ratios = np.where(falls > 1e-12, np.maximum(self.masses, 0.0) / falls, np.inf)
+        leaving = np.argmin(ratios, axis=1)
+        self.basis[each, leaving] = np.where(better, entering, self.basis[each, leaving])
+        return better
+
+    def _right_sides(self) -> Floats:
+        """Return the right sides of the constraints, moved apart a little: ties would keep the
+        method at one vertex.
+        """
+        right = np.ones(self.number)
+        right[1] = 0.0
+        right[1:] += tuning.UNTIED * np.sqrt(np.arange(1, self.number))
+        return right
 
     def violated_orders(self) -> tuple[Floats, Floats]:
         """Return the orders, in both directions, whose moments exceed their chords most."""
@@ -576,56 +605,87 @@ class _StepProgram:
 
     def solutions(self) -> list[ProgramSolution]:
         """Return the solutions, with multipliers of moments that are not negative."""
+        terms = self._terms()
+        finite = np.isfinite(self.multipliers).all(axis=1) & ~self.failed
+        orders = [(order, False) for order in self.orders.forth]
+        if self.moments.centred:
+            orders += [(order, True) for order in self.orders.back]
+        solutions = []
+        for place in np.flatnonzero(finite).tolist():
+            played = (self.basis[place] < self.losses) & (self.masses[place] > 0)
+            used = self.basis[place][played]
+            constraints = [Constraint(float(of_x[place]), back) for of_x, back in orders]
+            solution = ProgramSolution(
+                x=float(self.nodes[place] * self.h),
+                nodes=used + self.first,
+                masses=self.masses[place][played] * self.scales[place][used],
+                constant=float(terms.constant[place]),
+                slope=float(terms.slope[place]),
+                constraints=tuple(constraints),
+                weights=terms.weights[place],
+                compared=np.arange(self.first, self.nodes[place] + self.reach + 1),
+                linear=float(terms.linear[place]),
+                reversed_linear=float(terms.reversed_linear[place]),
+            )
+            solutions.append(solution)
+        return solutions
+
+    def _terms(self) -> _Terms:
+        """Return the functions that the multipliers make."""
         y = self.multipliers.T.copy()
         y[2:] = np.maximum(y[2:], 0.0)
         deviation = self.moments.deviation
         constant = y[0] + y[1] / deviation
         slope = -y[1] / deviation
-        linear = np.zeros(len(self.nodes))
-        reversed_linear = np.zeros(len(self.nodes))
-        weights: list[Floats] = []
-        if self.moments.centred:
-            linear += y[2] / self.moments.mean
-            reversed_linear += y[3] / self.moments.mean
-            for place, order in enumerate((*self.orders.forth, *self.orders.back), start=4):
-                small, chord = self._chord(order)
-                weights.append(y[place] * small / (1 - small))
-                if place - 4 < len(self.orders.forth):
-                    constant = constant - weights[-1]
-                    linear -= y[place] * chord / (1 - small)
-                else:
-                    slope = slope - weights[-1]
-                    reversed_linear -= y[place] * chord / (1 - small)
-            # Rounding must not leave a concave part that nothing balances.
-            noise = np.abs(reversed_linear) < 1e-9 * np.abs(constant)
-            reversed_linear = np.where(noise, np.maximum(reversed_linear, 0.0), reversed_linear)
-            orders = [(order, False) for order in self.orders.forth]
-            orders += [(order, True) for order in self.orders.back]
-        else:
+        none = np.zeros(len(self.nodes))
+        if not self.moments.centred:
             (order,) = self.orders.forth
             limits = np.minimum(self.moments.log_moment(order), LARGEST_EXPONENT)
-            weights.append(y[2] / np.expm1(limits))
-            constant = constant - weights[0]
-            orders = [(order, False)]
-        solutions = []
-        finite = np.isfinite(self.multipliers).all(axis=1) & ~self.failed
-        for place, node in enumerate(self.nodes.tolist()):
-            if not finite[place]:
-                continue
-            played = (self.basis[place] < self.losses) & (self.masses[place] > 0)
-            used = self.basis[place][played]
-            constraints = [Constraint(float(of_x[place]), back) for of_x, back in orders]
-            solution = ProgramSolution(
-                x=node * self.h,
-                nodes=used + self.first,
-                masses=self.masses[place][played] * self.scales[place][used],
-                constant=float(constant[place]),
-                slope=float(slope[place]),
-                constraints=tuple(constraints),
-                weights=np.array([float(of_x[place]) for of_x in weights]),
-                linear=float(linear[place]),
-                reversed_linear=float(reversed_linear[place]),
-                compared=np.arange(self.first, node + self.reach + 1),
-            )
-            solutions.append(solution)
-        return solutions
+            weights = y[2] / np.expm1(limits)
+            return _Terms(constant - weights, slope, weights[:, None], none, none)
+        first_back = 4 + len(self.orders.forth)
+        forth, linear = self._moment_terms(self.orders.forth, y[4:first_back])
+        back, reversed_linear = self._moment_terms(self.orders.back, y[first_back:])
+        reversed_linear = y[3] / self.moments.mean - reversed_linear
+        # Rounding must not leave a concave part that nothing balances.
+        noise = np.abs(reversed_linear) < 1e-9 * np.abs(constant)
+        return _Terms(
+            constant - forth.sum(axis=1),
+            slope - back.sum(axis=1),
+            np.concatenate([forth, back], axis=1),
+            y[2] / self.moments.mean - linear,
+            np.where(noise, np.maximum(reversed_linear, 0.0), reversed_linear),
+        )
+
+    def _moment_terms(self, orders: Sequence[Floats], y: Floats) -> tuple[Floats, Floats]:
+        """Return the weights of moments, shape (x's, orders), and the sum of the slopes of their
+        chords.
+
+        Args:
+            orders: the orders of the moments of one direction.
+            y: their multipliers, one row each.
+        """
+        weights = []
+        slopes = np.zeros(len(self.nodes))
+        for order, multiplier in zip(orders, y, strict=True):
+            small, slope = self._chord(order)
+            weights.append(multiplier * small / (1 - small))
+            slopes += multiplier * slope / (1 - small)
+        return np.stack(weights, axis=1), slopes
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """The terms of the functions that multipliers make, for each x (``ProgramSolution``).
+
+    Attributes:
+        constant, slope: of 1 and of e^{-L}.
+        weights: of the moments, shape (x's, moments).
+        linear, reversed_linear: of L and of -L e^{-L}.
+    """
+
+    constant: Floats
+    slope: Floats
+    weights: Floats
+    linear: Floats
+    reversed_linear: Floats

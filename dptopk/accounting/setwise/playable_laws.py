@@ -148,10 +148,9 @@ def _subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDArra
     """
     if not len(losses):
         return np.zeros(0, dtype=np.bool_)
-    rho = moments.rho
     first = 0.02 / moments.deviation
-    played = np.abs(losses) * (masses > 0)
-    last = 1.001 * (float(played.max()) + moments.mean) / rho + 2 * first
+    largest = float((np.abs(losses) * (masses > 0)).max())
+    last = 1.001 * (largest + moments.mean) / moments.rho + 2 * first
     rising = np.geomspace(first, last, math.ceil(150 * math.log10(last / first)) + 2)
     gap = rising * (rising[1] / rising[0] - 1) * (1 + 1e-9)
     mean = (losses * masses).sum(axis=1)
@@ -159,12 +158,10 @@ def _subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDArra
     mean_error = 1e-13 * size + LAW_ERROR
     holds = mean + mean_error <= moments.mean
     for orders in (rising, -rising):
-        rises, reachable = _rises(losses, masses, orders)
         allowed = np.outer(mean, orders) - np.outer(mean_error, np.abs(orders))
-        allowed += rho * (orders**2 - gap**2 / 4)
+        allowed += moments.rho * (orders**2 - gap**2 / 4)
+        rises, reachable = _rises(losses, masses, orders)
         holds &= reachable & (np.log1p(rises) + 1e-13 <= allowed).all(axis=1)
     # Between the two orders nearest to 0, where M >= e^{-|λ| E|L|}.
-    near_0 = np.minimum(first * np.abs(losses), LARGEST_EXPONENT)
-    second = (losses**2 * np.exp(near_0) * masses).sum(axis=1)
-    holds &= second * np.exp(first * size) <= 2 * rho * (1 - 1e-9)
-    return holds
+    second = (losses**2 * np.exp(first * np.abs(losses)) * masses).sum(axis=1)
+    return holds & (second * np.exp(first * size) <= 2 * moments.rho * (1 - 1e-9))

@@ -221,11 +221,12 @@ CHECKER_ROOM_OF_MANY = 3e-4  # the same where costs of several kinds are read of
 
 # ---- games of concentrated costs, step by step
 # ------------------------------------------------------------- Nodes to a standard deviation of the
-# largest cost, in the coarsest game; how many times as many, the finest that fits is taken; how far
+# largest cost, in the coarsest game; how many times as many, and how many times rarer steps of
+# centred losses are solved: the finest that fits is taken; how far
 # V is looked at, in deviations below 0 and above x and the largest answer.
 GAME_NODES = 24
 GAME_NODES_OF_SMALLEST = 8  # and of the smallest cost
-GAME_FINENESS = (3.0, 2.0, 1.5, 1.0)
+GAME_FINENESS = ((3.0, 1.0), (2.0, 1.0), (1.5, 1.0), (1.0, 1.0), (1.0, 2.0), (1.0, 3.0))
 GAME_BEYOND = 1.0
 PROGRAM_LEFT = 3.0
 PROGRAM_RIGHT = 7.0
@@ -249,6 +250,7 @@ LAW_TOLERANCE = 1e-9
 # x's to a deviation at which a step is solved, and steps of the simplex method.
 SOLVED_PER_DEVIATION = 8
 CENTRED_SOLVED_PER_DEVIATION = 12
+SOLVED_REACH = 8.0  # in deviations of all costs to come: beyond, V is negligible
 SIMPLEX_STEPS = 60
 UNTIED = 1e-6  # by how much right sides are moved apart
 LARGEST_COEFFICIENT = 1e3  # of a column that is scaled to 1
@@ -256,7 +258,7 @@ MORE_ORDERS = 2
 # Work of a majorant and of each of its nodes, of one of centred losses, and of the laws of a class.
 WORK_PER_MAJORANT = 2e-4
 WORK_PER_NODE = 2e-7
-WORK_PER_CENTRED_MAJORANT = 3e-3
+WORK_PER_CENTRED_MAJORANT = 2e-3
 WORK_PER_FAMILY = 0.1
 WORK_PER_CENTRED_FAMILY = 0.5
 PROGRAM_TOLERANCE = 1e-5  # relative, of a program's value: how far from the largest it may end
