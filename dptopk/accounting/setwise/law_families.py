@@ -634,15 +634,13 @@ class _StepProgram:
         """Return the functions that the multipliers make."""
         y = self.multipliers.T.copy()
         y[2:] = np.maximum(y[2:], 0.0)
-        deviation = self.moments.deviation
-        constant = y[0] + y[1] / deviation
-        slope = -y[1] / deviation
-        none = np.zeros(len(self.nodes))
+        slope = -y[1] / self.moments.deviation
+        constant = y[0] - slope
         if not self.moments.centred:
             (order,) = self.orders.forth
             limits = np.minimum(self.moments.log_moment(order), LARGEST_EXPONENT)
             weights = y[2] / np.expm1(limits)
-            return _Terms(constant - weights, slope, weights[:, None], none, none)
+            return _Terms(constant - weights, slope, weights[:, None], 0 * slope, 0 * slope)
         first_back = 4 + len(self.orders.forth)
         forth, linear = self._moment_terms(self.orders.forth, y[4:first_back])
         back, reversed_linear = self._moment_terms(self.orders.back, y[first_back:])
