@@ -82,7 +82,7 @@ def select_events(source: OpenTable, where: Condition, **columns: str | None) ->
     }
     user_column = partial(source.user_column, names_by_role.get("user", ""))
     readers: dict[str, Callable[[ir.Column], ir.Column]] = {
-        "weight": _unchanged,
+        "weight": _same_column,
         "user": user_column,
     }
     complete = rows.filter(
@@ -182,7 +182,7 @@ def _decimals_without_nan(column: ir.DecimalColumn) -> ir.NumericColumn:
     return ibis.ifelse(column.cast("string") == "NaN", None, column)
 
 
-def _unchanged(column: ir.Column) -> ir.Column:
+def _same_column(column: ir.Column) -> ir.Column:
     """Return a column unchanged."""
     return column
 
@@ -228,12 +228,12 @@ def _is_empty(kind: ibis_types.DataType) -> bool:
 # How a column is read by its type: as a weight, and as a user, label or segment.
 _WEIGHTS: tuple[Reading, ...] = (
     (lambda kind: kind.is_decimal(), _decimals_without_nan),
-    (lambda kind: kind.is_numeric(), _unchanged),
+    (lambda kind: kind.is_numeric(), _same_column),
     (lambda kind: kind.is_string(), _numbers_of_text),
     (_is_empty, lambda column: _numbers_of_text(column.cast("string"))),
 )
 _LABELS: tuple[Reading, ...] = (
-    (lambda kind: kind.is_string(), _unchanged),
+    (lambda kind: kind.is_string(), _same_column),
     (lambda kind: kind.is_integer(), _as_64_bits),
     (lambda kind: kind.is_decimal(), _whole_decimals_as_text),
     (

@@ -393,14 +393,14 @@ class DatasetState:
         """Return the state of which ``state`` is the JSON."""
         limits = {}
         for analyst, (terms, account_state) in state["limits"].items():
-            limits[analyst] = (terms, _restored(terms, account_state))
+            limits[analyst] = (terms, _restore_account(terms, account_state))
         restored = cls(
             name=name,
             unit=state["unit"],
             version=state["version"],
             sensitivity=Sensitivity(**state["sensitivity"]),
             terms=state["terms"],
-            account=_restored(state["terms"], state["account"]),
+            account=_restore_account(state["terms"], state["account"]),
             limits=limits,
             limited=dict(state["limited"]),
             now=_totals(state["now"]),
@@ -439,7 +439,7 @@ def _total_of(totals: dict[str, Total], analyst: str) -> list[Total]:
     return []
 
 
-def _restored(terms: RecordedTerms, state: Record) -> Account:
+def _restore_account(terms: RecordedTerms, state: Record) -> Account:
     """Return an account with these terms that has spent what its state records."""
     account = account_of(terms)
     account.restore(state)

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from dptopk import errors
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.service.answering import KeyUsed
-from dptopk.service.authentication import authenticated
+from dptopk.service.authentication import authenticate
 from dptopk.service.catalog import Catalog
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.data import Unreadable
@@ -230,7 +230,7 @@ class _LimitedBody:
         """
         try:
             if self._request.method != "GET":
-                await authenticated(self._request)
+                await authenticate(self._request)
         except Busy:  # FastAPI would take any other error for one of the body
             raise HTTPException(429, "Busy") from None
         except LedgerError:

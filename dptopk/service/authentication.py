@@ -43,7 +43,7 @@ def token_of(request: Request) -> str:
     return ""
 
 
-async def authenticated(request: Request) -> Person:
+async def authenticate(request: Request) -> Person:
     """Return the sender of a request; unknown and too frequent senders are refused.
 
     The sender is looked up once for each request, before its body is read.
@@ -58,7 +58,7 @@ async def authenticated(request: Request) -> Person:
     service = await service_of(request)
     person = await service.senders.find(token_of(request))
     if person is None:
-        raise _unauthorized()
+        raise _unauthorized_error()
     connection = getattr(request.state, "connection", None)
     if connection is not None:
         connection.identify(person.analyst)
@@ -108,7 +108,7 @@ async def person_of(
     request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Person:
     """Return the sender of the request."""
-    return await authenticated(request)
+    return await authenticate(request)
 
 
 Asking = Annotated[Person, Depends(person_of)]
@@ -118,7 +118,7 @@ async def spender_of(request: Request, service: Worker, _: Asking) -> Person:
     """Return the sender of a request that spends, whose token is valid now."""
     person = await service.senders.find(token_of(request), now=True)
     if person is None:
-        raise _unauthorized()
+        raise _unauthorized_error()
     if person.role == "reader":
         raise HTTPException(403, "This token asks nothing that is charged")
     pay(service, person, spends=True)
@@ -132,7 +132,7 @@ async def admin_of(request: Request, service: Worker, _: Asking) -> Person:
     """Return the sender of a request for administrators, whose token is valid now."""
     person = await service.senders.find(token_of(request), now=True)
     if person is None:
-        raise _unauthorized()
+        raise _unauthorized_error()
     if person.role != "admin":
         raise HTTPException(403, "For administrators")
     return person
@@ -156,6 +156,6 @@ async def dataset_of(
 Dataset = Annotated[DatasetSpec, Depends(dataset_of)]
 
 
-def _unauthorized() -> HTTPException:
+def _unauthorized_error() -> HTTPException:
     """Return the refusal of a request without a valid token; the caller raises it."""
     return HTTPException(401, "Token needed", {"WWW-Authenticate": "Bearer"})

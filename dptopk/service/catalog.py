@@ -438,7 +438,7 @@ class Catalog:
             if spec.source != "macbeth"
         }
         file_identities = {name: _resolved_source(place) for name, place in files.items()}
-        refuse_all([*_repeated(file_identities), *_repeated(sources)])
+        refuse_all([*_repeated_place_problems(file_identities), *_repeated_place_problems(sources)])
         for name in {"access", "key_file"} & files.keys():
             refuse_own_file(self.ledger, Path(files[name]), name)
 
@@ -450,7 +450,7 @@ class Catalog:
         return read_key(refuse_special(self.key_file))
 
 
-def _repeated(places: Mapping[str, str]) -> Iterator[str]:
+def _repeated_place_problems(places: Mapping[str, str]) -> Iterator[str]:
     """Yield a message for each file that has two names in the catalog; ``places`` is name
     -> file.
     """

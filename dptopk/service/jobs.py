@@ -125,7 +125,7 @@ class Jobs:
         now = self._clock()
         if now - self._swept > SWEEP_SECONDS:
             is_old = table.c.updated < now - KEPT_SECONDS
-            self._tables.change(sa.delete(table).where(is_old & _among(OVER)))
+            self._tables.change(sa.delete(table).where(is_old & _is_in_stages(OVER)))
             self._swept = now
         stage = "charging" if charged else "reading"
         row = {"id": ident, "analyst": analyst, "dataset": dataset, "stage": stage, "updated": now}
@@ -152,7 +152,7 @@ class Jobs:
         columns: JobColumns = {}
         if self._visible:
             columns = {"done": done, "total": total}
-        not_called_off = (Tables.jobs.c.id == ident) & _among(NOT_CALLED_OFF)
+        not_called_off = (Tables.jobs.c.id == ident) & _is_in_stages(NOT_CALLED_OFF)
         self._refuse_unmoved(ident, self._update(not_called_off, columns))
 
     def begin_charging(self, ident: str) -> None:
@@ -181,7 +181,7 @@ class Jobs:
 
     def beat(self, idents: Sequence[str]) -> None:
         """Write that a worker still answers these jobs."""
-        self._update(Tables.jobs.c.id.in_(idents) & _among(OPEN), {})
+        self._update(Tables.jobs.c.id.in_(idents) & _is_in_stages(OPEN), {})
 
     def _move(self, ident: str, stage: str, values: JobColumns | None = None) -> bool:
         """Move a job to a stage and set further columns; return False if no move leads there from
@@ -191,7 +191,7 @@ class Jobs:
 
     def _move_statement(self, ident: str, stage: str, values: JobColumns) -> sa.Update:
         """Return the statement of ``_move``, which changes no row if no move leads to the stage."""
-        may_move = (Tables.jobs.c.id == ident) & _among(MOVES[stage])
+        may_move = (Tables.jobs.c.id == ident) & _is_in_stages(MOVES[stage])
         return self._update_statement(may_move, values | {"stage": stage})
 
     def _update(self, where: sa.ColumnElement[bool], values: JobColumns) -> bool:
@@ -242,12 +242,12 @@ class Jobs:
 
     def running(self) -> int:
         """Return how many jobs are being answered by any worker."""
-        alive = _among(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST_SECONDS)
+        alive = _is_in_stages(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST_SECONDS)
         counted = sa.select(sa.func.count()).select_from(Tables.jobs).where(alive)
         ((number,),) = self._tables.rows(counted)
         return int(number)
 
 
-def _among(stages: Sequence[str]) -> sa.ColumnElement[bool]:
+def _is_in_stages(stages: Sequence[str]) -> sa.ColumnElement[bool]:
     """Return the condition that a job's stage is one of these."""
     return Tables.jobs.c.stage.in_(stages)

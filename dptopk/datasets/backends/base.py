@@ -309,10 +309,10 @@ def arrays_of(batches: pa.RecordBatchReader) -> dict[str, Array]:
         for start in range(0, batch.num_rows, BATCH):
             for name, column in zip(parts, batch.slice(start, BATCH).columns, strict=True):
                 parts[name].append(_array(column))
-    return {name: _concatenated(parts.pop(name)) for name in list(parts)}
+    return {name: _concatenate(parts.pop(name)) for name in list(parts)}
 
 
-def _concatenated(parts: list[Array]) -> Array:
+def _concatenate(parts: list[Array]) -> Array:
     """Return the parts as one array; the list is emptied meanwhile, which saves memory."""
     size = sum(map(len, parts))
     whole = np.empty(size, dtype=np.result_type(*parts))

@@ -412,7 +412,7 @@ def _json_rows(connection: DuckDBConnection, files: Files, _: str | None) -> ir.
     names = [name for name, _ in run(f"{counted} GROUP BY key ORDER BY n DESC, key").fetchall()]
     name_by_case = {name.casefold(): name for name in reversed(names)}
     cells = [
-        f"json_extract_string(json, {_pointer(name)}) AS {_quoted(name)}"
+        f"json_extract_string(json, {_pointer(name)}) AS {_quote_name(name)}"
         for name in sorted(name_by_case.values(), key=names.index)
     ]
     chosen = ", ".join(cells) or "json"
@@ -426,7 +426,7 @@ def _literal(text: str) -> str:
     return f"'{escaped}'"
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Return a name in the quotes of SQL."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
@@ -468,8 +468,8 @@ def _parquet_rows(connection: DuckDBConnection, files: Files, _: str | None) -> 
     if len(columns) == len(opened.columns):
         return opened
     # The others are missing in some file, or the names of folders above.
-    column_list = ", ".join(map(_quoted, columns))
-    query = f"SELECT {column_list} FROM {_quoted(opened.op().name)}"  # noqa: S608
+    column_list = ", ".join(map(_quote_name, columns))
+    query = f"SELECT {column_list} FROM {_quote_name(opened.op().name)}"  # noqa: S608
     view = f"CREATE OR REPLACE TEMP VIEW dptopk_parquet AS {query}"
     connection.con.execute(view).fetchall()
     return connection.table("dptopk_parquet")

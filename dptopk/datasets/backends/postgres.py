@@ -50,7 +50,7 @@ def _mix(*columns: ir.Value) -> ir.IntegerValue:
     return mixed
 
 
-def _unhashed() -> ir.StringValue:
+def _empty_word_list() -> ir.StringValue:
     """Return an empty list of words that is made when the query is planned. With it DISTINCT sorts
     rows; without it, it would hash them and sort them afterwards.
     """
@@ -128,7 +128,7 @@ def as_stated(table: ir.Table) -> ir.Table:
 def _of_other_types(table: ir.Table, columns: list[str]) -> list[str]:
     """Return which of some columns of a table are enums or object identifiers, by name."""
     connection = table.get_backend()
-    types = ", ".join(f"pg_typeof(events.{_quoted(name)})::oid" for name in columns)
+    types = ", ".join(f"pg_typeof(events.{_quote_name(name)})::oid" for name in columns)
     # The other columns may be of types that Ibis cannot write, such as points without PostGIS.
     query = connection.compile(table.select(columns))
     none = f"(SELECT 1) AS nothing LEFT JOIN ({query}) AS events ON false"
@@ -142,7 +142,7 @@ def _of_other_types(table: ir.Table, columns: list[str]) -> list[str]:
     return [name for name, oid in zip(columns, found, strict=True) if oid in named]
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Return a name in the quotes of SQL."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'
@@ -177,6 +177,6 @@ POSTGRES = Backend(
     decode=_decode,
     mix=_mix,
     digest=_digest,
-    unhashed=_unhashed,
+    unhashed=_empty_word_list,
     total=_total,
 )

@@ -184,16 +184,16 @@ class ReadableFiles:
     def _replace_view(self) -> None:
         """Make the view one of a table of DuckDB's that holds the readable values of all rows."""
         run = self.connection.con.execute
-        column_rows = run(f"DESCRIBE {_quoted(self.view)}").fetchall()
+        column_rows = run(f"DESCRIBE {_quote_name(self.view)}").fetchall()
         kinds = {name: kind for name, kind, *_ in column_rows}
         empty = ", ".join(
-            f"CAST(NULL AS {kind}) AS {_quoted(name)}" for name, kind in kinds.items()
+            f"CAST(NULL AS {kind}) AS {_quote_name(name)}" for name, kind in kinds.items()
         )
         run(f"CREATE OR REPLACE TEMP TABLE {_ROWS} AS SELECT {empty} LIMIT 0").fetchall()
         for path in self.paths:
             self._append(path, [name for name in kinds if self._is_needed(name)])
         rows = f"SELECT * FROM {_ROWS}"  # noqa: S608
-        run(f"CREATE OR REPLACE TEMP VIEW {_quoted(self.view)} AS {rows}").fetchall()
+        run(f"CREATE OR REPLACE TEMP VIEW {_quote_name(self.view)} AS {rows}").fetchall()
 
     def _is_needed(self, name: str) -> bool:
         """Return whether a column takes part in the question."""
@@ -223,13 +223,13 @@ class ReadableFiles:
             ]
             rows = _readable_batches(file, in_seconds, [stored[name] for name in doubtful_names])
             self.connection.con.register("dptopk_stream", rows)
-            column_list = ", ".join(map(_quoted, names))
+            column_list = ", ".join(map(_quote_name, names))
             folders = "hive_types_autocast=false"
             if len(stored) == len(names):
                 folders = "hive_partitioning=false"
             source = f"read_parquet($path, {folders}, file_row_number=true)"
             other_names = "".join(
-                f", {_quoted(name)}" for name in names if name not in doubtful_names
+                f", {_quote_name(name)}" for name in names if name not in doubtful_names
             )
             other_columns = f"SELECT file_row_number AS {_ROW}{other_names} FROM {source}"  # noqa: S608
             query = (
@@ -302,7 +302,7 @@ def _readable_batches(
     return pa.RecordBatchReader.from_batches(schema, batches())
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Return a name in the quotes of SQL."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'

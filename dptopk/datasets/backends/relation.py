@@ -86,7 +86,7 @@ def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.Record
     pyarrow = import_of_extra("pyarrow", extra="data")
     query = hide_data_of_errors("table", "the relation has no SQL", relation.sql_query)
     _refuse_across_rows(query, relation)
-    chosen = relation.project(", ".join(map(_quoted, names)))
+    chosen = relation.project(", ".join(map(_quote_name, names)))
     for name, kind in zip(chosen.columns, map(str, chosen.types), strict=True):
         if kind.startswith("VARCHAR"):
             _refuse_collation(chosen, name)
@@ -113,7 +113,7 @@ class _Columns:
         """Return the types of a column or TRY_CAST; none where they are not known."""
         if type(column).__name__ == "TryCast":
             kind = column.args["to"].sql("duckdb")
-            return set(map(str, self._asked(f"CAST(NULL AS {kind})").types))
+            return set(map(str, self._select_value(f"CAST(NULL AS {kind})").types))
         return self.types.get(column.name.casefold(), set())
 
     def hold(self, constant: exp.Expression, kind: str) -> bool:
@@ -121,12 +121,12 @@ class _Columns:
         is a row, and not where there is none.
         """
         try:
-            self._asked(f"CAST({constant.sql('duckdb')} AS {kind})").fetchall()
+            self._select_value(f"CAST({constant.sql('duckdb')} AS {kind})").fetchall()
         except Exception:  # noqa: BLE001
             return False
         return True
 
-    def _asked(self, value: str) -> DuckDBPyRelation:
+    def _select_value(self, value: str) -> DuckDBPyRelation:
         """Return a value of the connection's SQL."""
         return cast("DuckDBPyRelation", self.relation.query(_NAME, f"SELECT {value}"))
 
@@ -165,7 +165,7 @@ def _refuse_collation(relation: DuckDBPyRelation, name: str) -> None:
     """Refuse a column in which different texts are equal: they would be several users here. No row
     is read: the largest of none is NULL, and is compared as values of the column are.
     """
-    largest = f"(SELECT max({_quoted(name)}) FROM {_NAME} WHERE false)"  # noqa: S608
+    largest = f"(SELECT max({_quote_name(name)}) FROM {_NAME} WHERE false)"  # noqa: S608
     comparisons = [f"coalesce({largest}, {_text(one)}) = {_text(other)}" for one, other in ALIKE]
     query = f"SELECT {', '.join(comparisons)}"
     answer = hide_data_of_errors(
@@ -287,7 +287,7 @@ def _constant(node: exp.Expression) -> str:
     return "text" if literal.is_string else "number"
 
 
-def _quoted(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Return a name in the quotes of SQL."""
     escaped = name.replace('"', '""')
     return f'"{escaped}"'

@@ -91,7 +91,7 @@ def total(argument: str, expression: ir.Expr, backend: Backend) -> ir.Expr:
         """Return a node, with its changed inputs, in a form that fails for no value."""
         rewritten = node.__recreate__(changed) if changed else node
         if isinstance(node, ops.FillNull):
-            return _filled(argument, rewritten, backend)
+            return _with_filled_nulls(argument, rewritten, backend)
         if isinstance(node, ops.Relation):
             return _without_nan(rewritten, backend)
         if not isinstance(node, ops.Value):
@@ -119,7 +119,7 @@ def _total_value(argument: str, operation: ops.Value, backend: Backend) -> ops.V
     return instead.op()
 
 
-def _filled(argument: str, relation: ops.FillNull, backend: Backend) -> ops.Relation:
+def _with_filled_nulls(argument: str, relation: ops.FillNull, backend: Backend) -> ops.Relation:
     """Return a table with constants for NULL, each chosen by an operation that fails for no
     value.
     """
