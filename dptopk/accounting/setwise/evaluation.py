@@ -116,7 +116,7 @@ class Evaluation:
         discrete = game.dominated.of(DiscreteGaussianDP).items()
         wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in discrete)
         factors = sum(part.factors() for part in game.parts) + 8 * len(self.groups)
-        curves = len(self.splits()) if game.concentrated.costs else 0
+        curves = (1 if game.concentrated.costs else 0) + (1 if game.smoothed is not None else 0)
         above = math.fsum(group.work for group in self.groups)
         above += math.fsum(part.work() for part in game.parts)
         above += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
