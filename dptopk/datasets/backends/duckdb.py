@@ -112,7 +112,7 @@ def _total(operation: ops.Value) -> ir.Value | None:
     """
     import ibis.expr.operations as ops
 
-    if type(operation).__name__ in GROWING:
+    if type(operation).__name__ in GROWING or _writes_json(operation):
         return None
     _refuse_invalid_pattern(operation)
     expression = operation.to_expr()
@@ -120,6 +120,16 @@ def _total(operation: ops.Value) -> ir.Value | None:
     if kind.is_string() or kind.is_date() or kind.is_timestamp() or kind.is_time():
         expression = ops.Cast(operation, kind).to_expr()
     return builtin("try", (kind,), kind)(expression)
+
+
+def _writes_json(operation: ops.Value) -> bool:
+    """Return whether an operation writes values of other types as JSON. For some times it ends in
+    an internal error, which TRY does not catch and which ends the connection.
+    """
+    import ibis.expr.operations as ops
+
+    is_cast = isinstance(operation, ops.Cast | ops.TryCast)
+    return is_cast and operation.to.is_json() and not operation.arg.dtype.is_string()
 
 
 def _refuse_invalid_pattern(operation: ops.Value) -> None:
