@@ -70,7 +70,13 @@ class Migration:
                 elsewhere.
         """
         with no_fork():
-            return self._run()
+            try:
+                return self._run()
+            except OSError as error:
+                raise LedgerError(
+                    f"a file of the migration cannot be made or removed: {error.strerror}; run it "
+                    "again"
+                ) from None
 
     def _run(self) -> Head:
         """Make or complete the new ledger, while no other thread forks; return its head."""

@@ -484,3 +484,25 @@ def test_a_catalog_that_is_a_link_to_another_disk_is_replaced_there(tmp_path, mo
     assert shown.exit_code == 0, shown.output
     assert link.is_symlink()
     assert "new.db" in kept.read_text()
+
+
+@pytest.mark.parametrize("call", ["link", "unlink"])
+def test_a_migration_that_cannot_make_or_remove_a_file_is_run_again(tmp_path, monkeypatch, call):
+    """A disk that is full for a moment is no traceback; link: after OLD was retired."""
+    old = made(tmp_path, "6f1a7a7")
+    calls = []
+
+    def failing(*arguments, **options):
+        calls.append(arguments)
+        if len(calls) == 2:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return original(*arguments, **options)
+
+    original = getattr(os, call)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, call, failing)
+        with pytest.raises(LedgerError, match="run it again"):
+            Ledger.migrate(old, tmp_path / "new.db", key=KEY)
+    Ledger.migrate(old, tmp_path / "new.db", key=KEY)
+    with Ledger(tmp_path / "new.db", key=KEY) as ledger:
+        assert ledger.verify()
