@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -126,3 +129,40 @@ def test_a_refused_total_below_one_that_fits_is_explained() -> None:
     assert "epsilon up to 0.7151 at delta 1e-07, though not every" in _what_fits(0.7151, kind)
     assert _what_fits(0.6991, kind).endswith("epsilon up to 0.6991 at delta 1e-07")
     assert _what_fits(0.0, kind).endswith("is nothing")
+
+
+# What fits after one question of a kind, in the order of the arguments, for every kind.
+LEFT_OF_KINDS = """
+import sys
+from dptopk import Budget, Sensitivity
+from dptopk.budgets.filter import Filter
+from dptopk.planning.choose import plan
+from dptopk.planning.gauge import Kind, epsilon_left
+from dptopk.question import Events, Facts, Question
+
+for kind in sys.argv[1:]:
+    l0, k, counts = (int(kind[0]) or None, int(kind[1]), "none" if kind[2] == "n" else "auto")
+    facts = Facts(sensitivity=Sensitivity(l0=l0), events=None if l0 else Events())
+    question = Question(k=k, delta=1e-7, counts=counts)
+    account = Filter(Budget(1.0, 1e-6))
+    first = plan(question.with_total(Budget(0.3, 1e-7)), facts)
+    account.spend(first.charge, stated=first.stated)
+    print(kind, repr(epsilon_left(account, Kind(question, facts))))
+"""
+
+
+@pytest.mark.study
+@pytest.mark.slow
+def test_what_fits_is_the_same_in_every_process() -> None:
+    """Neither the seed of hashes, nor the order of questions, nor the number of threads of the
+    linear algebra changes a digit.
+    """
+    kinds = ["12n", "52n", "05a"]
+    told = []
+    for seed, order in (("1", kinds), ("2", kinds[::-1])):
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "OPENBLAS_NUM_THREADS": seed}
+        command = [sys.executable, "-c", LEFT_OF_KINDS, *order]
+        ran = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        told.append(sorted(ran.stdout.splitlines()))
+    assert len(told[0]) == len(kinds)
+    assert told[0] == told[1]
