@@ -710,7 +710,7 @@ def epsilon_at(game: ConcentratedGame, delta: float, delta_below: float, start: 
     above, below = game.tables(game.counts)
     # The cells of the tables in which the ends lie.
     high = int(np.argmax(above.values <= delta)) if above.values[-1] <= delta else math.inf
-    upper = min(high * game.h, start)
+    upper = min(high * game.h * (1 + 1e-15), start)
     points = np.linspace(max(upper - game.h, 0.0), upper, ANSWER_POINTS)
     low_enough = points[game.above(points) <= delta]
     if low_enough.size:
@@ -720,4 +720,6 @@ def epsilon_at(game: ConcentratedGame, delta: float, delta_below: float, start: 
         return Ends(upper, 0.0)
     points = np.linspace((last - 1) * game.h, last * game.h, ANSWER_POINTS)
     attained = points[game.below(points) > delta_below]
-    return Ends(upper, float(attained.max(initial=0.0)))
+    # V at the last node of them is above δ itself; between nodes its bound may be lower.
+    at_node = (last - 1) * game.h * (1 - 1e-15)
+    return Ends(upper, float(attained.max(initial=at_node)))
