@@ -29,7 +29,7 @@ from dptopk import (
     plan_continual,
 )
 from dptopk.mechanisms.samplers.factorisation import Factorisation, factorise
-from dptopk.mechanisms.samplers.optimal_factorisation import possible
+from dptopk.mechanisms.samplers.optimal_factorisation import is_computable
 from dptopk.mechanisms.samplers.participation import Participation
 
 ROOT = Path(__file__).parents[1]
@@ -231,7 +231,7 @@ def factorisations() -> Iterator[str]:
         cells = [f"{days:,}", str(most), str(apart)]
         for kind in ("optimal", "square_root", "before", "tree", "daily"):
             found = []
-            for error in ("max", "mean") if possible(user) or kind != "optimal" else ():
+            for error in ("max", "mean") if is_computable(user) or kind != "optimal" else ():
                 plan = in_32nds(user) if kind == "before" else factorise(kind, user, error)
                 found.append(
                     f"{plan.error(user, error):.{2 if plan.error(user, error) < 10 else 1}f}"

@@ -63,14 +63,17 @@ PUBLISHED = "published."
 # For analysts who do not adapt, or for a single range: loaded where one of them may be asked.
 FOR_BATCH = "bounded_range."
 
-# Of more different costs than this, and of more costs, some bounds take long; the work of reading
-# one cost; which bounds come first then, the quicker and the closer one.
+# Numbers of different costs, and of costs, above which some bounds take long.
 MANY_DIFFERENT = 1000
 MANY_COSTS = 10_000
 WORK_TO_READ = 1e-5
 FIRST_OF_MANY = ("renyi", "optimal_setwise")
 # Of these each answer takes long; where the optimum applies it is about as close.
 LONG_EACH = ("multi_dp",)
+# Relative roundings of a few operations on numbers of one sign: a sum that is rounded up, a
+# product and a difference; and the five operations of the lower bound, whose order may differ.
+THREE_ROUNDINGS = 4e-16
+FIVE_ROUNDINGS = 1e-15
 REMEMBERED = 512  # answers
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
@@ -86,11 +89,13 @@ def _registry(*left_out: str) -> dict[str, BoundSpec]:
     for module in wanted:
         import_module(f"dptopk.accounting.{module}")
     own_names = [name for module in wanted for name in MODULES[module]]
-    return {name: REGISTRY[name] for name in [*own_names, *_of_others()]}
+    return {name: REGISTRY[name] for name in [*own_names, *_third_party_names()]}
 
 
-def _of_others() -> list[str]:
-    """Return the names of registered bounds that are not in MODULES."""
+def _third_party_names() -> list[str]:
+    """Return the names of registered bounds that are not in MODULES: those that other packages
+    registered.
+    """
     known = {name for registered in MODULES.values() for name in registered}
     return [name for name in REGISTRY if name not in known]
 
@@ -106,7 +111,7 @@ def _spec(name: str) -> BoundSpec:
 def names() -> tuple[str, ...]:
     """Return the names of all bounds, in the order in which they are tried."""
     own_names = [name for registered in MODULES.values() for name in registered]
-    return (*own_names, *_of_others())
+    return (*own_names, *_third_party_names())
 
 
 def compose(
@@ -206,7 +211,7 @@ def compose_near(
     answers: dict[str, Bound] = {}
     quick: list[BoundSpec] = []  # those that answer each question by itself
     optimum_applies = not typical.why_not(_spec("optimal_setwise"))
-    for spec in _in_turn(typical, answers):
+    for spec in _bounds_in_order(typical, answers):
         if spec.name in LONG_EACH and optimum_applies:
             continue
         if spec.refines:
@@ -299,7 +304,7 @@ def _smallest(question: _CompositionQuery) -> Bound:
     best: Bound | None = None
     answers: dict[str, Bound] = {}
     cut = ""
-    for spec in _in_turn(question, answers):
+    for spec in _bounds_in_order(question, answers):
         informative = best is not None and question.value(best) < trivial
         if informative and spec.refines and late():
             cut = CUT_BY_TIME
@@ -324,8 +329,12 @@ def _smallest(question: _CompositionQuery) -> Bound:
 
 
 def _notes(best: Bound, cut: str, answers: dict[str, Bound]) -> str:
-    """Return the notes on an answer in one line: that of the best bound, whether time cut the
-    search, and why the other bounds did not end closer.
+    """Return the notes on an answer in one line.
+
+    Args:
+        best: the answer; its own note comes first.
+        cut: the note on a search that time has cut, or "".
+        answers: all answers by the bound's name; their notes say why they did not end closer.
     """
     notes = [best.note, cut]
     for name, answer in answers.items():
@@ -334,14 +343,15 @@ def _notes(best: Bound, cut: str, answers: dict[str, Bound]) -> str:
     return "; ".join(filter(None, dict.fromkeys(notes)))
 
 
-def _in_turn(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator[BoundSpec]:
-    """Yield the bounds to ask, given the answers so far, which the caller adds to ``answers``.
+def _bounds_in_order(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator[BoundSpec]:
+    """Yield the bounds to ask, one after the other; the caller adds each answer to ``answers``
+    before the next one is drawn.
 
-    Those that refine come last, one after the other: they share the work that is left, and where
-    they are cut nothing follows, so that more work never skips a bound. A bound that another one
-    makes needless comes after it, or is not asked; so does what it makes needless itself. Of very
-    many costs it is never asked. It takes a while to read very many different costs in any way:
-    there the Rényi curves come first, then one product, then the others while there is work left.
+    Bounds that refine come last: they share the work that is left, and where the work ends none
+    follows, so that more work never skips a bound. A bound comes after the one that would make it
+    needless, and is left out where that has happened (``_Order.is_needless``). Where there are very
+    many different costs, reading them takes long for any bound: the Rényi curves come first, then
+    one product, then the others while there is work left.
     """
     costs = question.failure_free
     no_delta = question.delta is not None and question.query.delta == 0
@@ -349,7 +359,7 @@ def _in_turn(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator
         yield _spec("basic")  # randomised response attains the plain sum
         return
     specs = _candidates(question)
-    order = _Order(question, answers, {spec.name: spec.below_for(costs) for spec in specs})
+    order = _Order(question, answers, {spec.name: spec.better_bound(costs) for spec in specs})
     different = len(costs.costs)
     first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()
     for spec in sorted(specs, key=lambda spec: order.key(spec, first)):
@@ -387,14 +397,18 @@ class _Order:
     needless: set[str] = field(default_factory=set)
 
     def key(self, spec: BoundSpec, first: tuple[str, ...]) -> tuple[int, bool, int]:
-        """Return what bounds are sorted by; those in ``first`` come before all others."""
+        """Return the key that bounds are sorted by: bounds in ``first`` come before all others,
+        bounds that refine after those that do not, and a bound after better ones.
+        """
         group = 0
         if spec.name in first:
             group = -1 if spec.refines else -2
         return group, spec.refines, self._depth(spec.name)
 
     def _depth(self, name: str) -> int:
-        """Return the number of bounds in the chain from this one to ever better ones."""
+        """Return the number of bounds in the chain from this one to ever better ones; 0 for the
+        name "".
+        """
         if name:
             return 1 + self._depth(self.better[name])
         return 0
@@ -615,7 +629,7 @@ class _CompositionQuery:
         return self._bound(answer, spec.name, spec.source, valid)
 
     def value(self, answer: Bound) -> float:
-        """Return the ε or δ that was asked for."""
+        """Return ε or δ of a bound, whichever the question asks for."""
         if self.delta is not None:
             return answer.epsilon
         return answer.delta
@@ -640,29 +654,38 @@ class _CompositionQuery:
         total = self.charge.delta
         if value or self.failure:
             summed = sum_up([self.charge.delta, self.failure, survived])
-            total = min(summed * (1 + 4e-16), 1.0)
+            total = min(summed * (1 + THREE_ROUNDINGS), 1.0)
         if lower is not None:
             inner = self.attained + lower * (1 - self.attained)
             below = self.charge.delta + inner * (1 - self.charge.delta)
-            lower = min(below * (1 - 1e-15), total)  # five roundings
+            lower = min(below * (1 - FIVE_ROUNDINGS), total)
         return Bound(self.epsilon or 0.0, total, lower, name, source, valid, answer.note)
 
 
 def _rest_delta(delta: float, bad: float, failure: float) -> float:
     """Return the δ left for the costs, (δ - δ_charge - p)/(1 - p), rounded down; negative if none
-    is left. ``bad`` is δ_charge, ``failure`` is p.
+    is left.
+
+    Args:
+        delta: δ of the question.
+        bad: δ_charge, the charge's own mass of bad events.
+        failure: p, an upper bound on the failure mass.
     """
-    difference = -sum_up(
-        [-delta, bad, failure]
-    )  # the sum of the negatives is rounded up, this one down
+    # The sum of the negatives is rounded up, and so the difference down.
+    difference = -sum_up([-delta, bad, failure])
     if difference <= 0 or failure == 0:
         return difference
-    return min(difference / (1 - failure) * (1 - 4e-16), delta)
+    return min(difference / (1 - failure) * (1 - THREE_ROUNDINGS), delta)
 
 
 def _delta_below(delta: float, bad: float, attained: float) -> float:
-    """Return the δ of the costs at which what is attained reaches δ: ((δ - δ_charge)/(1 - δ_charge)
-    - p)/(1 - p), rounded up. ``bad`` is δ_charge, ``attained`` is p.
+    """Return the δ of the costs at which the whole charge attains δ, ((δ - δ_charge)/(1 - δ_charge)
+    - p)/(1 - p), rounded up: a lower bound on ε is one at this δ.
+
+    Args:
+        delta: δ of the question.
+        bad: δ_charge, the charge's own mass of bad events.
+        attained: p, a lower bound on the failure mass.
     """
     exact = (Fraction(delta) - Fraction(bad)) / (1 - Fraction(bad))
     if attained < 1:

@@ -20,11 +20,16 @@ from dptopk.costs import Budget, Charge, Cost, charge_of
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 MakeCharge = Callable[[float], Charge]
-_CHEAP = ("renyi", "basic")
-COARSE_RTOL = 0.01  # the accuracy of a first look
+_FAST_BOUNDS = ("renyi", "basic")
+COARSE_RTOL = 0.01  # the accuracy of a rough bracket
 # How many larger numbers of queries are tried, before it is unknown whether they are affordable.
 TRIED_BEYOND = 8
 RATIOS = 6  # steps by the ratio to the cheap bound before the search gives that up
+# The range in which a scale is searched for: no budget of use ends outside.
+SMALLEST_SCALE = 1e-12
+LARGEST_SCALE = 1e12
+MOST_STEPS = 200  # of a search for a scale: far more than a bisection of that range takes
+LARGEST_STRIDE = 16.0  # the most by which a scale outside the known bracket is multiplied
 
 
 def calibrate(
@@ -86,14 +91,14 @@ def calibrate(
     largest = 0.0
     smallest_tried = math.inf
     with within(max_seconds):
-        cheap = _cheap(epsilon) if bound == "best" and start is None else None
+        cheap = _fast_bound(epsilon) if bound == "best" and start is None else None
         for stage in EFFORTS[: EFFORTS.index(effort) + 1]:  # noqa: B007
             if cheap:
-                x, tried = _by_ratio(
+                x, tried = _largest_by_ratio(
                     epsilon, lambda x: epsilon(x, cheap), budget.epsilon, rtol, largest
                 )
             else:
-                x, tried = _largest(epsilon, budget.epsilon, largest or start or 1.0, rtol)
+                x, tried = _largest_fitting(epsilon, budget.epsilon, largest or start or 1.0, rtol)
             largest = max(largest, x)
             smallest_tried = min(smallest_tried, tried)
             if largest and not notes[largest]:  # as close as asked: more work changes nothing
@@ -105,18 +110,18 @@ def calibrate(
     return largest
 
 
-def _by_ratio(
+def _largest_by_ratio(
     epsilon: Callable[[float], float],
     cheap: Callable[[float], float],
     target: float,
     rtol: float,
     start: float,
 ) -> tuple[float, float]:
-    """Return what ``_largest`` returns, with the help of a bound that costs little and is nearly a
-    constant factor larger.
+    """Return what ``_largest_fitting`` returns, found with a bound that costs little and is larger
+    by nearly a constant factor.
 
-    The x at which the cheap bound times the ratio last seen meets the target is tried next: two or
-    three steps do.
+    The x at which the cheap bound reaches the target times the ratio of both bounds, as last seen,
+    is tried next: two or three steps suffice.
 
     Args:
         epsilon: ε by the best bound, as a function of x.
@@ -131,7 +136,7 @@ def _by_ratio(
     smallest_tried = math.inf
     factor = cheap(start) / target if start else 1.0
     for _ in range(RATIOS):
-        x, tried = _largest(cheap, target * factor, x, rtol / 20)
+        x, tried = _largest_fitting(cheap, target * factor, x, rtol / 20)
         smallest_tried = min(smallest_tried, tried)
         if not x or not low < x < high or (low and late()):
             break
@@ -143,16 +148,17 @@ def _by_ratio(
         else:
             high = x
         if value > 0 and math.isfinite(value):
+            # Half a tolerance below the target, so that what is found next fits.
             factor *= target / value * (1 - rtol / 2)
         else:
             factor *= 0.5
-    fitting, tried = _largest(epsilon, target, low or x or 1.0, rtol)
+    fitting, tried = _largest_fitting(epsilon, target, low or x or 1.0, rtol)
     return max(fitting, low), min(smallest_tried, tried)
 
 
-def _cheap(epsilon: Callable[[float, str], float]) -> str | None:
+def _fast_bound(epsilon: Callable[[float, str], float]) -> str | None:
     """Return the name of a fast bound that takes these charges, None where there is none."""
-    for name in _CHEAP:
+    for name in _FAST_BOUNDS:
         try:
             if math.isfinite(epsilon(1e-3, name)):
                 return name
@@ -161,7 +167,7 @@ def _cheap(epsilon: Callable[[float, str], float]) -> str | None:
     return None
 
 
-def _largest(
+def _largest_fitting(
     epsilon: Callable[[float], float], target: float, start: float, rtol: float
 ) -> tuple[float, float]:
     """Return (the largest x found with epsilon(x) <= target, or 0; the smallest x tried).
@@ -179,7 +185,7 @@ def _largest(
     at_low = math.nan
     at_high = math.nan
     x = start
-    for step in range(200):
+    for step in range(MOST_STEPS):
         value = epsilon(x)
         if value <= target:
             low = x
@@ -189,20 +195,22 @@ def _largest(
         else:
             high = x
             at_high = value
-        if high <= low * (1 + rtol / 10) or high < 1e-12 or low > 1e12 or (low and late()):
+        known_closely = high <= low * (1 + rtol / 10)
+        out_of_range = high < SMALLEST_SCALE or low > LARGEST_SCALE
+        if known_closely or out_of_range or (low and late()):
             break
-        x = _next(low, at_low, high, at_high, target, step)
+        x = _next_scale(low, at_low, high, at_high, target, step)
     return low, min(x, high)
 
 
-def _next(
+def _next_scale(
     low: float, at_low: float, high: float, at_high: float, target: float, step: int
 ) -> float:
-    """Return the next x: interpolate or extrapolate ε as a power of x, to a point just below the
-    target.
+    """Return the scale x to try next: ε is interpolated or extrapolated as a power of x, to a point
+    just below the target.
 
-    Beyond what is known, strides at least double with every ``step``: beside costs that take nearly
-    all of the budget, ε hardly depends on x.
+    Outside the known bracket, strides at least double with every ``step``: beside costs that take
+    nearly all of the budget, ε hardly depends on x.
 
     Args:
         low: the largest x known to fit, or 0.
@@ -216,16 +224,18 @@ def _next(
     if low and high < math.inf:
         share = 0.5
         if at_low > 0 and math.isfinite(at_high):
+            # A little to the left of where the target is met: the answer must fit.
             share = (aim - math.log(at_low)) / math.log(at_high / at_low) - 1e-4
+        # Away from the ends, which are known: else a poor guess hardly narrows the bracket.
         inner = min(max(share, 0.02), 0.98)
         return math.exp(math.log(low) + inner * math.log(high / low))
     if low:  # ε is close to linear in x when x is small, and grows faster later
         if at_low > 0:
             ratio = max(target / at_low, 1 + 5e-4 * 2.0**step)
-            return low * min(ratio, 16.0)
-        return low * 16
+            return low * min(ratio, LARGEST_STRIDE)
+        return low * LARGEST_STRIDE
     ratio = min(target / at_high, 1 / (1 + 1e-3 * 2.0**step))
-    return high * max(ratio, 1 / 16)
+    return high * max(ratio, 1 / LARGEST_STRIDE)
 
 
 def queries_affordable(
@@ -263,7 +273,9 @@ def queries_affordable(
     def ask(
         n: int, name: str, accuracy: float, *, rough: bool = False, lower: bool = False
     ) -> Bound:
-        """Return the bound with this name on n queries; quick work is enough where it is rough."""
+        """Return the bound with this name on n queries, to an accuracy; a rough one takes quick
+        work only.
+        """
         if query.delta * n >= 1:
             return Bound(math.inf, budget.delta, math.inf, "none", "", ())
         return compose(
@@ -278,13 +290,15 @@ def queries_affordable(
 
     with within(max_seconds):
         start = 1
-        cheap = _cheap(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
+        cheap = _fast_bound(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
         if cheap:  # the count that a cheap bound affords is close, and costs little to find
-            guess = _most(lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05)
+            guess = _largest_count(
+                lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05
+            )
             start = max(guess, 1)
-        looks = _Looks(ask, bound, budget, rtol)
-        affordable = _most(looks, budget, start, most)
-        return Affordable(affordable, _largest_not_excluded(looks.lower, budget, affordable, most))
+        costs = _QueryCosts(ask, bound, budget, rtol)
+        affordable = _largest_count(costs, budget, start, most)
+        return Affordable(affordable, _largest_not_excluded(costs.lower, budget, affordable, most))
 
 
 class Affordable(int):
@@ -316,8 +330,8 @@ class Affordable(int):
 def _largest_not_excluded(
     lower: Callable[[int], float | None], budget: Budget, affordable: int, most: int
 ) -> int | None:
-    """Return the largest n that is not proven to cost more than the budget, or a somewhat larger
-    one; None where that is not known.
+    """Return a number that is at least the largest n not proven to cost more than the budget; None
+    where none is found.
 
     Args:
         lower: a lower bound on the ε of n queries, None where none is known.
@@ -345,12 +359,12 @@ def _largest_not_excluded(
     return None
 
 
-class _Looks:
+class _QueryCosts:
     """The cost of n queries, computed only as exactly as needed to compare it with a budget.
 
-    A rough bracket on one side of the budget settles the comparison. Once the budget was within a
-    bracket, answers are as accurate as is asked from the start: what is left are a few n, the more
-    alike the larger they are.
+    A rough bracket on one side of the budget settles the comparison. Once a rough bracket has
+    contained the budget, all answers are accurate from then on: the n's that remain to be tried
+    cost about the same.
 
     Args:
         ask: composes n queries by the bound with a name, to an accuracy.
@@ -366,11 +380,11 @@ class _Looks:
         self.budget = budget
         self.rtol = rtol
         self.rough = bound == "best" and rtol < COARSE_RTOL
-        self.dearer: dict[int, float] = {}  # lower bounds above the budget
+        self.excluded: dict[int, float] = {}  # lower bounds on ε, above the budget, by n
 
     def __call__(self, n: int) -> float:
-        """Return an upper bound on the ε of n queries, or about it, on the same side of
-        the budget.
+        """Return the ε of n queries, on the proven side of the budget: an upper bound, or an
+        estimate of an accurate one.
         """
         if self.rough:
             answer = self.ask(n, self.bound, COARSE_RTOL, rough=True, lower=True)
@@ -382,24 +396,26 @@ class _Looks:
             if answer.epsilon <= self.budget.epsilon:
                 return min(answer.epsilon, likely)
             if answer.lower is not None and answer.lower > self.budget.epsilon:
-                self.dearer[n] = answer.lower
+                self.excluded[n] = answer.lower
                 return min(answer.epsilon, likely)
             self.rough = False
         return self.ask(n, self.bound, self.rtol).epsilon
 
     def lower(self, n: int) -> float | None:
-        """Return a lower bound on what n queries cost, as exact as asked where it is not above the
-        budget.
+        """Return a lower bound on the ε of n queries, None where none is known; accurate unless it
+        is above the budget.
         """
-        return self.dearer.get(n) or self.ask(n, self.bound, self.rtol, lower=True).lower
+        return self.excluded.get(n) or self.ask(n, self.bound, self.rtol, lower=True).lower
 
 
-def _clip(ratio: float) -> float:
-    """Return the ratio, cut to between 1/1000 and 1000, so that no guess is farther away."""
+def _clipped_ratio(ratio: float) -> float:
+    """Return the ratio, cut to between 1/1000 and 1000, so that the next guess is at most a factor
+    of 1000 away.
+    """
     return min(max(ratio, 1e-3), 1e3)
 
 
-def _most(
+def _largest_count(
     epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0
 ) -> int:
     """Return the n with epsilon(n) <= budget.epsilon < epsilon(n + 1), or ``most``; or one whose ε
@@ -417,7 +433,7 @@ def _most(
     """
 
     def size(epsilon: float) -> float:
-        """Return about what grows as the number of queries: μ², or ε where δ is 0."""
+        """Return a quantity that grows about as the number of queries: μ², or ε where δ is 0."""
         if budget.delta:
             return gaussian_mu(epsilon=epsilon, delta=budget.delta) ** 2
         return epsilon
@@ -441,10 +457,11 @@ def _most(
             power = 1.0
             if previous_n and at_previous != at_n:
                 power = math.log(at_n / at_previous) / math.log(n / previous_n)
+                # ε grows from about the root of n to, where it is large, a little above n.
                 power = min(max(power, 0.5), 3.0)
             previous_n = n
             at_previous = at_n
-            guess = math.floor(n * _clip(aim / at_n) ** (1 / power))
+            guess = math.floor(n * _clipped_ratio(aim / at_n) ** (1 / power))
         else:
             guess = 16 * n if value == 0 else n // 2
         if step % 4 == 3 and high <= most:  # should the guesses be poor

@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 
 LARGEST_EPSILON = 500.0  # of a profile: e^ε and its products stay finite
 SAMPLES = 201  # of a trade-off curve
-NUDGE = 1e-3  # of a bracket, by which points are tried beside the root of its secant
+# Of a bracket: where points are tried beside the root of its secant, and how far from its ends at
+# least, because a point at an end would not narrow it.
+NUDGE = 1e-3
+INSET = 1e-6
+LARGEST_ROOT = 1e300  # an ε beyond which no root is looked for
+ROOT_WIDTH = 1e-13  # of a bracket of ε, relative: some hundred units of roundoff
+MOST_STEPS = 200  # of a root: each at least halves its bracket
+LARGEST_LOG_INVERSE_DELTA = 745.0  # e^-745 is the smallest float
+SMALLEST_SURE_DELTA = 1e-300  # what is below may be a δ that underflowed and was moved up
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +205,7 @@ class DeltaCurve(Curve):
             # A little further right: near epsilon_max a rounding of ε moves δ by more than a
             # relative EXACT_SLACK.
             inner = float(self.delta(query.epsilon * (1 + EXACT_SLACK)))
-            if not inner > 1e-300:  # a δ that underflowed was moved up; a NaN proves nothing
+            if not inner > SMALLEST_SURE_DELTA:  # a NaN proves nothing either
                 inner = 0.0
             return Answer(upper.value, min(inner, upper.value) * (1 - 2 * EXACT_SLACK))
         inner = float(self.epsilon(min(query.delta_below * (1 + EXACT_SLACK), 1.0)))
@@ -236,7 +244,7 @@ class EpsilonCurve(Curve):
         They come from the largest ln(1/δ) whose ε is at most the one asked for: the end of a
         bisection at which that has been checked.
         """
-        ends = np.full(epsilon.shape, 745.0)  # e^-745 is the smallest float
+        ends = np.full(epsilon.shape, LARGEST_LOG_INVERSE_DELTA)
         low, _ = bisect_each(lambda x: self._epsilon_at(x) <= epsilon, 0 * ends, ends, halvings=80)
         return exp_up(np.where(epsilon >= self.epsilon_max, -np.inf, -low * (1 - SLACK)))
 
@@ -258,11 +266,16 @@ class _RootBrackets:
     high: Floats
     at_high: Floats
 
-    def grown(
+    def with_larger_ends(
         self, excess: Callable[[Floats], Floats], grow: NDArray[np.bool_], largest: float
     ) -> _RootBrackets:
-        """Return the intervals; those selected by ``grow`` are moved to the right, up to four times
-        their end or ``largest``.
+        """Return the intervals; those selected by ``grow`` begin at their old end, and end at four
+        times it or at ``largest``.
+
+        Args:
+            excess: the function, for one point an interval.
+            grow: shape (n,), which intervals have no root yet.
+            largest: the largest end that is tried.
         """
         high = np.where(grow, np.minimum(self.high * 4, largest), self.high)
         return _RootBrackets(
@@ -283,9 +296,9 @@ class _RootBrackets:
         in_bracket = np.isfinite(secant) & (secant > self.low) & (secant < self.high)
         centre = np.where(in_bracket, secant, middle)
         around = np.stack([centre - width * NUDGE, centre + width * NUDGE, middle])
-        return np.clip(around, self.low + width * 1e-6, self.high - width * 1e-6)
+        return np.clip(around, self.low + width * INSET, self.high - width * INSET)
 
-    def narrowed(
+    def cut_at(
         self, points: Floats, at_points: Floats, unfinished: NDArray[np.bool_]
     ) -> _RootBrackets:
         """Return the intervals with the unfinished ones cut at points inside, one after the other,
@@ -298,9 +311,9 @@ class _RootBrackets:
         """
         brackets = self
         for point, value in zip(points, at_points, strict=True):
-            inside = unfinished & (brackets.low < point) & (point < brackets.high)
-            move_high = inside & (value <= 0)
-            move_low = inside & ~move_high
+            is_cut = unfinished & (brackets.low < point) & (point < brackets.high)
+            move_high = is_cut & (value <= 0)
+            move_low = is_cut & ~move_high
             brackets = _RootBrackets(
                 low=np.where(move_low, point, brackets.low),
                 at_low=np.where(move_low, value, brackets.at_low),
@@ -339,19 +352,19 @@ def smallest_where(
     low = np.zeros(target.shape)
     high = np.full(target.shape, min(1.0, epsilon_max))
     brackets = _RootBrackets(low, excess(low), high, excess(high))
-    grow = (brackets.at_high > 0) & (brackets.high < 1e300)
+    grow = (brackets.at_high > 0) & (brackets.high < LARGEST_ROOT)
     while grow.any():
-        brackets = brackets.grown(excess, grow, max(epsilon_max, 1.0))
-        grow = (brackets.at_high > 0) & (brackets.high < 1e300)
+        brackets = brackets.with_larger_ends(excess, grow, max(epsilon_max, 1.0))
+        grow = (brackets.at_high > 0) & (brackets.high < LARGEST_ROOT)
     solved = brackets.at_low <= 0  # already satisfied at ε = 0
     impossible = brackets.at_high > 0
-    for _ in range(200):
-        wide = brackets.high - brackets.low > 1e-13 * brackets.high
+    for _ in range(MOST_STEPS):
+        wide = brackets.high - brackets.low > ROOT_WIDTH * brackets.high
         unfinished = ~solved & ~impossible & wide
         if not unfinished.any():
             break
         points = brackets.probes()
-        brackets = brackets.narrowed(points, excess(points), unfinished)
+        brackets = brackets.cut_at(points, excess(points), unfinished)
     return np.where(impossible, np.inf, np.where(solved, 0.0, brackets.high))
 
 

@@ -71,7 +71,7 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> DpEvent:
     >>> to_dp_event(Charge({GaussianDP(0.5): 3}))  # doctest: +ELLIPSIS
     ComposedDpEvent(events=[SelfComposedDpEvent(event=GaussianDpEvent(noise_multiplier=1.99...
     """
-    _needs("dp_accounting", "dp-accounting")
+    _require_package("dp_accounting", "dp-accounting")
     from dp_accounting import dp_event
 
     validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
@@ -118,7 +118,7 @@ def to_pld(
     >>> round(pld.get_epsilon_for_delta(1e-6), 2)
     2.08
     """
-    _needs("dp_accounting", "dp-accounting")
+    _require_package("dp_accounting", "dp-accounting")
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     step = validate.positive(interval=interval)
@@ -133,7 +133,7 @@ def to_pld(
             parts.append((_counterpart_of(cost, "pld", name, step), times))
     if grouped:
         pairs = pairs_of_ranges(Charge(grouped), delta=GROUP_DELTA, tolerance=GROUP_TOLERANCE)
-        parts += [(_of_pair(pair.on_grid(step), step), pair.count) for pair in pairs]
+        parts += [(_group_distribution(pair.on_grid(step), step), pair.count) for pair in pairs]
     for part, times in parts:
         total = total.compose(part.self_compose(times) if times > 1 else part)
     if charge.delta:
@@ -192,7 +192,7 @@ def to_opendp(
     >>> to_opendp(Charge({PureDP(0.5): 2}), "pure")
     (MaxDivergence, 1.0)
     """
-    _needs("opendp", "opendp")
+    _require_package("opendp", "opendp")
     import opendp.prelude as dp
 
     validate.member(MEASURES, measure=measure)
@@ -249,13 +249,14 @@ def _counterpart_of(cost: Cost, counterpart: str, name: str, *arguments: float) 
     return make(cost, *arguments)
 
 
-def _of_pair(pair: GroupPair, interval: float) -> PrivacyLossDistribution:
+def _group_distribution(pair: GroupPair, interval: float) -> PrivacyLossDistribution:
     """Return a group's pair as a privacy loss distribution, the same for both directions: a group's
     game is closed under swapping the neighbours.
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution as pld
 
     nodes = np.rint(pair.losses / interval).astype(int).tolist()
+    # Of a logarithm and of the exponential of it: a few units of roundoff, of its size.
     rounding = 8 * ROUNDOFF * (1 + np.abs(pair.log_masses))
     masses = np.exp(pair.log_masses) * (1 + rounding)
     losses = dict(zip(nodes, masses.tolist(), strict=True))
@@ -264,7 +265,11 @@ def _of_pair(pair: GroupPair, interval: float) -> PrivacyLossDistribution:
     )
 
 
-def _needs(module: str, package: str) -> None:
-    """Refuse where another library is not installed."""
+def _require_package(module: str, package: str) -> None:
+    """Raise where the package that provides a module is not installed.
+
+    Raises:
+        InvalidParameter: with the command that installs it.
+    """
     if find_spec(module) is None:
         raise InvalidParameter(f"this needs {package}: pip install {package}")

@@ -120,14 +120,14 @@ class _Nodes:
         """Return the profile with δ at each ε: composed for a few, the others between them by
         convexity.
         """
-        nodes = _spread(points, points, FIRST_NODES)
+        nodes = _spread_points(points, points, FIRST_NODES)
         if len(np.unique(points)) > len(nodes):
             # The others evenly in ln δ: that is what chords are off by.
             first, _ = self.deltas(nodes, parts=1)
             logs = np.interp(points, nodes, -np.log(np.maximum(first, SMALLEST_DELTA)))
-            nodes = sorted({*nodes, *_spread(points, logs, NODES - FIRST_NODES)})
+            nodes = sorted({*nodes, *_spread_points(points, logs, NODES - FIRST_NODES)})
         upper, lower = self.deltas(nodes)
-        values = _chords(points, nodes, upper)
+        values = _upper_between_nodes(points, nodes, upper)
         lower_values = _lower_between_nodes(points, nodes, upper, lower)
         return Profile(self.charge, points, values, lower_values, "delta", self.interaction)
 
@@ -135,7 +135,7 @@ class _Nodes:
         """Return the profile with ε at each δ: composed for a few, the others between them by
         chords in e^ε.
         """
-        nodes = _spread(levels, -np.log(levels), NODES)
+        nodes = _spread_points(levels, -np.log(levels), NODES)
         bounds: list[Bound] = []
         for part in _parts(nodes, 2):
             bounds += compose_near(
@@ -161,7 +161,7 @@ def _parts(nodes: Sequence[float], parts: int) -> list[list[float]]:
     return [list(nodes[begin:end]) for begin, end in pairwise(ends)]
 
 
-def _spread(epsilons: Floats, scale: Floats, most_points: int) -> list[float]:
+def _spread_points(epsilons: Floats, scale: Floats, most_points: int) -> list[float]:
     """Return the distinct points, rising; of more than ``most_points`` some that are evenly spread
     in ``scale``, the first and the last among them.
 
@@ -181,9 +181,14 @@ def _spread(epsilons: Floats, scale: Floats, most_points: int) -> list[float]:
     return [float(points[place]) for place in sorted(chosen)]
 
 
-def _chords(epsilons: Floats, nodes: Sequence[float], upper: Floats) -> Floats:
-    """Return upper bounds at each ε: the bounds at the nodes themselves, and between them the
-    chords in e^ε.
+def _upper_between_nodes(epsilons: Floats, nodes: Sequence[float], upper: Floats) -> Floats:
+    """Return upper bounds on δ at each ε: the given ones at the nodes, and between two nodes the
+    chord in e^ε, which is above the convex profile.
+
+    Args:
+        epsilons: the ε's, between the first and the last node.
+        nodes: ε's, rising.
+        upper: upper bounds on δ at the nodes.
     """
     ends = np.array(nodes)
     right = np.clip(np.searchsorted(ends, epsilons), 1, max(len(ends) - 1, 1))
@@ -202,10 +207,17 @@ def _chords(epsilons: Floats, nodes: Sequence[float], upper: Floats) -> Floats:
 def _lower_between_nodes(
     epsilons: Floats, nodes: Sequence[float], upper: Floats, lower: Floats
 ) -> Floats:
-    """Return lower bounds at each ε, NaN where none is known.
+    """Return lower bounds on δ at each ε, NaN where none is known.
 
     At the nodes they are the given ones. Between two nodes they are on the line through the next
-    two nodes to the right, by its lower and upper end, continued to the left.
+    two nodes to the right, by the lower bound of the nearer and the upper bound of the farther one,
+    continued to the left: a convex profile is above it.
+
+    Args:
+        epsilons: the ε's.
+        nodes: ε's, rising.
+        upper: upper bounds on δ at the nodes.
+        lower: lower bounds on δ at the nodes, NaN where none is known.
     """
     ends = np.array(nodes)
     lower_or_0 = np.where(np.isnan(lower), 0.0, lower)
@@ -235,8 +247,13 @@ def _lower_steps(levels: Floats, deltas: Floats, lows: Floats) -> Floats:
 
 
 def _epsilon_on_chord(level: float, ends: Floats, deltas: Floats) -> float:
-    """Return the ε at which the chord through (e^ε, δ) of two nodes comes down to a level. ``ends``
-    are ε's, rising, with their falling ``deltas``; beyond the last it is inf.
+    """Return an upper bound on the ε of a level of δ: where the chord through (e^ε, δ) of two nodes
+    comes down to it; inf beyond the last node.
+
+    Args:
+        level: δ.
+        ends: upper bounds on ε at the nodes, rising.
+        deltas: δ at the nodes, falling.
     """
     right = int(np.searchsorted(-deltas, -level))
     if right >= len(ends):

@@ -163,7 +163,7 @@ class BoundSpec:
     refines: bool = False
     published: bool = False
 
-    def below_for(self, charge: Charge) -> str:
+    def better_bound(self, charge: Charge) -> str:
         """Return the name of a bound that is never larger for this charge, or "" where there is
         none.
         """

@@ -28,7 +28,7 @@ from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.costs import CDP, ZCDP, Charge, Cost, GaussianDP, LaplaceDP, MultiDP, PureDP
 from dptopk.errors import IncompatibleCosts
 
-ROUNDING = 1e-12
+ROUNDING = 1e-12  # relative, far above that of the formulas
 POINTS_ONE_BY_ONE = 100  # where each takes a composition
 
 
@@ -62,7 +62,7 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
 
     def delta_of_cost(x: Floats) -> Floats:
         """Return upper bounds on the δ of the mechanism itself."""
-        return _profile(cost, x)
+        return _cost_deltas(cost, x)
 
     reach = compose(Charge({cost: 1}), delta=0.0).epsilon  # of pure DP
     if reach > LARGEST_LOSS:
@@ -94,18 +94,18 @@ def _delta_of_sampled(cost: Cost, share: float, y: Floats) -> Floats:
         y: ε's >= 0.
     """
     gain = np.expm1(y)
-    with_user = share * _profile(cost, np.log1p(gain / share) * (1 - ROUNDING))
+    with_user = share * _cost_deltas(cost, np.log1p(gain / share) * (1 - ROUNDING))
     scale = share - gain * (1 - share)  # 1 - g (1 - q)
     possible = scale > 0
     safe = np.where(possible, scale, 1.0)
     shifted = np.log1p(gain / safe) * (1 - ROUNDING)
     without_user = np.where(
-        possible, scale * _profile(cost, np.where(possible, shifted, LARGEST_LOSS)), 0.0
+        possible, scale * _cost_deltas(cost, np.where(possible, shifted, LARGEST_LOSS)), 0.0
     )
     return np.maximum(with_user, without_user)
 
 
-def _profile(cost: Cost, x: Floats) -> Floats:
+def _cost_deltas(cost: Cost, x: Floats) -> Floats:
     """Return upper bounds on the δ of one mechanism at each x >= 0."""
     if isinstance(cost, GaussianDP):
         return gaussian_curve(cost.mu).delta(x)

@@ -58,8 +58,8 @@ class Work:
         self.spent = spent if spent <= self.budget and not late() else math.inf
         return self.spent < math.inf
 
-    def rooms(self) -> Iterator[float]:
-        """Yield the work that is left of each stage when it begins."""
+    def stage_rooms(self) -> Iterator[float]:
+        """Yield, at the beginning of each stage, the work that is left for it."""
         for limit in STAGES.values():
             yield limit - self.spent
 

@@ -47,7 +47,7 @@ def only_types_of_errors(mechanism: Any) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class _OurMechanism(Generic[Answer]):
+class _MechanismOfCounts(Generic[Answer]):
     """A mechanism of this library as a function from counts to an answer.
 
     Attributes:
@@ -77,7 +77,7 @@ class _OurMechanism(Generic[Answer]):
 
 def from_mechanism(
     mechanism: Releasing[Answer], sensitivity: Sensitivity, *, domain: Domain = "private"
-) -> _OurMechanism[Answer]:
+) -> _MechanismOfCounts[Answer]:
     """Return a mechanism of dptopk as a function from a dict of counts to an answer; its claim is
     ``mechanism.charge(sensitivity)``.
 
@@ -86,7 +86,7 @@ def from_mechanism(
         sensitivity: the sensitivity of the histograms it is run on.
         domain: "private" or "public", as for Histogram; a public world lists labels with count 0.
     """
-    return _OurMechanism(mechanism, sensitivity, domain)
+    return _MechanismOfCounts(mechanism, sensitivity, domain)
 
 
 def from_opendp(
@@ -104,7 +104,13 @@ def from_opendp(
 def _measurement_answer(
     measurement: Callable[[MeasuredInput], Answer], vector: bool, counts: Counts
 ) -> Answer:
-    """Return the measurement's answer on these counts."""
+    """Return the measurement's answer on these counts.
+
+    Args:
+        measurement: of OpenDP.
+        vector: whether it takes the list of the counts, without labels, rather than the dict.
+        counts: those of all labels of the domain.
+    """
     if vector:
         return measurement(list(counts.values()))
     return measurement(dict(counts))

@@ -38,6 +38,7 @@ from dptopk.mechanisms.samplers.random import LISTING_BITS
 from dptopk.release.release import Release
 
 ONE = 1 << LISTING_BITS
+FLOAT_PRECISION = 10**12  # floats of a stated law are taken to be right to 1 part in so many
 Law = dict[str, int]
 Counts = tuple[int, ...]
 Neighbours = tuple[Counts, Counts]
@@ -201,20 +202,22 @@ def attest(
     """
     slack = validate.probability(allow_zero=False, slack=slack)
     most = validate.count(most=most)
-    pairs = _neighbours(mechanism, world)
+    pairs = _attestable_pairs(mechanism, world)
     if claim is None:
         claim = _stated_charge(mechanism, world)
     claimed = Claim.of(claim)
     highest = math.exp(max(epsilon for epsilon, _ in claimed.points))
     # A mass that is missing of P and of Q changes δ by at most (1 + e^ε) times it.
     growth = 1 + Fraction(math.nextafter(highest, math.inf))
-    laws, missing = _laws(mechanism, world, Fraction(slack) / growth, most)
-    points = tuple(_point(epsilon, delta, laws, pairs) for epsilon, delta in claimed.points)
+    laws, missing = _laws_of_histograms(mechanism, world, Fraction(slack) / growth, most)
+    points = tuple(
+        _bounds_on_exact_delta(epsilon, delta, laws, pairs) for epsilon, delta in claimed.points
+    )
     name = getattr(mechanism, "text", str(mechanism))  # the str of a plan has many lines
     return Attestation(name, claimed.text, world, laws, points, round_up(missing * growth))
 
 
-def _neighbours(mechanism: object, world: World | EventsWorld) -> list[Neighbours]:
+def _attestable_pairs(mechanism: object, world: World | EventsWorld) -> list[Neighbours]:
     """Return the neighbouring pairs of a world on which this mechanism can be attested.
 
     Raises:
@@ -229,7 +232,7 @@ def _neighbours(mechanism: object, world: World | EventsWorld) -> list[Neighbour
         )
     if world.sensitivity.l2 is not None and not isinstance(mechanism, Mechanism):
         raise InvalidParameter("l2: sums of weights are attested of a Mechanism alone")
-    needed = _needed(mechanism)
+    needed = _required_options(mechanism)
     if needed:
         raise InvalidParameter(
             f"mechanism: {type(mechanism).__name__} needs {', '.join(needed)}= besides a "
@@ -244,7 +247,7 @@ def _neighbours(mechanism: object, world: World | EventsWorld) -> list[Neighbour
     return pairs
 
 
-def _needed(mechanism: object) -> list[str]:
+def _required_options(mechanism: object) -> list[str]:
     """Return the names of the arguments that a release needs besides a histogram and a source of
     randomness.
     """
@@ -266,13 +269,19 @@ def _stated_charge(mechanism: DrawsAnswers | StatesLaw, world: World | EventsWor
     return charge(world.sensitivity, labels=world.labels if world.public else None)
 
 
-def _laws(
+def _laws_of_histograms(
     mechanism: DrawsAnswers | StatesLaw, world: World | EventsWorld, allowed: Fraction, most: int
 ) -> tuple[dict[Counts, Law], Fraction]:
     """Return the law on every histogram of the world, and the largest mass that one of them is
     missing, which is at most ``allowed`` unless the mechanism states its law itself.
 
-    ``most`` bounds the paths taken for one histogram.
+    The rarest path that is followed is made rarer until the mass is small enough.
+
+    Args:
+        mechanism: the mechanism or plan, or what states its law.
+        world: whose histograms are listed.
+        allowed: the mass that the law of each histogram may miss, above 0.
+        most: how many paths may be taken for one histogram.
     """
     if isinstance(mechanism, StatesLaw) and not isinstance(mechanism, Mechanism):
         if not isinstance(world, World):
@@ -281,7 +290,8 @@ def _laws(
         return stated, _largest_missing(stated)
     read = world.reader(mechanism)
     histograms = {counts: read(counts) for counts in world.histograms()}
-    rarest = allowed / 2**10  # the probability of the rarest path that is followed
+    # The probability of the rarest path that is followed: a guess, which is lowered as needed.
+    rarest = allowed / 2**10
     while True:
         least = int(rarest * ONE)
         laws: dict[Counts, Law] = {}
@@ -297,7 +307,7 @@ def _laws(
 
 def _largest_missing(laws: dict[Counts, Law]) -> Fraction:
     """Return the largest probability that one of the laws does not list."""
-    return Fraction(max(map(_missing, laws.values())), ONE)
+    return Fraction(max(map(_unlisted_mass, laws.values())), ONE)
 
 
 def _listed_law(mechanism: DrawsAnswers, histogram: Histogram, least: int, most: int) -> Law:
@@ -357,11 +367,13 @@ def _in_units(mass: Fraction | float) -> int:
     rounded up, is lowered by a relative 1e-12 before.
     """
     exact = isinstance(mass, Fraction | int)
-    unit = ONE if exact else ONE - ONE // 10**12
+    unit = ONE if exact else ONE - ONE // FLOAT_PRECISION
     return int(Fraction(mass) * unit)
 
 
-def _point(epsilon: float, delta: float, laws: dict[Counts, Law], pairs: list[Neighbours]) -> Point:
+def _bounds_on_exact_delta(
+    epsilon: float, delta: float, laws: dict[Counts, Law], pairs: list[Neighbours]
+) -> Point:
     """Return bounds on the largest exact δ at ``epsilon``, over all pairs in both orders.
 
     Args:
@@ -377,8 +389,8 @@ def _point(epsilon: float, delta: float, laws: dict[Counts, Law], pairs: list[Ne
     worst = pairs[0]
     for pair in _both_orders(pairs):
         P, Q = (laws[counts] for counts in pair)
-        lower = max(lower, _excess(P, Q, high) - high * _missing(Q))
-        most = _excess(P, Q, low) + _missing(P) * ONE
+        lower = max(lower, _excess_mass(P, Q, high) - high * _unlisted_mass(Q))
+        most = _excess_mass(P, Q, low) + _unlisted_mass(P) * ONE
         if most > upper:
             upper = most
             worst = pair
@@ -402,18 +414,24 @@ def _exp_bounds(epsilon: float) -> tuple[int, int]:
     (unit,) = exp_units([x.numerator], x.denominator, bits)  # 2^bits e^-ε, within 1
     if unit <= ONE:
         raise InvalidParameter(f"epsilon={epsilon:g} is too large to be attested")
+    # ONE·e^ε = ONE·2^bits / (2^bits e^-ε), whose denominator is within 1 of the unit.
     scaled = 1 << bits + LISTING_BITS
     return scaled // (unit + 1), scaled // (unit - 1) + 1
 
 
-def _missing(law: Law) -> int:
+def _unlisted_mass(law: Law) -> int:
     """Return the probability that a law does not list, in units of 1/ONE."""
     return ONE - sum(law.values())
 
 
-def _excess(p: Law, q: Law, growth: int) -> int:
-    """Return Σ max(p - e^ε q, 0) over the listed answers, in units of 1/ONE², where ``growth`` is
-    a bound on ONE·e^ε.
+def _excess_mass(p: Law, q: Law, growth: int) -> int:
+    """Return Σ max(p - e^ε q, 0) over the listed answers, in units of 1/ONE².
+
+    Args:
+        p: one listed law, in units of 1/ONE.
+        q: the other one.
+        growth: an upper bound on ONE·e^ε for a lower bound on the sum, a lower bound for an upper
+            one.
     """
     gains = (mass * ONE - growth * q.get(answer, 0) for answer, mass in p.items())
     return sum(gain for gain in gains if gain > 0)

@@ -13,6 +13,8 @@ from dptopk.costs import BoundedRange, Budget, Charge
 from dptopk.errors import InvalidParameter
 
 POINTS = 6  # how many points of a charge's profile are tested
+# A δ this far above the mass of bad events belongs to the largest ε that is tested.
+NEGLIGIBLE_DELTA = 1e-9
 FAILURES_AT = 100.0  # at this ε, the δ of a charge is little more than its mass of bad events
 
 
@@ -51,7 +53,7 @@ class Claim:
             raise InvalidParameter(
                 f"claim must be a Charge or a Budget, got {type(claim).__name__}"
             )
-        points = tuple(_profile_point(claim, epsilon) for epsilon in _epsilons(claim))
+        points = tuple(_profile_point(claim, epsilon) for epsilon in _tested_epsilons(claim))
         return cls(points, _loss_range(claim), str(claim))
 
 
@@ -60,12 +62,12 @@ def _profile_point(charge: Charge, epsilon: float) -> tuple[float, float]:
     return epsilon, compose(charge, epsilon=epsilon).delta
 
 
-def _epsilons(charge: Charge) -> list[float]:
+def _tested_epsilons(charge: Charge) -> list[float]:
     """Return POINTS values of ε from 0 up to the one at which δ has fallen almost to the mass of
     bad events; only 0 if there is no such ε above it.
     """
     failures = compose(charge, epsilon=FAILURES_AT).delta
-    most = compose(charge, delta=min(failures + 1e-9, 0.5)).epsilon
+    most = compose(charge, delta=min(failures + NEGLIGIBLE_DELTA, 0.5)).epsilon
     if not 0 < most < float("inf"):
         return [0.0]
     return [float(x) for x in np.linspace(0.0, most, POINTS)]

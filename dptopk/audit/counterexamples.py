@@ -55,6 +55,7 @@ MOST_DRAWS = 16 * FIRST_DRAWS
 # A pair whose best event exceeds the claim by this many standard errors ends the search; choosing
 # the best of many events explains about three.
 STANDS_OUT = 4.0
+DIFFERENCE_ROUNDING = 1e-12  # relative, for a few operations and an exponential
 SEARCH_SHARE = 0.5  # share of the time for the search; the test has the rest
 
 
@@ -159,7 +160,7 @@ def audit(
     stated = Claim.of(claim)
     rng = np.random.default_rng() if rng is None else rng
     most = math.inf if draws is None else validate.count(draws=draws)
-    return _Audit(mechanism, stated, world, rng, alpha, seconds, most).run()
+    return _AuditByDraws(mechanism, stated, world, rng, alpha, seconds, most).run()
 
 
 def normal(answer: RawAnswer) -> Answer:
@@ -194,7 +195,7 @@ def malformed(answer: Answer) -> str:
 
 
 @dataclass
-class _Audit:
+class _AuditByDraws:
     """The state of an audit by draws.
 
     Attributes:
@@ -236,18 +237,18 @@ class _Audit:
         while not self.flaw and not (best and self.over(SEARCH_SHARE)):
             new = [_Suspect(pair) for pair in islice(stream, FIRST_PAIRS)]
             self.pairs += len(new)
-            self._examine(new, FIRST_DRAWS)
+            self._draw_and_score(new, FIRST_DRAWS)
             best = most_suspicious(best + new)
             for suspect in best:
                 drawn_without, _ = suspect.choose
-                self._examine([suspect], min(2 * drawn_without.total(), MOST_DRAWS))
+                self._draw_and_score([suspect], min(2 * drawn_without.total(), MOST_DRAWS))
             best = most_suspicious(best)
             if best[0].score > STANDS_OUT:
                 break
-        finding = self.flaw or self._test(best)
+        finding = self.flaw or self._first_certified(best)
         return AuditReport(finding, self.pairs, self.draws, time.monotonic() - self.start)
 
-    def _examine(self, suspects: list[_Suspect], draws: int) -> None:
+    def _draw_and_score(self, suspects: list[_Suspect], draws: int) -> None:
         """Draw answers for each pair, half of them to choose events and half to check these, and
         score the pair; stop early when the time for the search is over.
         """
@@ -256,17 +257,28 @@ class _Audit:
                 return
             for counted in (suspect.choose, suspect.check):
                 self._draw_pair(suspect.pair, max(draws // 2, 1), counted)
-            self._score(suspect)
+            self._store_best_events(suspect)
 
     def _draw_pair(self, pair: Pair, draws: int, counted: Drawn) -> None:
-        """Draw on both histograms of a pair, and add the answers to ``counted``."""
-        without, with_user = counted
-        without.update(self._draw(pair.smaller, draws, pair))
-        with_user.update(self._draw(pair.larger, draws, pair))
+        """Draw on both histograms of a pair, and add the answers to ``counted``.
 
-    def _draw(self, histogram: Counts, draws: int, pair: Pair) -> Counter[Answer]:
+        Args:
+            pair: the histograms.
+            draws: how many answers are drawn on each.
+            counted: how often each answer came, without and with the additional user; is changed.
+        """
+        without, with_user = counted
+        without.update(self._draw_answers(pair.smaller, draws, pair))
+        with_user.update(self._draw_answers(pair.larger, draws, pair))
+
+    def _draw_answers(self, histogram: Counts, draws: int, pair: Pair) -> Counter[Answer]:
         """Draw answers on a histogram of a pair and return how often each came; a malformed answer
         is remembered as a flaw, which ends the audit.
+
+        Args:
+            histogram: one of the pair.
+            draws: how many answers are drawn.
+            pair: both histograms, which the finding of a flaw names.
         """
         self.draws += draws
         many = getattr(self.mechanism, "many", None)
@@ -286,7 +298,7 @@ class _Audit:
                 )
         return counted
 
-    def _score(self, suspect: _Suspect) -> None:
+    def _store_best_events(self, suspect: _Suspect) -> None:
         """Find the events that exceed the claim by the most standard errors, and store them and
         their score in the suspect.
         """
@@ -301,12 +313,12 @@ class _Audit:
                     suspect.suspect(score, added, (epsilon, delta), event)
         if self.claim.loss_range is None:
             return
-        events = _far_apart(*ordered(suspect.choose, True))
+        events = _events_of_extreme_losses(*ordered(suspect.choose, True))
         if events is not None:
-            score = _excess(*ordered(suspect.check, True), events, self.claim.loss_range)
+            score = _excess_in_errors(*ordered(suspect.check, True), events, self.claim.loss_range)
             suspect.suspect(score, True, None, *events)
 
-    def _test(self, suspects: list[_Suspect]) -> Counterexample | None:
+    def _first_certified(self, suspects: list[_Suspect]) -> Counterexample | None:
         """Test the most suspicious pairs on fresh draws, in the remaining time; return the first
         certified counterexample, or None.
         """
@@ -344,13 +356,13 @@ class _Audit:
         if suspect.point is None:
             kind = "range"
             claimed = self.claim.loss_range or 0.0
-            measured = _range_of_losses(*ends)
+            measured = _lower_bound_on_loss_range(*ends)
         else:
             kind = "approx"
             epsilon, claimed = suspect.point
             claim += f" at ε = {epsilon:.6g}"
             ((of_p, of_q),) = ends
-            measured = _failure(of_p, of_q, epsilon)
+            measured = _lower_bound_on_delta(of_p, of_q, epsilon)
         if not measured > claimed:
             return None
         return Counterexample(
@@ -372,8 +384,12 @@ def most_suspicious(suspects: list[_Suspect]) -> list[_Suspect]:
 
 
 def _ends_of(suspect: _Suspect, fresh: Drawn, alpha: float) -> list[tuple[Ends, Ends]]:
-    """Return bounds on P and on Q of each event of the suspect; the probability that any of them
-    is wrong is at most ``alpha``.
+    """Return bounds on P and on Q of each event of the suspect.
+
+    Args:
+        suspect: the pair and its events.
+        fresh: fresh draws from P and from Q.
+        alpha: the probability with which any of the bounds may be wrong; each has an even share.
     """
     drawn = fresh[0].total()
     share = alpha / (2 * len(suspect.events))
@@ -384,15 +400,17 @@ def _ends_of(suspect: _Suspect, fresh: Drawn, alpha: float) -> list[tuple[Ends, 
     return ends
 
 
-def _failure(p: Ends, q: Ends, epsilon: float) -> float:
+def _lower_bound_on_delta(p: Ends, q: Ends, epsilon: float) -> float:
     """Return a lower bound on P(S) - e^ε Q(S), given bounds on P(S) and Q(S)."""
     p_lower, _ = p
     _, q_upper = q
-    least = p_lower - growth(epsilon) * q_upper
-    return least * (1 - 1e-12)
+    difference = p_lower - growth(epsilon) * q_upper
+    # Where the terms cancel they are at most 1, and their rounding is 1e-16: far less than the
+    # widths of the bounds for any number of draws.
+    return difference * (1 - DIFFERENCE_ROUNDING)
 
 
-def _range_of_losses(high: tuple[Ends, Ends], low: tuple[Ends, Ends]) -> float:
+def _lower_bound_on_loss_range(high: tuple[Ends, Ends], low: tuple[Ends, Ends]) -> float:
     """Return a lower bound on the difference between the losses ln P/Q of two events, given bounds
     on P and Q of each; -inf if there is none.
     """
@@ -424,7 +442,7 @@ def describe(event: Event, most: int = 4) -> str:
     return f"{event.name} in {{{shown}}}"
 
 
-def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | None:
+def _events_of_extreme_losses(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | None:
     """Return the events whose estimated losses ln P/Q are the highest and the lowest, each less
     two standard errors; None if nothing was drawn.
     """
@@ -434,7 +452,7 @@ def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | 
         in_p = tally(p, feature)
         in_q = tally(q, feature)
         for value in {**in_p, **in_q}:
-            loss, error = _loss(in_p[value], in_q[value], *drawn)
+            loss, error = _estimated_loss(in_p[value], in_q[value], *drawn)
             event = Event(name, feature, frozenset([value]))
             losses.append((loss - 2 * error, loss + 2 * error, event))
     if not losses:
@@ -442,7 +460,7 @@ def _far_apart(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | 
     return max(losses, key=itemgetter(0))[-1], min(losses, key=itemgetter(1))[-1]
 
 
-def _loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, float]:
+def _estimated_loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, float]:
     """Return an estimate of ln P(S)/Q(S) and its standard error.
 
     Args:
@@ -459,7 +477,7 @@ def _loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, floa
     return math.log(ratio), math.sqrt(variance)
 
 
-def _excess(
+def _excess_in_errors(
     p: Counter[Answer], q: Counter[Answer], events: tuple[Event, Event], claimed: float
 ) -> float:
     """Return by how many standard errors the losses of two events are farther apart than claimed.
@@ -472,6 +490,6 @@ def _excess(
     """
     drawn = (p.total(), q.total())
     high_event, low_event = events
-    high, high_error = _loss(high_event.hits(p), high_event.hits(q), *drawn)
-    low, low_error = _loss(low_event.hits(p), low_event.hits(q), *drawn)
+    high, high_error = _estimated_loss(high_event.hits(p), high_event.hits(q), *drawn)
+    low, low_error = _estimated_loss(low_event.hits(p), low_event.hits(q), *drawn)
     return (high - low - claimed) / math.hypot(high_error, low_error)

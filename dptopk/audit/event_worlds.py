@@ -76,18 +76,18 @@ class EventsWorld:
     def neighbours(self) -> list[tuple[Table, Table]]:
         """Return all pairs of tables that differ by all rows of one user: (without, with)."""
         pairs = itertools.product(self.histograms(), range(self.users))
-        present = ((table, user) for table, user in pairs if any(table[self._places(user)]))
-        return [(self._without(table, user), table) for table, user in present]
+        present = ((table, user) for table, user in pairs if any(table[self._rows_of_user(user)]))
+        return [(self._table_without_user(table, user), table) for table, user in present]
 
-    def _places(self, user: int) -> slice:
+    def _rows_of_user(self, user: int) -> slice:
         """Return the part of a table that has the numbers of a user's rows."""
         return slice(user * self.labels, (user + 1) * self.labels)
 
-    def _without(self, table: Table, user: int) -> Table:
+    def _table_without_user(self, table: Table, user: int) -> Table:
         """Return a table without the rows of a user."""
-        own = self._places(user)
+        rows_of_user = self._rows_of_user(user)
         zeros = (0,) * self.labels
-        return (*table[: own.start], *zeros, *table[own.stop :])
+        return (*table[: rows_of_user.start], *zeros, *table[rows_of_user.stop :])
 
     def reader(self, mechanism: object) -> Callable[[Table], Histogram]:
         """Return a function that reads a table into the histogram that this plan or mechanism
@@ -105,11 +105,11 @@ class EventsWorld:
 
         def read(table: Table) -> Histogram:
             """Return the histogram of a table."""
-            return self._read(self._frame(table), reading)
+            return self._histogram_of_events(self._events_of_table(table), reading)
 
         return read
 
-    def _read(self, events: pd.DataFrame, reading: Reading) -> Histogram:
+    def _histogram_of_events(self, events: pd.DataFrame, reading: Reading) -> Histogram:
         """Return the histogram of events, or both histograms for a reading in two phases."""
         capped = reading.sensitivity
         if reading.finding is None:
@@ -132,12 +132,12 @@ class EventsWorld:
             key=self.key,
         )
 
-    def _frame(self, table: Table) -> pd.DataFrame:
+    def _events_of_table(self, table: Table) -> pd.DataFrame:
         """Return a table as events, with the columns user and item."""
-        rows = list(self._rows(table))
+        rows = list(self._rows_of_table(table))
         return pd.DataFrame(rows, columns=["user", "item"], dtype="str")
 
-    def _rows(self, table: Table) -> Iterator[tuple[str, str]]:
+    def _rows_of_table(self, table: Table) -> Iterator[tuple[str, str]]:
         """Yield the rows (user, label) of a table."""
         places = itertools.product(range(self.users), range(self.labels))
         for (user, label), times in zip(places, table, strict=True):

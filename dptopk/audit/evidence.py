@@ -27,6 +27,7 @@ Feature = Callable[[Answer], Hashable]
 
 
 # The quantity that each kind of counterexample bounds.
+LARGEST_EXPONENT = 600.0  # e^709 is the largest float; a count times e^600 still is one
 BOUNDED = {"approx": "δ", "range": "range of losses", "malformed": "malformed answers"}
 
 
@@ -102,28 +103,28 @@ def features(answers: Iterable[Answer]) -> dict[str, Feature]:
     """
     labels: set[Hashable] = set()
     for answer in answers:
-        labels.update(_labels(answer))
+        labels.update(_labels_of(answer))
     by_name: dict[str, Feature] = {
         "answer": lambda answer: answer,
-        "labels in order": _labels,
-        "set of labels": lambda answer: frozenset(_labels(answer)),
+        "labels in order": _labels_of,
+        "set of labels": lambda answer: frozenset(_labels_of(answer)),
         "number of labels": len,
     }
     in_order = sorted(labels, key=repr)
     for label in in_order:
-        by_name[f"value of {label!r}"] = partial(_value, label)
+        by_name[f"value of {label!r}"] = partial(_value_of_label, label)
         by_name[f"{label!r} released"] = partial(_is_released, label)
     for first, second in permutations(in_order, 2):
-        by_name[f"{first!r} less {second!r}"] = partial(_difference, first, second)
+        by_name[f"{first!r} less {second!r}"] = partial(_difference_of_values, first, second)
     return by_name
 
 
-def _labels(answer: Answer) -> tuple[Hashable, ...]:
+def _labels_of(answer: Answer) -> tuple[Hashable, ...]:
     """Return the labels of an answer, in its order."""
     return tuple(label for label, _ in answer)
 
 
-def _value(label: Hashable, answer: Answer) -> Hashable:
+def _value_of_label(label: Hashable, answer: Answer) -> Hashable:
     """Return the value of a label in an answer; "absent" if the label is not released."""
     return next((value for name, value in answer if name == label), "absent")
 
@@ -133,9 +134,13 @@ def _is_released(label: Hashable, answer: Answer) -> bool:
     return any(name == label for name, _ in answer)
 
 
-def _difference(first: Hashable, second: Hashable, answer: Answer) -> Hashable:
-    """Return the value of the first label minus that of the second; "absent" if one of them is not
-    a number.
+def _difference_of_values(first: Hashable, second: Hashable, answer: Answer) -> Hashable:
+    """Return the value of one label minus that of another; "absent" if one of them is not a number.
+
+    Args:
+        first: the label of the minuend.
+        second: the label of the subtrahend.
+        answer: as pairs of a label and a value.
     """
     values = dict(answer)
     minuend = values.get(first)
@@ -166,6 +171,7 @@ class Samples:
         drawn_q = sum(self.q.values())
         in_p = event.hits(self.p)
         in_q = event.hits(self.q)
+        # Those of Poisson counts; one is added, so that a count of 0 has a variance too.
         variance_p = (in_p + 1) / drawn_p**2
         variance_q = (in_q + 1) * (factor / drawn_q) ** 2
         estimate = in_p / drawn_p - factor * in_q / drawn_q - delta
@@ -177,16 +183,16 @@ class Samples:
         """
         times_p = tally(self.p, feature)
         times_q = tally(self.q, feature)
-        likelier: set[Hashable] = set()
+        likelier_values: set[Hashable] = set()
         for value, times in times_p.items():
             if times - 2 * math.sqrt(times) > weight * times_q[value]:
-                likelier.add(value)
-        return frozenset(likelier | _half_line(times_p, times_q, weight))
+                likelier_values.add(value)
+        return frozenset(likelier_values | _best_half_line(times_p, times_q, weight))
 
 
 def growth(epsilon: float) -> float:
     """Return e^ε, or e^600 for larger ε, so that it does not overflow."""
-    return math.exp(min(epsilon, 600.0))
+    return math.exp(min(epsilon, LARGEST_EXPONENT))
 
 
 def best_event(
@@ -223,7 +229,7 @@ def tally(answers: Mapping[Answer, int], feature: Feature) -> Counter[Hashable]:
     return times_of
 
 
-def _half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -> set[Hashable]:
+def _best_half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -> set[Hashable]:
     """Return the half-line of numeric values, up to or from a cut on, for which the draws from P
     exceed ``factor`` times those from Q by most; the empty set if they exceed them for none.
     """

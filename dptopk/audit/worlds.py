@@ -24,7 +24,7 @@ MOST = 4_000_000
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
-def _moved(counts: Sequence[int], move: Move) -> tuple[int, ...]:
+def _counts_with_user(counts: Sequence[int], move: Move) -> tuple[int, ...]:
     """Return the counts after one user was added."""
     return tuple(count + step for count, step in zip(counts, move, strict=True))
 
@@ -78,7 +78,7 @@ class World:
     def _every_move(self) -> list[Move]:
         """Return all changes that adding one user can make."""
         if self.sensitivity.l2 is not None:
-            return self._weights(self.sensitivity.l2)
+            return self._weight_moves(self.sensitivity.l2)
         most = self.sensitivity.touched(self.labels) or self.labels
         total = self.sensitivity.total(most)
         steps = range(self.sensitivity.linf + 1)
@@ -90,20 +90,20 @@ class World:
         """Yield neighbouring pairs without end: first those whose smaller histogram is empty or has
         ties only, then random ones.
         """
-        moves = self._moves()
+        moves = self._tried_moves()
         levels = self.levels()
         for level, move in itertools.product(levels, moves):
-            yield self._pair([level] * self.labels, move)
+            yield self._pair_of_move([level] * self.labels, move)
         while True:
             base = rng.choice(levels, size=self.labels).tolist()
-            yield self._pair(base, moves[rng.integers(len(moves))])
+            yield self._pair_of_move(base, moves[rng.integers(len(moves))])
 
-    def _moves(self) -> list[Move]:
+    def _tried_moves(self) -> list[Move]:
         """Return the changes by one user that an audit tries, sorted: the largest one on each set
         of labels, and a change by 1 on one label; for weights, all changes.
         """
         if self.sensitivity.l2 is not None:
-            return self._weights(self.sensitivity.l2)
+            return self._weight_moves(self.sensitivity.l2)
         moves = {self._largest_move(chosen) for chosen in self._touched_sets()}
         for label in range(self.labels):
             single = [0] * self.labels
@@ -120,7 +120,7 @@ class World:
             itertools.combinations(range(self.labels), size) for size in sizes
         )
 
-    def _weights(self, l2: int) -> list[Move]:
+    def _weight_moves(self, l2: int) -> list[Move]:
         """Return the changes by one user of sums of weights, sorted: for each set of labels, the
         same integer on each of them, isqrt(l2**2 // d) for d labels.
         """
@@ -144,9 +144,9 @@ class World:
             remaining -= move[label]
         return tuple(move)
 
-    def _pair(self, base: list[int], move: tuple[int, ...]) -> Pair:
+    def _pair_of_move(self, base: list[int], move: tuple[int, ...]) -> Pair:
         """Return the pair of a histogram and the one after a move."""
-        return Pair(self.named(base), self.named(_moved(base, move)))
+        return Pair(self.named(base), self.named(_counts_with_user(base, move)))
 
     def named(self, counts: Sequence[int]) -> Counts:
         """Return the histogram with these counts of the labels a, b, ...; labels of count 0 are
@@ -226,7 +226,7 @@ class World:
         pairs: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
         for without in histograms:
             for move in moves:
-                with_user = _moved(without, move)
+                with_user = _counts_with_user(without, move)
                 if set(with_user) <= levels:
                     pairs.append((without, with_user))
         return pairs

@@ -54,7 +54,9 @@ class Summary:
     _account: Account
 
     def fits(self, charge: Charge) -> int:
-        """Return how many more times a charge fits into the account as it is, at most 2^30."""
+        """Return how many more times a charge fits into the account as it is, at most
+        LARGEST_FIT.
+        """
         return self._account.fits(charge)
 
 
@@ -116,8 +118,8 @@ class Account(ABC):
 
     @abstractmethod
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Describe where this account would decide differently from a record, beyond rounding; ''
-        if nowhere.
+        """Return, in words, where this account would decide differently from a record, beyond
+        rounding; '' if nowhere.
         """
 
     @abstractmethod
@@ -134,7 +136,7 @@ class Account(ABC):
 
     @abstractmethod
     def shares(self) -> dict[str, float]:
-        """Return the used share of each kind of budget, in [0, 1]."""
+        """Return the share of each kind of budget that is used, in [0, 1], by its name."""
 
     @abstractmethod
     def spent(self) -> Charge:
@@ -153,9 +155,12 @@ class Account(ABC):
     # What follows
 
     @contextmanager
-    def _here(self) -> Iterator[None]:
-        """Hold the account's lock, and refuse in any process but the one that the account belongs
-        to.
+    def _locked_in_own_process(self) -> Iterator[None]:
+        """Hold the account's lock for a ``with`` block; refuse in any process but the one that the
+        account belongs to.
+
+        Raises:
+            InvalidParameter: in another process.
         """
         if os.getpid() != self._pid:
             raise InvalidParameter(
@@ -183,7 +188,8 @@ class Account(ABC):
         return bounds.compose(self.spent(), delta=self.delta, lower=False, effort="quick")
 
     def reading(self) -> float:
-        """Return the ε, at the budget's δ, of all that was charged so far, as if nothing else came.
+        """Return the ε, at the budget's δ, of all that was charged so far, as if nothing were
+        charged later.
 
         It is the odometer's, but never above the guarantee. Every place that shows what was spent
         shows this.
@@ -244,7 +250,7 @@ class Account(ABC):
             BudgetExceeded: when it is not covered; then nothing is spent.
             IncompatibleCosts: when the charge is stated for other neighbours, or has no price here.
         """
-        with self._here():
+        with self._locked_in_own_process():
             record = self.quote(charge, stated)
             self.apply(charge, record)
             return record
@@ -261,7 +267,7 @@ class Account(ABC):
             InvalidParameter: when this was not spent, when delta is not 0, or where it is not
                 sound; then nothing is given back.
         """
-        with self._here():
+        with self._locked_in_own_process():
             self.revert(charge, self.quote_refund(charge))
 
     @abstractmethod
@@ -279,13 +285,13 @@ class Account(ABC):
         spent = f"ε about {now.epsilon_spent:.4g} spent (an estimate); left: {self.remaining()}"
         return html_lines([holds, spent]) + html_table(["of the budget", "used"], shares)
 
-    def _no_copy(self, *_: object) -> NoReturn:
+    def _refuse_copy(self, *_: object) -> NoReturn:
         """Refuse to be copied or pickled."""
         raise InvalidParameter(
             f"{type(self).__name__} cannot be copied or pickled: it would be a second budget"
         )
 
-    __copy__ = __deepcopy__ = __reduce_ex__ = _no_copy
+    __copy__ = __deepcopy__ = __reduce_ex__ = _refuse_copy
 
 
 @lru_cache(maxsize=4096)

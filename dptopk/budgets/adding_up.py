@@ -202,7 +202,7 @@ class Entering:
             _, request = by_prices
             if not request.unpriced[PURE]:
                 pure_way = by_prices
-            if pure_way is not None and self._keeps_stated(request, stated):
+            if pure_way is not None and self._is_at_most_stated(request, stated):
                 yield pure_way
                 # It takes no more ε than was stated, and δ is not spent on a statement of less.
                 if covered:
@@ -214,11 +214,11 @@ class Entering:
         if pure_way is not None:
             yield pure_way
 
-    def _keeps_stated(self, pure: RunningTotals, stated: Budget | None) -> bool:
+    def _is_at_most_stated(self, totals: RunningTotals, stated: Budget | None) -> bool:
         """Return whether the ε's of the costs add up to at most the ε that was stated."""
         if stated is None:
             return True
-        return pure.sums[PURE] <= self.sums.metrics[PURE].read(stated.epsilon)
+        return totals.sums[PURE] <= self.sums.metrics[PURE].read(stated.epsilon)
 
     @property
     def failures(self) -> Fraction:
@@ -251,10 +251,10 @@ class Entering:
         Args:
             stated: the (ε, δ) that the question states; None: none was stated.
             covered: whether the charge is covered by its prices; then the statement takes only
-                ``_extra`` beyond the failures.
+                ``_delta_beyond_failures`` beyond the failures.
         """
         if covered:
-            return self.failures + self._extra(stated)
+            return self.failures + self._delta_beyond_failures(stated)
         if stated is not None:
             return Fraction(stated.delta)
         spare = self.sums.failures_left - self.failures
@@ -270,14 +270,16 @@ class Entering:
         was ``stated``.
         """
         delta_down = round_down(delta)
-        spare = Fraction(delta_down) - self.failures
-        if not spare > 0 or not delta_down < 1:
+        delta_of_costs = Fraction(delta_down) - self.failures
+        if not delta_of_costs > 0 or not delta_down < 1:
             return None
         bound = bounds.compose(
-            self._failure_free, delta=round_down(spare), lower=False, effort="quick"
+            self._failure_free, delta=round_down(delta_of_costs), lower=False, effort="quick"
         )
         if stated is not None and bound.epsilon > stated.epsilon:
-            bound = bounds.compose(self._failure_free, delta=round_down(spare), lower=False)
+            bound = bounds.compose(
+                self._failure_free, delta=round_down(delta_of_costs), lower=False
+            )
         epsilon = bound.epsilon
         if not epsilon < math.inf:
             return None
@@ -295,21 +297,21 @@ class Entering:
         """
         if not self.sums.adds_up:
             return None
-        epsilon = room(self.sums, PURE)
+        epsilon = float_left(self.sums, PURE)
         if not epsilon > 0:
             return None
         bound = bounds.compose(self._failure_free, epsilon=epsilon, lower=False, effort="quick")
         delta = round_up(self.failures + Fraction(bound.delta))
-        largest_delta = self.failures + self._share_of_pool(Fraction(epsilon))
+        largest_delta = self.failures + self._largest_extra(Fraction(epsilon))
         if stated is not None:
             largest_delta = max(largest_delta, Fraction(stated.delta))
         if Fraction(delta) <= min(largest_delta, self.sums.failures_left):
             return ApproxDP(epsilon, delta)
         return None
 
-    def _share_of_pool(self, epsilon: Fraction) -> Fraction:
-        """Return what a statement of this ε may take of δ_f beyond its failures: the cube of its
-        share of the total ε.
+    def _largest_extra(self, epsilon: Fraction) -> Fraction:
+        """Return the largest part of δ_f that a statement of this ε may take beyond its failures:
+        the cube of its share of the total ε, times δ_f.
         """
         share = epsilon / self.sums.metrics[PURE].capacity
         return share**3 * self.sums.failure_delta
@@ -322,12 +324,15 @@ class Entering:
             failure_free.costs, adaptive=failure_free.adaptive, neighbours=failure_free.neighbours
         )
 
-    def _extra(self, stated: Budget | None) -> Fraction:
+    def _delta_beyond_failures(self, stated: Budget | None) -> Fraction:
         """Return the part of δ beyond its failures that a statement takes where the charge is
         covered without it.
+
+        It is what the question states or SHARE_WITHOUT_STATEMENT of δ_f, at most what a statement
+        of this ε may take, and at most what is left of MOST_EXTRA.
         """
         pool = self.sums.failure_delta
-        unused = MOST_EXTRA * pool - self.sums.totals.extra
+        extra_left = MOST_EXTRA * pool - self.sums.totals.extra
         if stated is None:
             wanted = SHARE_WITHOUT_STATEMENT * pool
             statement = self.statement(self.failures + wanted)
@@ -335,12 +340,15 @@ class Entering:
         else:
             wanted = Fraction(stated.delta) - self.failures
             epsilon = Fraction(stated.epsilon)
-        return min(wanted, self._share_of_pool(epsilon), unused)
+        return min(wanted, self._largest_extra(epsilon), extra_left)
 
 
-def room(sums: Sums, name: str) -> float:
-    """Return what is left on a metric, as the largest float that the metric does not read
-    as more.
+def float_left(sums: Sums, name: str) -> float:
+    """Return the largest float that a metric does not read as more than its capacity that is left.
+
+    Args:
+        sums: the sums of a filter.
+        name: the name of the metric.
     """
     metric = sums.metrics[name]
     exact = sums.capacity_left(name)

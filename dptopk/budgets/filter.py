@@ -29,7 +29,7 @@ from dptopk.accounting import bounds
 from dptopk.accounting.registry import split_failure
 from dptopk.accounting.work import within
 from dptopk.budgets.account_base import LARGEST_FIT, Account, Record, cost_of
-from dptopk.budgets.adding_up import Entering, Sums, room, statement_of
+from dptopk.budgets.adding_up import Entering, Sums, float_left, statement_of
 from dptopk.budgets.filter_metrics import (
     Metric,
     Price,
@@ -48,6 +48,10 @@ PRICE_TOLERANCE = 1e-9  # relative difference of a recorded price from today's t
 # Of the ε of a statement: the width at which ``compose`` may stop.
 STATEMENT_TOLERANCE = 1e-3
 MOST_WAYS = 100  # of entering equal charges, which ``fits`` counts
+# The largest ε that is looked for as one that still fits, and the halvings of its bracket: it is
+# known to a relative 2^-40, and rounded down.
+LARGEST_PURE = 1e6
+PURE_HALVINGS = 40
 
 
 class Filter(Account):
@@ -121,17 +125,21 @@ class Filter(Account):
         self._first_chooses_method = all(option is None for option in (*fixed[:4], budget.rho))
         self._split: Record | None = None  # the terms of the filter that the first charge chose
         self._begun = False  # whether anything was charged
-        self._wholes = 0  # the number of charges that were entered as one cost
+        self._charges_as_whole = 0  # the number of charges that were entered as one cost
         if terms is None:
             with within(max_seconds):
-                self._use(options.metrics(budget, self.failure_delta))
+                self._sum_up_by(options.metrics(budget, self.failure_delta))
         else:
             self._first_divides_delta = terms.get("open", False)
             self._first_chooses_method = terms.get("undecided", False)  # not in older ledgers
-            self._use([metric_of(metric) for metric in terms["meters"]])
+            self._sum_up_by([metric_of(metric) for metric in terms["meters"]])
 
-    def _use(self, metrics: Sequence[Metric]) -> None:
-        """Sum up by these metrics from here on, from nothing."""
+    def _sum_up_by(self, metrics: Sequence[Metric]) -> None:
+        """Sum up by these metrics from here on, with nothing spent.
+
+        Raises:
+            InvalidParameter: where there is none.
+        """
         if not metrics:
             raise InvalidParameter("the terms of a filter name no method")
         self._metrics = {metric.name: metric for metric in metrics}
@@ -171,7 +179,7 @@ class Filter(Account):
         """Return a filter of the same terms that has spent as much, for trials: what is spent of it
         is spent nowhere else.
         """
-        with self._here():
+        with self._locked_in_own_process():
             copy = Filter.of_terms(self.terms())
             copy.restore(self.state())
             copy._prices = dict(self._prices)  # noqa: SLF001
@@ -199,7 +207,7 @@ class Filter(Account):
             self._prices[cost] = (*prices, float(failure))
         return self._prices[cost]
 
-    def takes(self, charge: Charge) -> RunningTotals:
+    def totals_of_prices(self, charge: Charge) -> RunningTotals:
         """Return the totals of a charge by the prices of its costs, also where that is not covered.
 
         Raises:
@@ -231,7 +239,7 @@ class Filter(Account):
             stated = None
         if stated is not None and not self._at_most_total(stated):
             raise self._refusal(charge, stated)
-        with self._here():
+        with self._locked_in_own_process():
             record = self._record_of(charge, stated)
             if record is None:
                 raise self._refusal(charge, stated)
@@ -247,7 +255,7 @@ class Filter(Account):
             BudgetExceeded: when it is not covered.
         """
         validate.instance(Charge, charge=charge)
-        with self._here():
+        with self._locked_in_own_process():
             entering = Entering(charge, self._sums(), self._prices_of_costs(charge))
             record = entering.record_by_prices()
         if record is None:
@@ -294,19 +302,19 @@ class Filter(Account):
         ):
             return None
         epsilon = round_down(smaller_of(self.budget.epsilon))
-        converted = round_down(Fraction(self.delta) - Fraction(self.failure_delta))
-        if Variance.at(epsilon, converted).multiple(charge) <= own_metric.multiple(charge):
+        delta_to_convert = round_down(Fraction(self.delta) - Fraction(self.failure_delta))
+        if Variance.at(epsilon, delta_to_convert).multiple(charge) <= own_metric.multiple(charge):
             return None
-        other = Filter(
+        filter_by_variance = Filter(
             self.budget,
             method="variance",
             failure_delta=self.failure_delta,
             neighbours=self.neighbours,
         )
-        record = other._best_record(charge, stated)
+        record = filter_by_variance._best_record(charge, stated)
         if record is None:
             return None
-        return record | {"split": other.terms()}
+        return record | {"split": filter_by_variance.terms()}
 
     def _sums(self) -> Sums:
         """Return the sums of all charges so far."""
@@ -356,10 +364,14 @@ class Filter(Account):
         for failure_delta in divisions:
             if not self.failure_delta < failure_delta <= self.delta:
                 continue
-            other = Filter(self.budget, failure_delta=failure_delta, neighbours=self.neighbours)
-            record = other._record_by_variance(charge, stated) or other._best_record(charge, stated)
+            other_filter = Filter(
+                self.budget, failure_delta=failure_delta, neighbours=self.neighbours
+            )
+            record = other_filter._record_by_variance(charge, stated) or other_filter._best_record(
+                charge, stated
+            )
             if record is not None:
-                return {"split": other.terms()} | record
+                return {"split": other_filter.terms()} | record
         return None
 
     def _refusal(self, charge: Charge, stated: Budget | None) -> DptopkError:
@@ -382,7 +394,7 @@ class Filter(Account):
             )
             return BudgetExceeded(charge, self.remaining(), reason)
         if self._prices_of_costs(charge) is None and not self.failure_delta:
-            return self._no_price(charge)
+            return self._missing_price_error(charge)
         if stated is not None:
             reason = f"epsilon {stated.epsilon:.6g} at delta {stated.delta:.6g} does not fit"
             return BudgetExceeded(charge, self.remaining(), reason)
@@ -393,7 +405,7 @@ class Filter(Account):
             f"the {used} is used up: what fits, whatever the question, is {self.remaining()}",
         )
 
-    def _no_price(self, charge: Charge) -> IncompatibleCosts:
+    def _missing_price_error(self, charge: Charge) -> IncompatibleCosts:
         """Return the error that says why one of the costs has no price here."""
         for cost, _ in charge:
             try:
@@ -418,15 +430,15 @@ class Filter(Account):
         trial = self.copy_of_terms()
         entered = 0
         for _ in range(MOST_WAYS):
-            run = trial._run(charge, stated, LARGEST_FIT - entered)  # noqa: SLF001
+            run = trial._spend_run(charge, stated, LARGEST_FIT - entered)  # noqa: SLF001
             entered += run
             if not run or entered == LARGEST_FIT:
                 break
         return entered
 
-    def _run(self, charge: Charge, stated: Budget | None, most: int) -> int:
-        """Spend a charge as often as it is entered in the same way, at most ``most`` times, and
-        return how often.
+    def _spend_run(self, charge: Charge, stated: Budget | None, most: int) -> int:
+        """Spend a charge as often as it is entered in the same way, at most ``most`` times; return
+        the number of times.
         """
         record = self._record_of(charge, stated)
         if record is None:
@@ -447,14 +459,14 @@ class Filter(Account):
             self._totals.add(totals, times)
             return self._best_record(charge, stated) != record
 
-        more = first_true(changes, 0, most - 1)
+        further_times = first_true(changes, 0, most - 1)
         self._totals = totals_before.copy()
-        self._totals.add(totals, more)
-        return more + 1
+        self._totals.add(totals, further_times)
+        return further_times + 1
 
     def apply(self, charge: Charge, record: Record) -> None:
         """Add the prices of a record to the sums; see ``Account.apply``."""
-        with self._here():
+        with self._locked_in_own_process():
             if "split" in record:
                 self._apply_divided(charge, record)
                 return
@@ -469,23 +481,27 @@ class Filter(Account):
             if charge:
                 self._begun = True
             if "whole" in record:
-                self._wholes += 1
+                self._charges_as_whole += 1
 
     def _apply_divided(self, charge: Charge, record: Record) -> None:
         """Take over the division of δ and the method that the first charge chose, with
         that charge.
         """
-        other = Filter.of_terms(record["split"])
-        same = other.budget == self.budget and other.failure_delta <= self.delta
-        free = self._first_divides_delta or (
-            self._first_chooses_method and other.failure_delta == self.failure_delta
+        chosen_filter = Filter.of_terms(record["split"])
+        same_total = (
+            chosen_filter.budget == self.budget and chosen_filter.failure_delta <= self.delta
         )
-        if not free or self._begun or not same:
+        may_choose = self._first_divides_delta or (
+            self._first_chooses_method and chosen_filter.failure_delta == self.failure_delta
+        )
+        if not may_choose or self._begun or not same_total:
             raise InvalidParameter(
                 "the record of this charge divides delta again, after the first charge"
             )
-        other.apply(charge, {name: value for name, value in record.items() if name != "split"})
-        self.restore(other.state() | {"split": record["split"]})
+        chosen_filter.apply(
+            charge, {name: value for name, value in record.items() if name != "split"}
+        )
+        self.restore(chosen_filter.state() | {"split": record["split"]})
 
     # What comes back
 
@@ -503,9 +519,9 @@ class Filter(Account):
             raise InvalidParameter(
                 "charge to refund must be a Charge with delta 0: a delta is never refunded"
             )
-        with self._here():
-            of_whole = self._wholes > 0 if record is None else "whole" in record
-            if of_whole or not self._totals.ran(charge):
+        with self._locked_in_own_process():
+            entered_as_whole = self._charges_as_whole > 0 if record is None else "whole" in record
+            if entered_as_whole or not self._totals.contains_costs(charge):
                 raise InvalidParameter(
                     f"charge to refund was not spent, or was spent as a whole: {charge}"
                 )
@@ -524,8 +540,8 @@ class Filter(Account):
 
     def revert(self, charge: Charge, record: Record) -> None:
         """Take the prices of a record of ``quote_refund`` off the sums again."""
-        with self._here():
-            self._totals.take_off(charge, RunningTotals.of(charge, record, self._metrics))
+        with self._locked_in_own_process():
+            self._totals.subtract(charge, RunningTotals.of(charge, record, self._metrics))
 
     # Records and states
 
@@ -548,7 +564,7 @@ class Filter(Account):
             except IncompatibleCosts:
                 prices = (None,) * len(recorded)
             pairs = zip(recorded, prices, strict=True)
-            if not all(_covers_price(then, now) for then, now in pairs):
+            if not all(_is_price_covered(then, now) for then, now in pairs):
                 different.append(f"{cost}: {recorded} then, {list(prices)} now")
         if different:
             return f"charge {charge} was priced " + "; ".join(different)
@@ -556,10 +572,10 @@ class Filter(Account):
 
     def state(self) -> Record:
         """Return sums, failures and what was spent, exactly."""
-        with self._here():
+        with self._locked_in_own_process():
             return self._totals.state() | {
                 "begun": self._begun,
-                "wholes": self._wholes,
+                "wholes": self._charges_as_whole,
                 "split": self._split,
             }
 
@@ -576,7 +592,7 @@ class Filter(Account):
         if any(split != divided[0] for split in divided):
             return None
         begun = [account for account in filters if account._begun] or [self]  # noqa: SLF001
-        totals = RunningTotals.largest([account._totals for account in begun])  # noqa: SLF001
+        totals = RunningTotals.upper_envelope([account._totals for account in begun])  # noqa: SLF001
         return totals.state() | {
             "begun": bool(divided),
             "wholes": max(state["wholes"] for state in states),
@@ -585,15 +601,15 @@ class Filter(Account):
 
     def restore(self, state: Record) -> None:
         """Take over a state of a filter of the same terms."""
-        with self._here():
+        with self._locked_in_own_process():
             split = state.get("split")
             self._split = split
             if split is not None:
                 self.failure_delta = split["failure_delta"]
-                self._use([metric_of(metric) for metric in split["meters"]])
+                self._sum_up_by([metric_of(metric) for metric in split["meters"]])
             self._begun = state.get("begun", True)
-            self._wholes = state.get("wholes", 0)
-            self._totals = RunningTotals.restored(state, self._metrics)
+            self._charges_as_whole = state.get("wholes", 0)
+            self._totals = RunningTotals.of_state(state, self._metrics)
 
     # Numbers
 
@@ -632,7 +648,7 @@ class Filter(Account):
         """
         if self.budget.rho is None or math.isfinite(self.epsilon()):
             return super().share()
-        return 1.0 - room(self._sums(), Zcdp.name) / self.budget.rho
+        return 1.0 - float_left(self._sums(), Zcdp.name) / self.budget.rho
 
     def shares(self) -> dict[str, float]:
         """Return the used shares, in [0, 1]: of ε by the reading, and of the failure part of δ."""
@@ -648,14 +664,14 @@ class Filter(Account):
         delta = format_lower(round_down(self._sums().failures_left), 4)
         if self.budget.rho is None:
             return f"epsilon up to {epsilon}, with delta up to {delta}"
-        rho = format_lower(room(self._sums(), Zcdp.name), 4)
+        rho = format_lower(float_left(self._sums(), Zcdp.name), 4)
         return f"rho up to {rho}, such as epsilon up to {epsilon}, with delta up to {delta}"
 
     def added_left(self) -> float:
         """Return the ε that adding up leaves, rounded down; 0 where the sum of ε's is closed."""
         sums = self._sums()
         if sums.adds_up:
-            return room(sums, Pure.name)
+            return float_left(sums, Pure.name)
         return 0.0
 
     def pure_left(self) -> float:
@@ -667,20 +683,20 @@ class Filter(Account):
         return largest
 
     def growth(self, charge: Charge) -> float:
-        """Estimate the factor by which the ε of a question with this charge may grow, or must
-        shrink, to be accepted; a search begins with it.
+        """Return an estimate of the factor by which the ε of a question with this charge may grow,
+        or must shrink, to be accepted; a search begins with it.
         """
         sums = self._sums()
         factors = [0.0]
         with suppress(IncompatibleCosts):
-            totals = self.takes(charge)
+            totals = self.totals_of_prices(charge)
             for name, price in totals.sums.items():
                 if name != Pure.name and price and not totals.unpriced[name]:
                     # Prices grow with the square of ε.
-                    factors.append(math.sqrt(max(room(sums, name) / float(price), 0.0)))
+                    factors.append(math.sqrt(max(float_left(sums, name) / float(price), 0.0)))
         statement = Entering(charge, sums, None).statement(sums.failures_left)
         if statement is not None and statement.epsilon and sums.adds_up:
-            factors.append(room(sums, Pure.name) / statement.epsilon)
+            factors.append(float_left(sums, Pure.name) / statement.epsilon)
         return max(factors)
 
     def _largest_pure(self, metric: Metric) -> float:
@@ -700,10 +716,10 @@ class Filter(Account):
             used = metric.used(prices, totals.spent, {cost: 1})
             return used <= metric.capacity * (1 - metric.margin)
 
-        low, high = bracket(fits, 1.0, least=1.0, most=1e6)
+        low, high = bracket(fits, 1.0, least=1.0, most=LARGEST_PURE)
         if high <= 1:
             low = 0.0
-        largest, _ = bisect(fits, low, high, halvings=40)
+        largest, _ = bisect(fits, low, high, halvings=PURE_HALVINGS)
         return largest
 
     def group(self) -> Charge:
@@ -722,7 +738,7 @@ class Filter(Account):
         return f"Filter({self.budget}, remaining={self.remaining()})"
 
 
-def _covers_price(then: Price | None, now: Price | None) -> bool:
+def _is_price_covered(then: Price | None, now: Price | None) -> bool:
     """Return whether a recorded price is at least the present one, up to rounding: a price may have
     fallen since, by a theorem that came later.
     """

@@ -46,9 +46,9 @@ from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.registry import split_failure
 from dptopk.accounting.renyi.renyi_curves import log_mgf
 from dptopk.accounting.setwise.price_game import (
-    alone,
+    affordable_copies,
     capacity as price_capacity,
-    proportional,
+    proportional_prices,
     weights_of,
 )
 from dptopk.accounting.setwise.zcdp_gaussian import (
@@ -81,9 +81,19 @@ LARGEST_DENOMINATOR = 5000
 
 # A Gaussian that covers a cost at up to this many times its 2 ρ takes its place.
 NEARLY_GAUSSIAN = 1.02
-# Multiples of a charge that are told apart.
+# Multiples of a charge that are told apart, and how closely, relatively.
 LEAST_MULTIPLE = 2.0**-20
 MOST_MULTIPLE = 2.0**60
+MULTIPLE_TOLERANCE = 1e-9
+DELTA_ROUNDING = 2**-52  # relative: twice a unit of roundoff, for the logarithm of a δ
+CAPACITY_ROUNDING = 1e-15  # of the sizes of four terms: several units of roundoff
+SQUARE_ROUNDING = 1e-12  # relative, far above that of a square
+# ln λ of the best order is looked for between these, on grids of this many points; each of the
+# rounds leaves the two cells around the best point.
+SMALLEST_LOG_ORDER = -20.0
+LARGEST_LOG_ORDER = 40.0
+ORDERS = 60
+ORDER_ROUNDS = 6
 MOST_CUTS = 8  # of the largest costs, which covering Gaussians may replace
 # The capacity of declared costs is what its work was enough for: this many times that of one bound.
 CAPACITY_WORK = 10.0
@@ -119,8 +129,8 @@ class Metric(ABC):
         return prices
 
     def multiple(self, charge: Charge) -> float:
-        """Estimate the largest multiple of a charge, a real number, that the capacity holds by
-        itself; 0 where a cost has no price, or a number of costs is no float.
+        """Return an estimate of the largest multiple of a charge, a real number, that the capacity
+        holds by itself; 0 where a cost has no price, or a number of costs is no float.
         """
         failure_free, _ = split_failure(charge)
         price_of_all = Fraction(0)
@@ -138,7 +148,7 @@ class Metric(ABC):
             return self.used(Fraction(times) * price_of_all, spent) <= self.capacity
 
         low, high = bracket(fits, 1.0, least=LEAST_MULTIPLE, most=MOST_MULTIPLE)
-        multiple, _ = bisect(fits, low, high, rtol=1e-9, geometric=True)
+        multiple, _ = bisect(fits, low, high, rtol=MULTIPLE_TOLERANCE, geometric=True)
         return multiple
 
     def read(self, price: Price) -> Fraction:
@@ -218,7 +228,7 @@ class Zcdp(Metric):
         ((cost, _),) = charge
         exact = declared_rho(cost)
         if exact is not None:
-            return _written_price(exact)
+            return _price_of_fraction(exact)
         covering = cost_with_row(cost)
         zcdp = None if covering is None else implied(covering).exact_zcdp
         if zcdp is None or covering is None:
@@ -246,7 +256,7 @@ def declared_rho(cost: Cost) -> Fraction | None:
     return None
 
 
-def _written_price(exact: Fraction) -> Price:
+def _price_of_fraction(exact: Fraction) -> Price:
     """Return a price that reads as an exact number or, where that has too many digits, as the next
     decimal above it.
     """
@@ -285,10 +295,10 @@ class Renyi(Metric):
             delta: δ of the total.
             order: λ; None: the best one for zCDP costs.
         """
-        log_inverse = -math.log(delta * (1 - 2**-52))  # of a δ rounded down
+        log_inverse = -math.log(delta * (1 - DELTA_ROUNDING))
         if order is None:
             order = best_order(epsilon, log_inverse)
-        return cls(order, _capacity(epsilon, log_inverse, order))
+        return cls(order, _renyi_capacity(epsilon, log_inverse, order))
 
     def price(self, charge: Charge) -> float:
         """Return an upper bound on the cost's ln E[e^{λL}]."""
@@ -346,8 +356,8 @@ class Ranges(Metric):
             prices = {BoundedRange(size): price for size, price in weights.items()}
         else:
             if float(renyi.capacity) / min(worth.values()) < MOST_COPIES_ALONE:
-                worth = {cost: 1 / alone(cost, epsilon, delta) for cost in costs}
-            prices = proportional(worth, largest)
+                worth = {cost: 1 / affordable_copies(cost, epsilon, delta) for cost in costs}
+            prices = proportional_prices(worth, largest)
         try:
             return cls(prices, _price_capacity(tuple(prices.items()), epsilon, delta, effort))
         except OutOfTime as cut:  # which is not cached; its argument is the capacity found so far
@@ -397,7 +407,7 @@ class Gaussian(Metric):
     @classmethod
     def at(cls, epsilon: float, delta: float) -> Gaussian:
         """Return the metric for a total (ε, δ)."""
-        return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12))
+        return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - SQUARE_ROUNDING))
 
     def price(self, charge: Charge) -> float:
         """Return the smallest μ² known to cover the cost."""
@@ -453,14 +463,14 @@ class Variance(Metric):
     @classmethod
     def at(cls, epsilon: float, delta: float) -> Variance:
         """Return the metric for a total (ε, δ)."""
-        return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - 1e-12))
+        return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - SQUARE_ROUNDING))
 
     def price(self, charge: Charge) -> float:
         """Return what a cost takes at least: 2 ρ, or the μ² of the Gaussian that takes
         its place.
         """
         ((cost, _),) = charge
-        counted = _one_variance(cost)
+        counted = _variance_of_cost(cost)
         if counted.rho is not None:
             return 2 * counted.rho
         if counted.covering is None:
@@ -485,7 +495,7 @@ class Variance(Metric):
         known of one of them.
         """
         covered: list[float] = []
-        small: list[tuple[OneVariance, float]] = []
+        small: list[tuple[VarianceOfCost, float]] = []
         counts: dict[Cost, Number] = {}
         for costs in spent:
             for cost, number in costs.items():
@@ -493,7 +503,7 @@ class Variance(Metric):
         for stated, number in counts.items():
             failure_free, _ = split_failure(Charge({stated: 1}))
             for cost, times in failure_free:
-                counted = _one_variance(cost)
+                counted = _variance_of_cost(cost)
                 if counted.rho is not None:
                     small.append((counted, float(number * times)))
                 elif counted.covering is not None:
@@ -501,7 +511,7 @@ class Variance(Metric):
                 else:  # nothing is known of it
                     return math.inf
 
-        def falling_rho(number_of: tuple[OneVariance, float]) -> float:
+        def falling_rho(number_of: tuple[VarianceOfCost, float]) -> float:
             """Return the key that sorts costs from the largest ρ down."""
             variance, _ = number_of
             return -(variance.rho or 0.0)
@@ -511,8 +521,8 @@ class Variance(Metric):
 
 
 @dataclass(frozen=True)
-class OneVariance:
-    """What one cost may count as in the variance of all.
+class VarianceOfCost:
+    """The numbers by which one cost may count in the variance of all.
 
     Attributes:
         rho: its zCDP constant, for Theorem H; None: its Gaussian takes its place.
@@ -524,21 +534,21 @@ class OneVariance:
 
 
 @lru_cache(maxsize=4096)
-def _one_variance(cost: Cost) -> OneVariance:
-    """Return what a cost without failure mass may count as."""
+def _variance_of_cost(cost: Cost) -> VarianceOfCost:
+    """Return the numbers by which a cost without failure mass may count."""
     covering = None
     with suppress(IncompatibleCosts):
         covering = covering_variance(cost)
     rho = zcdp_constant(cost)
     if not 0 < rho <= LARGEST_RHO:
-        return OneVariance(None, 0.0 if rho == 0 else covering)
+        return VarianceOfCost(None, 0.0 if rho == 0 else covering)
     if covering is not None and covering <= NEARLY_GAUSSIAN * 2 * rho:
-        return OneVariance(None, covering)
-    return OneVariance(rho, covering)
+        return VarianceOfCost(None, covering)
+    return VarianceOfCost(rho, covering)
 
 
 def _variances(
-    covered: Sequence[float], small: Sequence[tuple[OneVariance, float]]
+    covered: Sequence[float], small: Sequence[tuple[VarianceOfCost, float]]
 ) -> Iterator[float]:
     """Yield variances of Gaussians for all costs, each an upper bound.
 
@@ -553,6 +563,7 @@ def _variances(
             rho = cost_variance.rho or 0.0
             rhos[rho] = rhos.get(rho, 0) + times
         theorem_h = concentrated_gaussian(rhos) if rhos else 0.0
+        # Two sums and a product, of positive numbers.
         yield (gaussians + theorem_h) * (1 + 8 * ROUNDOFF)
         if cut == len(small):
             return
@@ -625,27 +636,30 @@ _METRICS: dict[str, Callable[..., Metric]] = {
 }
 
 
-def _capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:
+def _renyi_capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:
     """Return λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ), rounded down, for λ = ``order``."""
     terms = (order * epsilon, order * math.log1p(1 / order), math.log1p(order), -log_inverse_delta)
-    return math.fsum(terms) - 1e-15 * math.fsum(map(abs, terms))
+    return math.fsum(terms) - CAPACITY_ROUNDING * math.fsum(map(abs, terms))
 
 
 def best_order(epsilon: float, log_inverse_delta: float) -> float:
-    """Return about the order with the largest capacity relative to its price of zCDP, λ(1 + λ); any
-    order is sound.
+    """Return an order near the one with the largest capacity relative to its price of zCDP, λ(1 +
+    λ); any order is sound.
+
+    Args:
+        epsilon: ε of the total.
+        log_inverse_delta: ln(1/δ) of the total.
     """
-    # ln λ is looked for between these; each round leaves two of 59 cells.
-    low = -20.0
-    high = 40.0
+    low = SMALLEST_LOG_ORDER
+    high = LARGEST_LOG_ORDER
     within_range = min(epsilon, 1e200)  # e^40 times more is a float, too
-    for _ in range(6):
-        grid = np.linspace(low, high, 60)
+    for _ in range(ORDER_ROUNDS):
+        grid = np.linspace(low, high, ORDERS)
         worth = [
-            _capacity(within_range, log_inverse_delta, order) / (order * (1 + order))
+            _renyi_capacity(within_range, log_inverse_delta, order) / (order * (1 + order))
             for order in np.exp(grid)
         ]
         at = int(np.argmax(worth))
         low = float(grid[max(at - 1, 0)])
-        high = float(grid[min(at + 1, 59)])
+        high = float(grid[min(at + 1, ORDERS - 1)])
     return math.exp((low + high) / 2)

@@ -47,9 +47,9 @@ class FilterOptions:
         order: float | None,
         effort: Effort,
     ) -> FilterOptions:
-        """Return the options, with the method that follows from them where none was named. Args:
-        method: as for ``Filter``. ranges: as for ``Filter``. costs: as for ``Filter``. order: as
-        for ``Filter``. effort: as for ``Filter``.
+        """Return the options, with the method that follows from them where none was named.
+
+        The arguments are those of ``Filter``.
 
         Raises:
             InvalidParameter: on options that do not go together.
@@ -85,15 +85,17 @@ class FilterOptions:
                 )
             return [Zcdp(budget.rho)]
         pure = Pure(budget.epsilon, decimals=True)
-        converted = Fraction(budget.delta) - Fraction(failure_delta)
-        if not converted > 0:
+        delta_to_convert = Fraction(budget.delta) - Fraction(failure_delta)
+        if not delta_to_convert > 0:
             return [pure]
-        chosen = self._own(round_down(smaller_of(budget.epsilon)), round_down(converted))
-        if chosen.capacity <= 0:
-            raise InvalidParameter(f"budget {budget} leaves nothing for {chosen.what}")
-        return [chosen, pure]
+        own_metric = self._metric_of_method(
+            round_down(smaller_of(budget.epsilon)), round_down(delta_to_convert)
+        )
+        if own_metric.capacity <= 0:
+            raise InvalidParameter(f"budget {budget} leaves nothing for {own_metric.what}")
+        return [own_metric, pure]
 
-    def _own(self, epsilon: float, delta: float) -> Metric:
+    def _metric_of_method(self, epsilon: float, delta: float) -> Metric:
         """Return the metric of the method for this (ε, δ)."""
         if self.method == "variance":
             return Variance.at(epsilon, delta)

@@ -102,11 +102,11 @@ class Parallel(Account):
 
     def apply(self, charge: Charge, record: Record) -> None:
         """Spend from all, or where one refuses from none."""
-        self._all(record, lambda part, held: part.apply(charge, held))
+        self._act_on_all(record, lambda part, part_record: part.apply(charge, part_record))
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
         """Return what each segment's account would give back; ``record``: of the spend."""
-        spent = {} if record is None else self._held(record)
+        spent = {} if record is None else self._records_of_parts(record)
         refunds = []
         for name, part in self.parts.items():
             refunds.append([name, part.quote_refund(charge, spent.get(name))])
@@ -114,17 +114,20 @@ class Parallel(Account):
 
     def revert(self, charge: Charge, record: Record) -> None:
         """Give back to all, or where one refuses to none."""
-        self._all(record, lambda part, held: part.revert(charge, held))
+        self._act_on_all(record, lambda part, held: part.revert(charge, held))
 
-    def _all(self, record: Record, act: Callable[[Account, Record], None]) -> None:
-        """Let each segment's account act on its record; where one raises, none of them is
-        changed.
+    def _act_on_all(self, record: Record, act: Callable[[Account, Record], None]) -> None:
+        """Let each segment's account act on its record; where one raises, none of them is changed.
+
+        Args:
+            record: of all segments, as ``quote`` returns it.
+            act: what is done with an account and its record.
         """
         with ExitStack() as locks:
             # One order for all callers, so that no two wait for each other.
             for account in sorted(self.parts.values(), key=id):
-                locks.enter_context(account._here())  # noqa: SLF001
-            records = self._held(record)
+                locks.enter_context(account._locked_in_own_process())  # noqa: SLF001
+            records = self._records_of_parts(record)
             states_before = dict[Hashable, Record]()
             try:
                 for name, part in self.parts.items():
@@ -135,8 +138,12 @@ class Parallel(Account):
                     self.parts[name].restore(state)
                 raise
 
-    def _held(self, record: Record) -> dict[Hashable, Record]:
-        """Return the record of each segment's account."""
+    def _records_of_parts(self, record: Record) -> dict[Hashable, Record]:
+        """Return the record of each segment's account.
+
+        Raises:
+            InvalidParameter: where the record is not one of these segments.
+        """
         try:
             records: dict[Hashable, Record] = dict(record["segments"])
         except (KeyError, TypeError, ValueError):
@@ -147,7 +154,7 @@ class Parallel(Account):
 
     def disagreement(self, charge: Charge, record: Record) -> str:
         """Return where one of the accounts would decide differently today; '' where none would."""
-        records = self._held(record)
+        records = self._records_of_parts(record)
         for name, part in self.parts.items():
             difference = part.disagreement(charge, records[name])
             if difference:
@@ -158,7 +165,7 @@ class Parallel(Account):
         """Return the states of the accounts."""
         return {"segments": [[name, part.state()] for name, part in self.parts.items()]}
 
-    def merged(self) -> Record | None:
+    def merged_state(self) -> Record | None:
         """Return the state in which every segment's account covers the history of any of them:
         users may have moved between segments. None where the accounts are no filters.
 
@@ -177,16 +184,16 @@ class Parallel(Account):
 
     def restore(self, state: Record) -> None:
         """Take over states of the same segments' accounts."""
-        for name, state_of_part in self._held(state).items():
+        for name, state_of_part in self._records_of_parts(state).items():
             self.parts[name].restore(state_of_part)
 
     def remaining(self) -> Charge | str:
         """Return what every segment has left; if they differ, what each has."""
-        of_segments = {name: part.remaining() for name, part in self.parts.items()}
+        by_segment = {name: part.remaining() for name, part in self.parts.items()}
         first = self._first.remaining()
-        if all(remainder == first for remainder in of_segments.values()):
+        if all(remainder == first for remainder in by_segment.values()):
             return first
-        return "; ".join(f"{name}: {remainder}" for name, remainder in of_segments.items())
+        return "; ".join(f"{name}: {remainder}" for name, remainder in by_segment.items())
 
     def shares(self) -> dict[str, float]:
         """Return the used share of each segment's account, by the reading of its ε."""
@@ -260,13 +267,13 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
     if "replace_one" in relations:
         s *= 2
     costs: dict[Cost, int] = {}
-    for family in _families(charges):
+    for family in _cost_families(charges):
         covered = 0
         for place, cost in enumerate(family):
-            # How many costs of at least this size one user can meet at once.
-            at_least = _most_together(charges, family[: place + 1], s)
-            costs[cost] = at_least - covered
-            covered = at_least
+            # The most costs of at least this size that one user can meet at once.
+            largest_number = _largest_total(charges, family[: place + 1], s)
+            costs[cost] = largest_number - covered
+            covered = largest_number
     deltas = sorted((charge.delta for charge in charges), reverse=True)
     return Charge(
         costs,
@@ -276,14 +283,14 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
     )
 
 
-def _most_together(charges: Sequence[Charge], costs: Sequence[Cost], s: int) -> int:
-    """Return how many of these costs the s charges with the most of them hold together."""
+def _largest_total(charges: Sequence[Charge], costs: Sequence[Cost], s: int) -> int:
+    """Return the number of these costs that the s charges with the most of them hold together."""
     numbers = [sum(charge.costs.get(cost, 0) for cost in costs) for charge in charges]
     numbers.sort(reverse=True)
     return sum(numbers[:s])
 
 
-def _families(charges: Sequence[Charge]) -> list[list[Cost]]:
+def _cost_families(charges: Sequence[Charge]) -> list[list[Cost]]:
     """Return the distinct costs, in families in which a larger cost is a weaker promise, each from
     the largest down.
     """
@@ -297,10 +304,10 @@ def _families(charges: Sequence[Charge]) -> list[list[Cost]]:
         else:
             name, size = family(cost)
             families.setdefault(name, []).append((size, cost))
-    return [_largest_first(family) for family in families.values()]
+    return [_by_falling_size(family) for family in families.values()]
 
 
-def _largest_first(sized: list[tuple[float, Cost]]) -> list[Cost]:
+def _by_falling_size(sized: list[tuple[float, Cost]]) -> list[Cost]:
     """Return the costs of (size, cost) pairs, from the largest size down."""
 
     def falling_size(pair: tuple[float, Cost]) -> float:

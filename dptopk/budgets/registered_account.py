@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dptopk.budgets.filter import Filter
 
 
-class _OfClassOnly:
+class _FilterOfClass:
     """``Accountant.filter``, which an instance does not have: it would seem to be about what the
     instance has spent.
     """
@@ -93,7 +93,7 @@ class Accountant(Account):
         if guarantee is not None:
             self.__dict__["guarantee"] = guarantee
 
-    filter = _OfClassOnly()
+    filter = _FilterOfClass()
 
     def epsilon(self) -> float:
         """Return an upper bound on ε, fixed by the registration: it is valid now and after every
@@ -119,19 +119,19 @@ class Accountant(Account):
             raise IncompatibleCosts(
                 f"registered for {self.registered.neighbours}, charged for {charge.neighbours}"
             )
-        with self._here():
+        with self._locked_in_own_process():
             if Fraction(charge.delta) > self._delta_left:
                 delta_text = format_upper(charge.delta)
                 delta_left = format_lower(float(self._delta_left))
                 reason = f"its delta {delta_text} is more than the {delta_left} that are left"
                 raise BudgetExceeded(
-                    charge, self.remaining(), self._more_than_total(stated) + reason
+                    charge, self.remaining(), self._total_exceeded_text(stated) + reason
                 )
             if all(times <= self._left[cost] for cost, times in charge):
                 return {"tokens": [[str(cost), str(cost), times] for cost, times in charge]}
             assignment = match(charge.costs, self._left, dominates, size)
             if assignment is None:
-                reason = self._more_than_total(stated) + self._costs_not_covered(charge)
+                reason = self._total_exceeded_text(stated) + self._uncovered_text(charge)
                 raise BudgetExceeded(charge, self.remaining(), reason)
         rows = [[str(cost), str(token), times] for (cost, token), times in assignment.items()]
         return {"tokens": rows}
@@ -154,7 +154,7 @@ class Accountant(Account):
         except DptopkError:
             return False
 
-    def _more_than_total(self, stated: Budget | None) -> str:
+    def _total_exceeded_text(self, stated: Budget | None) -> str:
         """Return a sentence where a question states more ε than the guarantee for everything; '' if
         it does not.
         """
@@ -165,8 +165,10 @@ class Accountant(Account):
             return ""
         return f"epsilon {stated.epsilon:.6g} is more than the total of {total:.6g}; "
 
-    def _costs_not_covered(self, charge: Charge) -> str:
-        """Name the kinds of cost that are not covered, and how many of each are left."""
+    def _uncovered_text(self, charge: Charge) -> str:
+        """Return, in words, the kinds of cost that are not covered, and how many of each
+        are left.
+        """
         lines = []
         for cost, times in charge:
             if not any(dominates(token, cost) for token in self.registered.costs):
@@ -179,11 +181,11 @@ class Accountant(Account):
 
     def apply(self, charge: Charge, record: Record) -> None:
         """Use up the tokens that a record names, and the charge's delta; see ``Account.apply``."""
-        with self._here():
-            used = _tokens(record)
+        with self._locked_in_own_process():
+            rows = _token_rows(record)
             paid = Counter[Cost]()
             wanted = Counter[Cost]()
-            for cost, token, times in used:
+            for cost, token, times in rows:
                 paid[cost] += times
                 wanted[token] += times
             if paid != Counter(dict(charge.costs)):
@@ -194,7 +196,7 @@ class Accountant(Account):
                 raise BudgetExceeded(
                     charge, self.remaining(), "the deltas add up to more than was registered"
                 )
-            for cost, token, times in used:
+            for cost, token, times in rows:
                 self._left[token] -= times
                 self._used.setdefault(cost, Counter())[token] += times
             self._delta_left -= Fraction(charge.delta)
@@ -221,21 +223,23 @@ class Accountant(Account):
             raise InvalidParameter(
                 "charge to refund must be a Charge with delta 0: a delta is never refunded"
             )
-        with self._here():
+        with self._locked_in_own_process():
             returned = []
             for cost, times in charge:
                 used = Counter(self._used.get(cost, {}))
                 if record is not None:
-                    of_record = {token: n for spent, token, n in _tokens(record) if spent == cost}
-                    used &= Counter(of_record)
-                for token, n in _smallest(cost, times, used):
+                    tokens_of_record = {
+                        token: n for spent, token, n in _token_rows(record) if spent == cost
+                    }
+                    used &= Counter(tokens_of_record)
+                for token, n in _returned_tokens(cost, times, used):
                     returned.append([str(cost), str(token), n])
         return {"tokens": returned}
 
     def revert(self, charge: Charge, record: Record) -> None:
         """Return the tokens named in a record of ``quote_refund`` to the account."""
-        with self._here():
-            returned = _tokens(record)
+        with self._locked_in_own_process():
+            returned = _token_rows(record)
             for cost, token, times in returned:
                 used = self._used.get(cost, Counter())[token]
                 if times > used or times > charge.costs.get(cost, 0):
@@ -252,7 +256,7 @@ class Accountant(Account):
         """
         wrong = [
             f"{token} for {cost}"
-            for cost, token, _ in _tokens(record)
+            for cost, token, _ in _token_rows(record)
             if not dominates(token, cost)
         ]
         if wrong:
@@ -261,7 +265,7 @@ class Accountant(Account):
 
     def state(self) -> Record:
         """Return tokens left, tokens used, and the δ left, exactly."""
-        with self._here():
+        with self._locked_in_own_process():
             used = []
             for cost, tokens in self._used.items():
                 used += [[str(cost), str(token), times] for token, times in tokens.items() if times]
@@ -274,10 +278,10 @@ class Accountant(Account):
 
     def restore(self, state: Record) -> None:
         """Take over a state of an account of the same registration."""
-        with self._here():
+        with self._locked_in_own_process():
             self._left = Counter({cost_of(token): n for token, n in state["left"].items()})
             self._used = {}
-            for cost, token, n in _tokens({"tokens": state["used"]}):
+            for cost, token, n in _token_rows({"tokens": state["used"]}):
                 self._used.setdefault(cost, Counter())[token] = n
             self._delta_left = Fraction(state["delta_left"])
             self._adaptive = state["adaptive"]
@@ -330,7 +334,7 @@ class Accountant(Account):
         )
 
 
-def _tokens(record: Record) -> list[tuple[Cost, Cost, int]]:
+def _token_rows(record: Record) -> list[tuple[Cost, Cost, int]]:
     """Return the rows (cost, token, number) of a record.
 
     Raises:
@@ -345,9 +349,9 @@ def _tokens(record: Record) -> list[tuple[Cost, Cost, int]]:
     return rows
 
 
-def _smallest(cost: Cost, times: int, used: Counter[Cost]) -> list[tuple[Cost, int]]:
-    """Return the tokens, with numbers, that come back for a cost: again and again the one that all
-    the others cover.
+def _returned_tokens(cost: Cost, times: int, used: Counter[Cost]) -> list[tuple[Cost, int]]:
+    """Return the tokens, with numbers, that come back for a cost: the one that all the others
+    cover, as long as there are any, then the next such one.
 
     Args:
         cost: what never ran.
@@ -368,7 +372,7 @@ def _smallest(cost: Cost, times: int, used: Counter[Cost]) -> list[tuple[Cost, i
                 f"charge to refund used different tokens, none of them the smallest: {cost}"
             )
         smallest = covered[0]
-        moved = min(times, used.pop(smallest))
-        returned.append((smallest, moved))
-        times -= moved
+        number = min(times, used.pop(smallest))
+        returned.append((smallest, number))
+        times -= number
     return returned

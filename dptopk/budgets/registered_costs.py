@@ -53,9 +53,10 @@ def dominates(token: Cost, cost: Cost) -> bool:
 
 
 def size(cost: Cost) -> tuple[float, float]:
-    """Return the rough size of a token as (zCDP-like ρ, δ).
+    """Return a rough size of a token, as a pair (ρ, δ): it decides only in which order tokens are
+    tried.
 
-    Only the order in which tokens are tried depends on it.
+    ρ is that of zCDP where the cost implies it, else half the variance of its loss.
     """
     if cost_model_of(cost).statements is not None:
         epsilon, delta = max(statements(cost))
@@ -105,17 +106,17 @@ def match(
             path = _augmenting_path(demand, suitable, free, flow)
             if path is None:
                 return None
-            wanted -= _move_along(path, wanted, free, flow)
+            wanted -= _augment(path, wanted, free, flow)
     return {pair: times for pair, times in flow.items() if times}
 
 
-def _move_along(
+def _augment(
     path: list[tuple[Demand, Token]],
     wanted: int,
     free: Counter[Token],
     flow: Counter[tuple[Demand, Token]],
 ) -> int:
-    """Move as much as an augmenting path takes, at most what is wanted, and return how much.
+    """Move as much as an augmenting path takes, at most what is wanted; return the number moved.
 
     Args:
         path: the pairs d0-t0, d1-t1, ... of the path; its last token is free.
@@ -124,7 +125,7 @@ def _move_along(
         flow: how many of each token every demand uses; changed in place.
     """
     _, last = path[-1]
-    tokens_given_up = _tokens_given_up(path)
+    tokens_given_up = _reversed_pairs(path)
     moved = min(wanted, free[last], *(flow[back] for back in tokens_given_up))
     for pair in path:
         flow[pair] += moved
@@ -134,7 +135,7 @@ def _move_along(
     return moved
 
 
-def _tokens_given_up(path: list[tuple[Demand, Token]]) -> list[tuple[Demand, Token]]:
+def _reversed_pairs(path: list[tuple[Demand, Token]]) -> list[tuple[Demand, Token]]:
     """Return the assignments that an augmenting path d0-t0, d1-t1, ... takes back: d1 gives up t0,
     d2 gives up t1, ...
     """

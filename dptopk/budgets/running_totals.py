@@ -75,41 +75,41 @@ class RunningTotals:
         try:
             for cost, times in charge:
                 *prices, failure = prices_of(record)[str(cost)]
-                failures += times * Fraction(_amount(failure))
+                failures += times * Fraction(_checked_price(failure))
                 for name, price in zip(sums, prices, strict=True):
                     if price is None:
                         unpriced[name] += times
                     else:
-                        sums[name] += times * metrics[name].read(_amount(price))
+                        sums[name] += times * metrics[name].read(_checked_price(price))
             totals = cls(
                 sums, unpriced, failures, Counter(dict(charge.costs)), delta, charge.adaptive
             )
             totals.left_sum = bool(record.get("left", False))
             if "stated" in record:
                 stated = record["stated"]
-                totals._state(stated["epsilon"], stated["delta"], metrics)
+                totals._enter_statement(stated["epsilon"], stated["delta"], metrics)
         except (KeyError, TypeError, ValueError, OverflowError):
             raise InvalidParameter("the record of this charge does not fit a filter") from None
         return totals
 
-    def _state(self, epsilon: float, delta: float, metrics: Mapping[str, Metric]) -> None:
+    def _enter_statement(self, epsilon: float, delta: float, metrics: Mapping[str, Metric]) -> None:
         """Enter the statement (ε, δ) of a charge instead of the ε's and failures of its costs.
 
         Raises:
             ValueError: when δ is less than the failures, which it contains.
         """
-        exact_delta = Fraction(_amount(delta))
+        exact_delta = Fraction(_checked_price(delta))
         if exact_delta < self.failures:
             raise ValueError("a statement contains the failures of its charge")
         self.extra = exact_delta - self.failures
         self.failures = exact_delta
-        self.sums[PURE] = metrics[PURE].read(_amount(epsilon))
+        self.sums[PURE] = metrics[PURE].read(_checked_price(epsilon))
         self.unpriced[PURE] = 0
         self.statements = 1
 
     def add(self, totals: RunningTotals, times: int = 1) -> None:
         """Add the totals of a charge, or of ``times`` equal ones."""
-        self._move(totals, times)
+        self._add_revocable(totals, times)
         self.failures += times * totals.failures
         self.extra += times * totals.extra
         self.delta += times * totals.delta
@@ -117,11 +117,11 @@ class RunningTotals:
         self.adaptive |= totals.adaptive
         self.left_sum |= totals.left_sum
 
-    def ran(self, charge: Charge) -> bool:
+    def contains_costs(self, charge: Charge) -> bool:
         """Return whether each cost of the charge was accepted at least that often."""
         return all(self.spent[cost] >= times for cost, times in charge)
 
-    def take_off(self, charge: Charge, totals: RunningTotals) -> None:
+    def subtract(self, charge: Charge, totals: RunningTotals) -> None:
         """Take off costs that never ran; failure masses, deltas and statements stay.
 
         Args:
@@ -131,18 +131,18 @@ class RunningTotals:
         Raises:
             InvalidParameter: when they are not in the sums.
         """
-        if not self._contain(totals) or not self.ran(charge):
+        if not self._contains_prices(totals) or not self.contains_costs(charge):
             raise InvalidParameter(f"charge to refund was not spent: {charge}")
-        self._move(totals, -1)
+        self._add_revocable(totals, -1)
 
-    def _contain(self, totals: RunningTotals) -> bool:
+    def _contains_prices(self, totals: RunningTotals) -> bool:
         """Return whether no sum of prices of ``totals`` is above that of these."""
         for name, price in totals.sums.items():
             if price > self.sums[name] or totals.unpriced[name] > self.unpriced[name]:
                 return False
         return True
 
-    def _move(self, totals: RunningTotals, times: int) -> None:
+    def _add_revocable(self, totals: RunningTotals, times: int) -> None:
         """Add ``times`` the sums of prices and the costs, which alone can come back."""
         for name in self.sums:
             self.sums[name] += times * totals.sums[name]
@@ -156,7 +156,7 @@ class RunningTotals:
         )
 
     @classmethod
-    def largest(cls, histories: Sequence[RunningTotals]) -> RunningTotals:
+    def upper_envelope(cls, histories: Sequence[RunningTotals]) -> RunningTotals:
         """Return totals that are at least those of each of several histories on the same metrics.
 
         Every test of a filter is harder to pass with larger totals, so whoever has one of these
@@ -184,7 +184,7 @@ class RunningTotals:
         )
 
     def state(self) -> Record:
-        """Return the totals as JSON, exactly; ``restored`` reads them."""
+        """Return the totals as JSON, exactly; ``of_state`` reads them."""
         return {
             "sums": {name: str(total) for name, total in self.sums.items()},
             "unpriced": dict(self.unpriced),
@@ -198,7 +198,7 @@ class RunningTotals:
         }
 
     @classmethod
-    def restored(cls, state: Record, metrics: Iterable[str]) -> RunningTotals:
+    def of_state(cls, state: Record, metrics: Iterable[str]) -> RunningTotals:
         """Return the totals that ``state`` gave; older states hold no statements."""
         names = list(metrics)
         return cls(
@@ -228,7 +228,7 @@ def prices_of(record: Record) -> Record:
     return prices
 
 
-def _amount(price: Price) -> Price:
+def _checked_price(price: Price) -> Price:
     """Return a recorded price, checked.
 
     Raises:

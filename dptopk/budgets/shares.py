@@ -24,6 +24,8 @@ from dptopk.costs import Budget, Charge, sum_up
 from dptopk.errors import BudgetExceeded, InvalidParameter
 
 RESERVE = "reserve"
+SUM_ROUNDING = 1e-12  # relative, far above that of a sum over all analysts
+LARGEST_DELTA = 1 - 2**-53  # the largest float below 1: ``compose`` takes no δ of 1
 
 
 def _least_delta(group: Charge) -> float:
@@ -44,7 +46,7 @@ class Shares(Account):
 
     Raises:
         InvalidParameter: when there are no shares, when something was spent, or on shares for
-        different neighbours.
+            different neighbours.
 
     >>> from dptopk import Accountant, BoundedRange
     >>> month = Charge({BoundedRange(0.1): 50})
@@ -113,13 +115,13 @@ class Shares(Account):
             note = "delta is below the shares' own masses of bad events"
             return Bound(math.inf, self.delta, None, "sum", source, (), note)
         # The parts, each rounded, add up to no more than δ.
-        spare = max(self.delta * (1 - 1e-12) - sum_up(least_deltas), 0.0) / len(groups)
+        spare = max(self.delta * (1 - SUM_ROUNDING) - sum_up(least_deltas), 0.0) / len(groups)
         guarantees = []
         for group, least_delta in zip(groups, least_deltas, strict=True):
-            delta = min(least_delta + spare, 1 - 2**-53)  # ``compose`` takes a δ below 1
+            delta = min(least_delta + spare, LARGEST_DELTA)
             guarantees.append(bounds.compose(group, delta=delta))
-        epsilon = sum_up([bound.epsilon for bound in guarantees])
-        return Bound(epsilon, self.delta, None, "sum", source, guarantees[0].valid_in)
+        total = sum_up([bound.epsilon for bound in guarantees])
+        return Bound(total, self.delta, None, "sum", source, guarantees[0].valid_in)
 
     def epsilon(self) -> float:
         """Return an upper bound on ε of everything that all analysts will ever see."""
@@ -135,8 +137,8 @@ class Shares(Account):
 
     def remaining(self) -> str:
         """Return what each share has left."""
-        of_shares = [f"{name}: {part.remaining()}" for name, part in self.parts.items()]
-        return "; ".join(of_shares)
+        by_share = [f"{name}: {part.remaining()}" for name, part in self.parts.items()]
+        return "; ".join(by_share)
 
     def shares(self) -> dict[str, float]:
         """Return the used part of each share, by the reading of its ε."""

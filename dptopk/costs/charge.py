@@ -66,7 +66,7 @@ class Charge:
                     f"costs must map costs such as PureDP(0.1) to counts, got the key {cost!r}"
                 )
             checked[cost] = validate.count(count=times, at_least=0)
-        ordered = {cost: checked[cost] for cost in sorted(checked, key=_order) if checked[cost]}
+        ordered = {cost: checked[cost] for cost in sorted(checked, key=_sort_key) if checked[cost]}
         validate.assign(
             self,
             costs=MappingProxyType(ordered),
@@ -231,6 +231,6 @@ def charge_of(value: Charge | Cost | str | Iterable[Charge | Cost | str]) -> Cha
     )
 
 
-def _order(cost: Cost) -> tuple[int, tuple[Any, ...]]:
+def _sort_key(cost: Cost) -> tuple[int, tuple[Any, ...]]:
     """Return the sort key of a cost: the place of its type in COST_TYPES, then its parameters."""
     return _RANK[type(cost)], tuple(getattr(cost, field.name) for field in fields(cost))

@@ -32,12 +32,13 @@ _CHARGE = re.compile(r"(?P<terms>[^\[\]]*)(?:\[(?P<flags>[^\[\]]*)\]\s*)?")
 _TERM = re.compile(
     r"\s*(?:(?P<times>[0-9]{1,4000})\s*\*\s*)?(?P<name>[A-Za-z_]+)\s*\((?P<arguments>[^()]*)\)\s*"
 )
-_NAMED = re.compile(r"\s*(?:(?P<name>[A-Za-z_]+)\s*=)?(?P<value>[^=]*)")
+_PARAMETER = re.compile(r"\s*(?:(?P<name>[A-Za-z_]+)\s*=)?(?P<value>[^=]*)")
 # No leading zeros: in "1,000" the 000 is not a number of its own.
 _NUMBER = re.compile(
     r"\s*[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?\s*"
 )
-_SHOWN = 60  # characters of the text that a message repeats
+_QUOTED_LENGTH = 60  # characters of the text that a message repeats
+_LARGEST_POWER = 300  # of 10, in a whole number: it is a float too
 
 
 class ChargeArguments(TypedDict):
@@ -58,7 +59,8 @@ def read_charge(text: str) -> ChargeArguments:
     charge = _CHARGE.fullmatch(text) if isinstance(text, str) else None
     if charge is None:
         raise InvalidParameter(
-            f"charge must be text such as '25*BR(0.1) + DP(0.3)', got {str(text)[:_SHOWN]!r}"
+            "charge must be text such as '25*BR(0.1) + DP(0.3)', "
+            f"got {str(text)[:_QUOTED_LENGTH]!r}"
         )
     costs: dict[Cost, int] = {}
     deltas: dict[float, int] = {}
@@ -66,7 +68,7 @@ def read_charge(text: str) -> ChargeArguments:
         term = match[0].strip()
         times = int(match["times"] or 1)
         if match["name"].lower() == "delta":
-            delta = _number(match["arguments"], term)
+            delta = _read_number(match["arguments"], term)
             deltas[delta] = deltas.get(delta, 0) + times
         else:
             cost = _cost_of_term(match["name"], match["arguments"], term)
@@ -87,7 +89,7 @@ def _cost_of_term(name: str, arguments: str, term: str) -> Cost:
     except InvalidParameter as error:
         if str(error).startswith("charge"):
             raise InvalidParameter(str(error)) from None
-        raise InvalidParameter(f"charge: {term[:_SHOWN]!r}: {error}") from None
+        raise InvalidParameter(f"charge: {term[:_QUOTED_LENGTH]!r}: {error}") from None
 
 
 def _read_flags(text: str) -> tuple[bool, Neighbours]:
@@ -111,7 +113,7 @@ def _terms(text: str) -> list[re.Match[str]]:
     while text.strip() not in {"", "0"}:
         match = _TERM.match(text, at)
         if match is None or text[match.end() : match.end() + 1] not in {"", "+"}:
-            shown = text[at : at + _SHOWN].strip()
+            shown = text[at : at + _QUOTED_LENGTH].strip()
             raise InvalidParameter(
                 f"charge: cannot read the term at {shown!r}; write terms as 25*BR(0.1)"
             )
@@ -122,13 +124,13 @@ def _terms(text: str) -> list[re.Match[str]]:
     return terms
 
 
-def _number(text: str, term: str) -> float:
+def _read_number(text: str, term: str) -> float:
     """Return the number that a text stands for; ``term`` is named in errors.
 
     Raises:
         InvalidParameter: for another text, or a number that would be read as 0.
     """
-    shown = f"charge: {text.strip()[:_SHOWN]!r} in {term[:_SHOWN]!r}"
+    shown = f"charge: {text.strip()[:_QUOTED_LENGTH]!r} in {term[:_QUOTED_LENGTH]!r}"
     if not _NUMBER.fullmatch(text):
         raise InvalidParameter(f"{shown} is not a number")
     number = float(text)
@@ -137,17 +139,18 @@ def _number(text: str, term: str) -> float:
     return number
 
 
-def _whole_number(text: str, term: str) -> int:
+def _read_whole_number(text: str, term: str) -> int:
     """Return the integer that a text stands for; ``term`` is named in errors.
 
     Raises:
         InvalidParameter: for another text, a fraction, or a number above 10^300.
     """
-    _number(text, term)
+    _read_number(text, term)
     exact = Decimal(text.strip())
-    if exact != exact.to_integral_value() or exact.adjusted() > 300:
+    if exact != exact.to_integral_value() or exact.adjusted() > _LARGEST_POWER:
         raise InvalidParameter(
-            f"charge: {text.strip()[:_SHOWN]!r} in {term[:_SHOWN]!r} must be an integer"
+            f"charge: {text.strip()[:_QUOTED_LENGTH]!r} in {term[:_QUOTED_LENGTH]!r} "
+            "must be an integer"
         )
     return int(exact)
 
@@ -158,17 +161,17 @@ def _read_cost(name: str, arguments: str, term: str) -> Cost:
     if cost_type is None:
         known = ", ".join(known.symbol for known in COST_TYPES)
         raise InvalidParameter(
-            f"charge: unknown cost {name!r} in {term[:_SHOWN]!r}; known: {known}"
+            f"charge: unknown cost {name!r} in {term[:_QUOTED_LENGTH]!r}; known: {known}"
         )
     parts = arguments.split(",")
     if cost_type is MultiDP:
-        return MultiDP([_pair(part, term) for part in parts])  # type: ignore[arg-type]
+        return MultiDP([_read_pair(part, term) for part in parts])  # type: ignore[arg-type]
     if cost_type is PureDP and len(parts) == 2:
         cost_type = ApproxDP
     return cost_type(**_parameters(cost_type, parts, term))
 
 
-def _refusal(name: str | None, term: str, names: list[str]) -> InvalidParameter:
+def _parameter_error(name: str | None, term: str, names: list[str]) -> InvalidParameter:
     """Return the error for a parameter that is unknown or repeated, or that has no name after one
     with a name (None).
     """
@@ -177,13 +180,13 @@ def _refusal(name: str | None, term: str, names: list[str]) -> InvalidParameter:
     else:
         reason = "a parameter without a name after one with a name"
     return InvalidParameter(
-        f"charge: {reason} in {term[:_SHOWN]!r}; the parameters are {', '.join(names)}"
+        f"charge: {reason} in {term[:_QUOTED_LENGTH]!r}; the parameters are {', '.join(names)}"
     )
 
 
-def _pair(text: str, term: str) -> tuple[float, ...]:
+def _read_pair(text: str, term: str) -> tuple[float, ...]:
     """Return the numbers of a pair "ε:δ"; ``MultiDP`` refuses other lengths."""
-    return tuple(_number(number, term) for number in text.split(":"))
+    return tuple(_read_number(number, term) for number in text.split(":"))
 
 
 def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str, float]:
@@ -202,10 +205,10 @@ def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str,
     parameters: dict[str, float] = {}
     by_position = True  # until the first parameter with a name
     for place, part in enumerate(parts):
-        match = _NAMED.fullmatch(part)
+        match = _PARAMETER.fullmatch(part)
         if match is None or place >= len(names):
             raise InvalidParameter(
-                f"charge: cannot read the parameters of {term[:_SHOWN]!r}; they are "
+                f"charge: cannot read the parameters of {term[:_QUOTED_LENGTH]!r}; they are "
                 f"{', '.join(names)}"
             )
         name = match["name"]
@@ -214,12 +217,12 @@ def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str,
         elif by_position:
             name = names[place]
         if name not in known or name in parameters:
-            raise _refusal(name, term, names)
-        read = _whole_number if known[name].type == "int" else _number
+            raise _parameter_error(name, term, names)
+        read = _read_whole_number if known[name].type == "int" else _read_number
         parameters[name] = read(match["value"], term)
     missing = [
         name for name, field in known.items() if field.default is MISSING and name not in parameters
     ]
     if missing:
-        raise InvalidParameter(f"charge: {', '.join(missing)} missing in {term[:_SHOWN]!r}")
+        raise InvalidParameter(f"charge: {', '.join(missing)} missing in {term[:_QUOTED_LENGTH]!r}")
     return parameters

@@ -264,10 +264,10 @@ def checked_pairs(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, flo
     if set(map(type, chain.from_iterable(pairs))) == {float}:
         values = np.array(pairs)
         epsilon, delta = values.T
-        finite = np.isfinite(epsilon) & (epsilon >= 0)
-        probable = (delta >= 0) & (delta < 1)
-        charged = (epsilon > 0) | (delta > 0)
-        if (finite & probable & charged).all():
+        finite_epsilons = np.isfinite(epsilon) & (epsilon >= 0)
+        in_range = (delta >= 0) & (delta < 1)
+        not_both_zero = (epsilon > 0) | (delta > 0)
+        if (finite_epsilons & in_range & not_both_zero).all():
             return list(map(tuple, (values + 0.0).tolist()))  # -0.0 becomes 0.0
     costs = [ApproxDP(*pair) for pair in pairs]
     return [(cost.epsilon, cost.delta) for cost in costs]

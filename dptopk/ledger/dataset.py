@@ -327,7 +327,7 @@ class DatasetState:
         for owner, (terms, account) in self.budgets_by_owner().items():
             spent = account.spent()
             merge_terms: Merged = {"charge": str(spent)}
-            state = account.merged() if isinstance(account, Parallel) else None
+            state = account.merged_state() if isinstance(account, Parallel) else None
             if state is None:
                 merge_terms["record"] = account_of(terms).quote_past(spent)
             else:

@@ -21,7 +21,12 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.mechanism import LARGEST_SCALE, CountingMechanism, add_remove
 from dptopk.mechanisms.samplers.box_noise import box_noise, side_law
 from dptopk.mechanisms.samplers.random import Array, Bits
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Noise, SimulationInput, seeded
+from dptopk.mechanisms.samplers.simulation import (
+    BLOCK_DRAWS,
+    Noise,
+    SimulationInput,
+    generator_of_block,
+)
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import BoxNoise
 
@@ -29,6 +34,8 @@ from dptopk.release.noise_laws import BoxNoise
 MOST_COUNTS = 10**6
 # Above this ε, epsilon times a small integer would overflow.
 LARGEST_EPSILON = 1e300
+DELTA_ROUNDING = 1e-15  # relative, of a product and two exponentials
+SUM_ROUNDING = 1e-12  # relative, of a sum of positive terms and of what stands for its ends
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,8 +97,8 @@ class Box(CountingMechanism):
         return self.draw_some(sensitivity, size, size, bits)
 
     def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Bits) -> Array:
-        """Draw the first ``size`` coordinates of the noise of ``labels`` counts, int64, shape
-        (size,).
+        """Draw the noise of ``size`` of ``labels`` counts that are measured together, int64, shape
+        (size,); its coordinates are exchangeable.
         """
         if not size:
             return np.zeros(0, dtype=np.int64)
@@ -108,7 +115,7 @@ class Box(CountingMechanism):
 
         def draw(number: int) -> Array:
             """Return the noise of a block of draws."""
-            rng = seeded("side", number)
+            rng = generator_of_block("side", number)
             side = sensitivity.linf / self.epsilon * rng.gamma(power + 1, size=(BLOCK_DRAWS, 1))
             noise: Array = np.floor(side * unit(number))
             return noise - np.floor(side * rng.random((BLOCK_DRAWS, 1)))
@@ -125,7 +132,11 @@ class Box(CountingMechanism):
         return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
 
     def labels_unsaid(self) -> int:
-        """Refuse to assume a number of labels, because the noise depends on it."""
+        """Refuse to assume a number of labels, because the noise depends on it.
+
+        Raises:
+            InvalidParameter: always.
+        """
         raise InvalidParameter(
             "labels must be given: the noise depends on how many labels are counted"
         )
@@ -144,7 +155,7 @@ def box_cost(epsilon: float, counts: int, moved: int) -> Cost:
     pure = PureDP(epsilon)
     pure_delta_at_zero = math.tanh(epsilon / 2)
     chance_of_loss = loss_chance(epsilon, values, min(moved, values // 2))
-    delta_at_zero = chance_of_loss * -math.expm1(-epsilon) * (1 + 1e-15)
+    delta_at_zero = chance_of_loss * -math.expm1(-epsilon) * (1 + DELTA_ROUNDING)
     if values > 2 and delta_at_zero < pure_delta_at_zero:
         return MultiDP(((epsilon, 0.0), (0.0, delta_at_zero)))
     return pure
@@ -159,14 +170,16 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     """
     terms = _loss_terms(epsilon, (moved, values - moved))
     spread = math.sqrt(values)
-    # L is about Gamma(values)/ε: up to `first` the terms grow, so that each is at most the one at
-    # `first`; from `last` on they fall at least geometrically. Both ends are negligible.
+    # L is about Gamma(values)/ε, of mean values/ε and deviation sqrt(values)/ε: 12 and 16 of these,
+    # and a few units for small numbers of values, leave negligible ends. Up to `first` the terms
+    # grow, so that each is at most the one at `first`; from `last` on they fall at least
+    # geometrically.
     first = max(math.floor((values - 12 * spread - 40) / epsilon), 0)
     last = math.ceil((values + 16 * spread + 130) / epsilon)
     (at_first, at_last), (_, slope_at_last) = terms(np.array([float(first), float(last)]))
     both_ends = first * float(at_first) + float(at_last) / -math.expm1(float(slope_at_last))
-    most = log_concave_sum(terms, first, last) + both_ends
-    total = most * math.exp(slack(values)) * (1 + 1e-12)
+    upper_sum = log_concave_sum(terms, first, last) + both_ends
+    total = upper_sum * math.exp(slack(values)) * (1 + SUM_ROUNDING)
     if total < 1:
         return total
     return 1.0  # also where it is not a number
@@ -187,20 +200,20 @@ def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tup
         logs = -epsilon * L - log_z
         slope = np.full_like(L, -epsilon)
         with np.errstate(divide="ignore"):
-            after = np.log1p(L)  # ln(L + 1)
-            step = np.log1p(1 / L)  # ln(L + 1) - ln(L)
+            log_next = np.log1p(L)  # ln(L + 1)
+            log_ratio = np.log1p(1 / L)  # ln(L + 1) - ln(L)
         for s in parts:
-            factor = _log_difference(s, after, step)
+            factor = _log_difference(s, log_next, log_ratio)
             logs = logs + factor
             if s > 1:
-                growth = _log_difference(s - 1, after, step)
+                growth = _log_difference(s - 1, log_next, log_ratio)
                 slope = slope + s * np.exp(growth - factor)
         return np.exp(logs), slope
 
     return terms
 
 
-def _log_difference(s: int, after: Array, step: Array) -> Array:
+def _log_difference(s: int, log_next: Array, log_ratio: Array) -> Array:
     """Return ln((L + 1)^s - L^s), given ``after`` = ln(L + 1) and ``step`` = ln(L + 1) - ln(L)."""
-    logs: Array = s * after + np.log(-np.expm1(-s * step))
+    logs: Array = s * log_next + np.log(-np.expm1(-s * log_ratio))
     return logs

@@ -11,11 +11,11 @@ import numpy as np
 
 from dptopk._internal.search import first_true
 from dptopk.histogram.histogram import Histogram
-from dptopk.mechanisms.joint_selection import AtOnce
+from dptopk.mechanisms.joint_selection import JointExponential
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, uniform_below, uniform_distinct
 from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 
-_STIRLING = 64  # from here on the series is used
+_STIRLING_FROM = 64  # from here on the series is used
 
 
 class Subsets:
@@ -36,25 +36,24 @@ class Subsets:
         self.lowest = ranked.count(k) - ranked.count(k - 1)
         self.highest = ranked.count(0) - ranked.count(ranked.size - 1)
 
-    def _within(self, slack: int) -> list[int]:
+    def _labels_within_gap(self, slack: int) -> list[int]:
         """Return n_0, ..., n_k for gaps of at most ``slack``."""
         return [0, *self._ranked.at_least(self._top - slack).tolist()]
 
-    def _kinds(self, slack: int) -> list[int]:
+    def _sets_by_kind(self, slack: int) -> list[int]:
         """Return the number of sets of each kind 0..k-1 with a gap of at most ``slack``."""
-        within = self._within(slack)
         numbers = [0] * self._k
-        for i, (before, until) in enumerate(pairwise(within)):
-            if until > before:
-                free = self._k - i
-                numbers[i] = _comb(until - i, free) - _comb(before - i, free)
+        for i, (n_i, n_next) in enumerate(pairwise(self._labels_within_gap(slack))):
+            if n_next > n_i:
+                chosen = self._k - i
+                numbers[i] = _binomial(n_next - i, chosen) - _binomial(n_i - i, chosen)
         return numbers
 
     def size(self, slack: int) -> int:
         """Return the exact number of sets with a gap of at most ``slack``."""
         if slack < 0:
             return 1
-        return sum(self._kinds(slack))
+        return sum(self._sets_by_kind(slack))
 
     def log_size(self, slacks: Ints) -> Floats:
         """Return the logarithm of ``size`` for each slack, in floating point, shape of
@@ -64,13 +63,14 @@ class Subsets:
         places = np.arange(self._k)
         n_0 = np.zeros((len(ends), 1))
         starts = np.concatenate((n_0, ends[:, :-1]), axis=1)
-        more = log_comb(ends - places, self._k - places)
-        less = log_comb(starts - places, self._k - places)
+        # Of kind i there are C(n_(i+1) - i, k - i) - C(n_i - i, k - i) sets, by logarithms.
+        log_minuend = log_comb(ends - places, self._k - places)
+        log_subtrahend = log_comb(starts - places, self._k - places)
         with np.errstate(divide="ignore", invalid="ignore"):
-            remaining = np.log(-np.expm1(np.minimum(less - more, 0.0)))
-            kinds = np.where(ends > starts, more + remaining, -np.inf)
-            kinds = np.where(np.isnan(kinds), -np.inf, kinds)
-        logs: Floats = np.logaddexp.reduce(kinds, axis=1)
+            log_share = np.log(-np.expm1(np.minimum(log_subtrahend - log_minuend, 0.0)))
+            log_kinds = np.where(ends > starts, log_minuend + log_share, -np.inf)
+            log_kinds = np.where(np.isnan(log_kinds), -np.inf, log_kinds)  # where both are -inf
+        logs: Floats = np.logaddexp.reduce(log_kinds, axis=1)
         return np.where(slacks < 0, 0.0, np.maximum(logs, 0.0))
 
     def draw(self, slack: int, bits: Bits) -> list[int]:
@@ -79,20 +79,23 @@ class Subsets:
         """
         if slack < 0:
             return list(range(self._k))
-        kinds = self._kinds(slack)
+        kinds = self._sets_by_kind(slack)
         number = uniform_below(sum(kinds), bits)
         kind = 0
         while number >= kinds[kind]:
             number -= kinds[kind]
             kind += 1
-        n = self._within(slack)
-        free = self._k - kind
-        number += _comb(n[kind] - kind, free)
-        # Of the sets of `free` ranks from kind + 1 on, C(t - kind, free) have a worst rank of at
-        # most t. The number is at least that of t = n[kind], and below that of n[kind + 1].
-        least = max(n[kind], self._k - 1) + 1
-        worst = first_true(lambda t: comb(t - kind, free) > number, least, n[kind + 1]) - 1
-        others = uniform_distinct(kind, [worst] * (free - 1), bits)
+        n_of_kind = self._labels_within_gap(slack)
+        chosen = self._k - kind
+        number += _binomial(n_of_kind[kind] - kind, chosen)
+        # Of the sets of `chosen` ranks from kind + 1 on, C(t - kind, chosen) have a worst rank of
+        # at most t. The number is at least that of t = n[kind], and below that of n[kind + 1].
+        first_worst = max(n_of_kind[kind], self._k - 1) + 1
+        worst = (
+            first_true(lambda t: comb(t - kind, chosen) > number, first_worst, n_of_kind[kind + 1])
+            - 1
+        )
+        others = uniform_distinct(kind, [worst] * (chosen - 1), bits)
         return [*range(kind), *others, worst]
 
     def gap(self, answer: list[int]) -> int:
@@ -103,7 +106,7 @@ class Subsets:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CanonicalTopK(AtOnce):
+class CanonicalTopK(JointExponential):
     """A set of k labels, drawn at once: P(S) ∝ exp(-epsilon·gap(S) / (2·linf)), gap(S) = max
     outside S - min inside S.
 
@@ -136,7 +139,7 @@ class CanonicalTopK(AtOnce):
 
 
 @lru_cache(maxsize=1 << 14)
-def _comb(n: int, k: int) -> int:
+def _binomial(n: int, k: int) -> int:
     """Return the binomial coefficient C(n, k); 0 for n < 0."""
     if n >= 0:
         return comb(n, k)
@@ -152,14 +155,17 @@ def log_comb(n: Array, k: Ints) -> Floats:
     from scipy.special import betaln, gammaln
 
     size = np.maximum(n, k).astype(np.float64)
-    left = size - k
-    far = np.maximum(left, _STIRLING)
-    size_far = far + k
-    ratio = (far + 0.5) * np.log1p(k / far)
-    ratio = ratio + k * (np.log(size_far) - 1)
-    ratio += (1 / size_far - 1 / far) / 12 - (1 / size_far**3 - 1 / far**3) / 360
-    few = np.minimum(left, _STIRLING) + 1
-    near = -np.log1p(size) - betaln(few, k + 1.0)
-    distant = ratio - gammaln(k + 1.0)
-    logs: Floats = np.where(left < _STIRLING, near, distant)
+    rest = size - k
+    # ln(n!/r!) for r = n - k at least _STIRLING_FROM, by ln m! = (m + 1/2) ln m - m + 1/(12m) -
+    # 1/(360m³) + ...: (r + 1/2) ln(n/r) + k (ln n - 1), and the differences of the small terms.
+    large_rest = np.maximum(rest, _STIRLING_FROM)
+    large_n = large_rest + k
+    log_ratio = (large_rest + 0.5) * np.log1p(k / large_rest)
+    log_ratio = log_ratio + k * (np.log(large_n) - 1)
+    log_ratio += (1 / large_n - 1 / large_rest) / 12 - (1 / large_n**3 - 1 / large_rest**3) / 360
+    by_stirling = log_ratio - gammaln(k + 1.0)
+    # C(n, k) = 1/((n + 1) B(r + 1, k + 1)) for a smaller r.
+    small_rest = np.minimum(rest, _STIRLING_FROM) + 1
+    by_beta = -np.log1p(size) - betaln(small_rest, k + 1.0)
+    logs: Floats = np.where(rest < _STIRLING_FROM, by_beta, by_stirling)
     return np.where(n < k, -np.inf, logs)

@@ -19,7 +19,7 @@ from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
 from dptopk.mechanisms.mechanism import CountingMechanism, Rows, add_remove
 from dptopk.mechanisms.samplers.random import Array, Bits, Rng, random_bits
-from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput, Standard
+from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput, StandardNoise
 from dptopk.release.intervals import Measurement
 
 LARGEST_DENOMINATOR = 1000
@@ -70,7 +70,7 @@ class Centred(CountingMechanism):
                 )
         if self.common is not None and type(self.common) is not type(self.noise):
             raise InvalidParameter("common must be of the same kind as noise")
-        validate.assign(self, centre=_centre(self.centre))
+        validate.assign(self, centre=_validated_centre(self.centre))
 
     def __repr__(self) -> str:
         """Return the text of a dataclass, with the centre as a fraction."""
@@ -97,11 +97,11 @@ class Centred(CountingMechanism):
         common = self.shared(sensitivity, labels)
         # A touched count lies up to b·linf from where it was, hence (b-a)·linf from the centre
         # a·linf; an untouched one lies a·linf from it.
-        of_touched = Charge({self.noise.cost(sensitivity, shift_of_touched): touched})
+        cost_of_touched = Charge({self.noise.cost(sensitivity, shift_of_touched): touched})
         untouched = labels - touched
-        of_untouched = Charge({self.noise.cost(sensitivity, shift_of_untouched): untouched})
-        of_common = Charge({common.cost(sensitivity, shift_of_untouched): 1})
-        return Charge.join(of_touched, of_untouched, of_common)
+        cost_of_untouched = Charge({self.noise.cost(sensitivity, shift_of_untouched): untouched})
+        cost_of_common = Charge({common.cost(sensitivity, shift_of_untouched): 1})
+        return Charge.join(cost_of_touched, cost_of_untouched, cost_of_common)
 
     def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
         """Return the charge of measuring the same counts ``passes`` times with Y drawn once: the
@@ -118,7 +118,7 @@ class Centred(CountingMechanism):
         )
         return once.times(passes).minus(Charge({common: passes - 1}))
 
-    def measure_again(
+    def measure_repeatedly(
         self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int
     ) -> tuple[Array, Array]:
         """Measure the rows' counts ``passes`` times; return the first measurement and the mean of
@@ -129,27 +129,29 @@ class Centred(CountingMechanism):
         bits = random_bits(rng)
         if not len(rows):
             return np.empty(0), np.empty(0)
-        own = [self.noise.draw_noise(sensitivity, len(rows), bits) for _ in range(passes)]
+        own_noises = [self.noise.draw_noise(sensitivity, len(rows), bits) for _ in range(passes)]
         common = self.shared(sensitivity, len(rows)).draw_noise(sensitivity, 1, bits)
-        measurements = [self.released(rows.counts, noise + common) for noise in own]
+        measurements = [self.released(rows.counts, noise + common) for noise in own_noises]
         return measurements[0], np.mean(measurements, axis=0)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw Z + Y, in steps of 1/b, int64, shape (size,)."""
-        own = self.noise.draw_noise(sensitivity, size, bits)
-        return own + self.shared(sensitivity, size).draw_noise(sensitivity, 1, bits)
+        own_noise = self.noise.draw_noise(sensitivity, size, bits)
+        return own_noise + self.shared(sensitivity, size).draw_noise(sensitivity, 1, bits)
 
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
-        """Simulate (Z_i + Y)/b: an own Z for each count and one Y for all counts of a draw."""
-        own = self.noise.float_noise(inputs, labels)
+        """Return the simulated (Z_i + Y)/b: its own Z for each count and one Y for all counts of a
+        draw.
+        """
+        own_noise = self.noise.float_noise(inputs, labels)
         common = self.float_common(inputs, labels)
-        return lambda number: own(number) / self.centre.denominator + common(number)
+        return lambda number: own_noise(number) / self.centre.denominator + common(number)
 
     def float_common(self, inputs: SimulationInput, labels: int) -> Noise:
-        """Simulate Y/b: a function of the number of a block of draws that returns float64, shape
-        (draws, 1).
+        """Return the simulated Y/b: a function of the number of a block of draws that returns
+        float64, shape (draws, 1).
         """
-        once = replace(inputs, standard=Standard(0, of="common"))
+        once = replace(inputs, standard=StandardNoise(0, of="common"))
         common = self.shared(inputs.sensitivity, labels).float_noise(once, labels)
         return lambda number: common(number) / self.centre.denominator
 
@@ -227,7 +229,7 @@ class Centred(CountingMechanism):
         """Return the noisy counts, multiples of 1/b in the order of the rows, float64, shape
         (n,).
         """
-        first_measurement, _ = self.measure_again(sensitivity, rows, rng, 1)
+        first_measurement, _ = self.measure_repeatedly(sensitivity, rows, rng, 1)
         return first_measurement
 
     def released(self, counts: Array, noise: Array) -> Array:
@@ -260,7 +262,7 @@ def best_centre(labels: int, touched: int, *, largest_denominator: int = 8) -> F
     return min(sorted(centres, key=lambda c: c.denominator), key=spread)
 
 
-def _centre(value: Fraction | float | str) -> Fraction:
+def _validated_centre(value: Fraction | float | str) -> Fraction:
     """Return the centre as a fraction.
 
     Raises:

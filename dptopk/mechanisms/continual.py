@@ -48,6 +48,12 @@ SUM_ROUNDING = 1e-3
 # That any of the normal variables of a stream exceeds FAR has a probability below FAR_MASS.
 FAR = 40.0
 FAR_MASS = 1e-300
+MU_ROUNDING = 1e-15  # relative, of a root and two products
+SUM_OF_TAILS_ROUNDING = 1e-9  # relative, of a sum of at most 4000 probabilities
+NORMAL_ERROR = 1e-12  # of SciPy's normal tail and its quantile, with a wide margin
+# The largest distance to normal noise at which intervals are stated: beyond, they would be wider by
+# more than a factor of 2.
+LARGEST_DISTANCE = 0.25
 # Sums of this many labels are computed at a time, so that they stay in a processor's cache.
 _BLOCK = 2**15
 
@@ -149,7 +155,7 @@ class ContinualTopK:
         user = Participation.of(self.days, most, apart)
         # Of two days i and j the moves of all labels have a product of at most the larger square.
         squares = sensitivity.squares(touched) * Fraction(self.measurements.energy(user))
-        mu = math.sqrt(read_up(squares)) * dominating_mu(scale) * (1 + 1e-15)
+        mu = math.sqrt(read_up(squares)) * dominating_mu(scale) * (1 + MU_ROUNDING)
         costs: dict[Cost, int] = {GaussianDP(mu): 1} if mu else {}
         return Charge(
             costs, delta=self._failure_of_private_labels(sensitivity, user), adaptive=self.days > 1
@@ -182,10 +188,11 @@ class ContinualTopK:
         margin = (self._thresholds(sensitivity) - rounding - largest) / spread
         # As in ``threshold``, with a = ``user.active``: one total of a·linf and a - 1 totals of 0
         # are the worst split, because the normal tail is convex where no margin is below 0.
-        of_largest = _normal_tail(margin)
-        of_zeros = (user.active - 1) * _normal_tail(margin + largest / spread)
+        tail_of_largest = _normal_tail(margin)
+        tails_of_zeros = (user.active - 1) * _normal_tail(margin + largest / spread)
         l0 = finite_l0(sensitivity, "for private labels")
-        delta = float((of_largest + of_zeros).sum() * l0 * (1 + 1e-9) + FAR_MASS)
+        tails = (tail_of_largest + tails_of_zeros).sum() * l0
+        delta = float(tails * (1 + SUM_OF_TAILS_ROUNDING) + FAR_MASS)
         if delta >= 1 or margin.min() < 0:
             raise InvalidParameter(
                 f"days_per_user={user.most} is too large for thresholds that are made for "
@@ -215,13 +222,13 @@ class ContinualTopK:
                 user moves by more than the unit.
         """
         weights = np.array(strategy, dtype=np.int64)
-        if not self._may_have(weights, unit):
+        if not self._covers_weights(weights, unit):
             raise InvalidParameter("state: its measurements are not those of such a mechanism")
         copy = replace(self)
         copy.__dict__["_measured"] = triangular(weights, unit)
         return copy
 
-    def _may_have(self, weights: Array, unit: int) -> bool:
+    def _covers_weights(self, weights: Array, unit: int) -> bool:
         """Return whether measurements with these weights, shape (rows, days), could be those of
         this mechanism, so that its charge covers them.
         """
@@ -254,9 +261,11 @@ class ContinualTopK:
             shape (days,) each. That a distance is exceeded has a probability below FAR_MASS.
         """
         scale = self._scale(sensitivity)
-        off = 0.5 + (scale * dominating_mu(scale) - 1) * (FAR * scale + 1)
+        largest_difference = 0.5 + (scale * dominating_mu(scale) - 1) * (FAR * scale + 1)
         plan = self.measurements
-        return plan.spread * (sensitivity.linf * self.sigma), plan.weights * off + SUM_ROUNDING
+        return plan.spread * (
+            sensitivity.linf * self.sigma
+        ), plan.weights * largest_difference + SUM_ROUNDING
 
     def _thresholds(self, sensitivity: Sensitivity) -> Array:
         """Return the thresholds of all days, shape (days,); ``threshold`` states the inequality
@@ -268,16 +277,16 @@ class ContinualTopK:
         l0 = finite_l0(sensitivity, "for private labels")
         # The probability with which the user's totals may pass together, on one day, for each of
         # l0 labels.
-        allowed = (self.delta - FAR_MASS) / (l0 * self.days) / (1 + 1e-9)
+        allowed = (self.delta - FAR_MASS) / (l0 * self.days) / (1 + SUM_OF_TAILS_ROUNDING)
         if allowed < FAR_MASS:
             raise InvalidParameter(f"delta={self.delta} is too small")
         active = self.participation.active
         largest = sensitivity.linf * active
         # The probability is shared by a total of ``largest`` and a - 1 totals of 0. The latter are
         # given what they need at the lowest threshold possible, and at most their equal share.
-        zeros = (active - 1) * _normal_tail(_normal_point(allowed) + largest / spread)
-        of_largest = np.maximum(allowed - zeros, allowed / active)
-        return np.asarray(np.ceil(largest + rounding + spread * _normal_point(of_largest)))
+        tails_of_zeros = (active - 1) * _normal_tail(_normal_quantile(allowed) + largest / spread)
+        tail_of_largest = np.maximum(allowed - tails_of_zeros, allowed / active)
+        return np.asarray(np.ceil(largest + rounding + spread * _normal_quantile(tail_of_largest)))
 
     def threshold(self, sensitivity: Sensitivity, day: int) -> int:
         """Return the count that a total must exceed for a private label to be shown on a day; days
@@ -308,7 +317,7 @@ class ContinualTopK:
 
         Raises:
             InvalidParameter: for private labels without delta or with l0 = None, repeated labels,
-            too large a sigma.
+                too large a sigma.
         """
         names = None if labels is None else as_labels(labels).tolist()
         # Refused is a sensitivity that is not covered, and for private labels one without a
@@ -333,18 +342,18 @@ def _normal_tail(x: Array) -> Array:
     """Return an upper bound on P[Z > x] for x >= 0 and Z standard normal, elementwise."""
     from scipy.special import ndtr
 
-    tail: Array = ndtr(-np.asarray(x)) * (1 + 1e-12)
+    tail: Array = ndtr(-np.asarray(x)) * (1 + NORMAL_ERROR)
     return tail
 
 
-def _normal_point(probability: float | Array) -> Array:
+def _normal_quantile(probability: float | Array) -> Array:
     """Return an upper bound on the x >= 0 with P[Z > x] = ``probability``, Z standard normal,
     elementwise; 0 above probability 1/2.
     """
     from scipy.special import ndtri
 
-    point: Array = np.maximum(-ndtri(probability), 0.0) * (1 + 1e-12) + 1e-12
-    return point
+    quantile: Array = np.maximum(-ndtri(probability), 0.0) * (1 + NORMAL_ERROR) + NORMAL_ERROR
+    return quantile
 
 
 @dataclass(eq=False)
@@ -415,8 +424,8 @@ class Stream:
             labels = len(self.names)
             before = self.day
             try:
-                self._add(histogram)
-                return self._answer(histogram)
+                self._add_day(histogram)
+                return self._answer_of_day(histogram)
             except BaseException:
                 self.day = before
                 del self._days[before:]
@@ -424,7 +433,7 @@ class Stream:
                 self._rows = {key: row for key, row in self._rows.items() if row < labels}
                 raise
 
-    def _add(self, histogram: Histogram) -> None:
+    def _add_day(self, histogram: Histogram) -> None:
         """Add one day: its counts and the measurements made on it.
 
         What the earlier days hold is not changed, so that the day can be removed again.
@@ -438,10 +447,10 @@ class Stream:
         measured = dict[int, Ints]()
         for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
             if names:
-                measured[measurement] = self._noise(len(names))
+                measured[measurement] = self._measurement_noise(len(names))
         for measurement in np.flatnonzero(self._plan.measured_on == self.day).tolist():
-            noise = self._noise(len(self.names))
-            measured[measurement] = self._sum(measurement) + noise
+            noise = self._measurement_noise(len(self.names))
+            measured[measurement] = self._weighted_sum(measurement) + noise
         self._days[-1] = StreamDay.of(day.histogram_identity, names, rows, day.counts, measured)
         self.day += 1
 
@@ -469,14 +478,14 @@ class Stream:
         both; labels that are new get their places here.
         """
         counts = histogram.counts
-        if self.public and _are_the_same(_texts_or_integers(histogram.labels), self._labels):
+        if self.public and _same_labels(_texts_or_integers(histogram.labels), self._labels):
             rows = np.flatnonzero(counts)
             return rows, counts[rows]
         keys = list(map(identity, histogram.labels.tolist()))
         if not self.public:
             labels = histogram.labels.tolist()
             entries = zip(keys, labels, counts.tolist(), strict=True)
-            self._append([label for key, label, n in entries if n and key not in self._rows])
+            self._append_labels([label for key, label, n in entries if n and key not in self._rows])
         elif not self._rows.keys() >= set(keys):
             raise InvalidParameter(_OUTSIDE)
         # A label whose count is 0 may have no place.
@@ -491,16 +500,16 @@ class Stream:
         """
         return _texts_or_integers(as_labels(self.names))
 
-    def _append(self, new: list[Any]) -> None:
+    def _append_labels(self, new_labels: list[Any]) -> None:
         """Append labels that occur on this day for the first time to ``names``."""
-        if not new:
+        if not new_labels:
             return
-        as_labels(self.names + new)  # refuses what cannot be ordered
-        for name in new:
+        as_labels(self.names + new_labels)  # refuses what cannot be ordered
+        for name in new_labels:
             self._rows[identity(name)] = len(self.names)
             self.names.append(name)
 
-    def _sum(self, measurement: int) -> Ints:
+    def _weighted_sum(self, measurement: int) -> Ints:
         """Return the weighted sum of the days' counts that a measurement takes of each label,
         without noise, int64, shape (labels,).
         """
@@ -519,13 +528,13 @@ class Stream:
             _add_terms(total[block], contiguous, block.start)
         return total
 
-    def _numbers(self, measurement: int) -> list[Ints]:
+    def _noisy_parts(self, measurement: int) -> list[Ints]:
         """Return the noisy numbers of a measurement in parts: those of all labels up to its day,
         then those of each later day's new labels, in the order of their places.
         """
         return [day.measured[measurement] for day in self._days if measurement in day.measured]
 
-    def _noise(self, size: int) -> Ints:
+    def _measurement_noise(self, size: int) -> Ints:
         """Draw the noise of one measurement of ``size`` labels, int64, shape (size,).
 
         Every measurement of every label gets its noise once, on the day when both exist.
@@ -535,7 +544,7 @@ class Stream:
             return gaussian_law(scale).sample(size, random_bits(self.rng))
         return np.empty(0, dtype=np.int64)
 
-    def _answer(self, histogram: Histogram) -> Release:
+    def _answer_of_day(self, histogram: Histogram) -> Release:
         """Return the answer of the current day, by post-processing of all measurements."""
         totals = self._totals()
         values = np.rint(totals).astype(np.int64)
@@ -579,23 +588,23 @@ class Stream:
         factors = self._plan.totals[self.day - 1]
         used = (factors != 0) & (self._plan.measured_on < self.day)
         rows = np.flatnonzero(used).tolist()
-        measured = [(factors[row], self._numbers(row)) for row in rows]
+        measured = [(factors[row], self._noisy_parts(row)) for row in rows]
         totals = np.zeros(len(self.names))
         for block in _blocks(totals.size):
             _add_terms(totals[block], measured, block.start)
         return totals
 
     def _measurement(self, cut: bool) -> Measurement | None:
-        """State the law of the noise of the current day's totals, for intervals.
+        """Return the law of the noise of the current day's totals, for intervals.
 
         None is returned for private labels, whose law after the threshold is only bounded from one
-        side, and where the distance to normal noise is 1/4 or more. ``cut`` says that labels below
-        the k-th are missing.
+        side, and where the distance to normal noise is LARGEST_DISTANCE or more. ``cut`` says that
+        labels below the k-th are missing.
         """
         spreads, distances = self.mechanism.total_noise(self.sensitivity)
         spread = float(spreads[self.day - 1])
         distance = float(distances[self.day - 1])
-        if not self.public or distance >= 0.25:
+        if not self.public or distance >= LARGEST_DISTANCE:
             return None
         # If a rounded total is off by more than c, its normal noise exceeds c + 1/2 - distance,
         # which is at least (c + 1/2) (1 - 2 distance).
@@ -684,10 +693,10 @@ class Stream:
             return False
         for measurement, measured_on in enumerate(self._plan.measured_on.tolist()):
             expected = labels if measured_on < self.day else 0
-            size = sum(part.size for part in self._numbers(measurement))
+            size = sum(part.size for part in self._noisy_parts(measurement))
             if size != expected:
                 return False
-        return all(_is_within(day, labels) for day in self._days)
+        return all(_places_are_below(day, labels) for day in self._days)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain values for JSON; it is *private*: it holds counts and noise.
@@ -699,7 +708,7 @@ class Stream:
         measured: list[list[int]] = []
         for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
             numbers: list[int] = []
-            for part in self._numbers(measurement):
+            for part in self._noisy_parts(measurement):
                 numbers.extend(part.tolist())
             measured.append(numbers)
         return self.header() | {
@@ -729,10 +738,10 @@ class Stream:
         try:
             header = dict(plain)
             public = bool(plain["public"])
-            own = mechanism
+            with_measurements = mechanism
             if plain.get("weights") is not None:
-                own = mechanism.measured_by(plain["weights"], int(plain["unit"]))
-            days = _days_from_plain(plain, own.measurements.measured_on)
+                with_measurements = mechanism.measured_by(plain["weights"], int(plain["unit"]))
+            days = _days_from_plain(plain, with_measurements.measurements.measured_on)
             if not public and days:  # the first day holds all labels instead
                 header["names"] = []
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -759,6 +768,9 @@ def _add_terms(
 ) -> None:
     """Add terms, one after the other, to the sums of the labels of a block.
 
+    The order of the terms does not depend on the blocks, so that neither does the rounding of a
+    sum.
+
     Args:
         block: the sums of the labels from ``start`` on, shape (n,), changed in place.
         terms: a term is a factor and, in consecutive parts, the numbers of the labels from place 0
@@ -767,14 +779,16 @@ def _add_terms(
     """
     term = np.empty(block.size, dtype=block.dtype)
     for factor, parts in terms:
-        first = -start  # index in the block of the part's first label
+        part_start = -start  # index in the block of the part's first label
         for numbers in parts:
-            low = max(first, 0)
-            high = min(first + numbers.size, block.size)
+            low = max(part_start, 0)
+            high = min(part_start + numbers.size, block.size)
             if low < high:
-                np.multiply(numbers[low - first : high - first], factor, out=term[low:high])
-            first += numbers.size
-        block[: max(first, 0)] += term[: max(first, 0)]
+                np.multiply(
+                    numbers[low - part_start : high - part_start], factor, out=term[low:high]
+                )
+            part_start += numbers.size
+        block[: max(part_start, 0)] += term[: max(part_start, 0)]
 
 
 def _texts_or_integers(labels: Array) -> Array | None:
@@ -791,7 +805,7 @@ def _texts_or_integers(labels: Array) -> Array | None:
         return None
 
 
-def _are_the_same(labels: Array | None, others: Array | None) -> bool:
+def _same_labels(labels: Array | None, others: Array | None) -> bool:
     """Return whether two arrays hold the same labels in the same order; False also where one is
     None or their types differ.
     """
@@ -800,7 +814,7 @@ def _are_the_same(labels: Array | None, others: Array | None) -> bool:
     return labels.shape == others.shape and bool((labels == others).all())
 
 
-def _is_within(day: StreamDay, labels: int) -> bool:
+def _places_are_below(day: StreamDay, labels: int) -> bool:
     """Return whether all places of a day's counts are below ``labels``, the number of labels."""
     if isinstance(day.rows, slice):
         return day.counts.size <= labels
@@ -829,18 +843,26 @@ def _days_from_plain(plain: Mapping[str, Any], measured_on: Array) -> list[Strea
     names = list(map(from_plain, plain["names"]))
     finished = np.flatnonzero(measured_on < count).tolist()
     # The noisy numbers of all labels, by the number of a measurement.
-    numbers = dict(zip(finished, map(_integers, plain["measured"]), strict=True))
+    numbers = dict(zip(finished, map(_int64_array, plain["measured"]), strict=True))
     days = list[StreamDay]()
-    for given, (rows, counts) in zip(plain["given"], plain["days"], strict=True):
-        new = names if not days and not plain["public"] else []
+    for histogram_identity, (rows, counts) in zip(plain["given"], plain["days"], strict=True):
+        new_names = names if not days and not plain["public"] else []
         on_this_day = np.flatnonzero(measured_on == len(days))
         measured = {key: numbers[key] for key in on_this_day.tolist()}
-        days.append(StreamDay.of(str(given), new, _integers(rows), _integers(counts), measured))
+        days.append(
+            StreamDay.of(
+                str(histogram_identity),
+                new_names,
+                _int64_array(rows),
+                _int64_array(counts),
+                measured,
+            )
+        )
     if len(days) != count:
         raise ValueError("the days are not as many as the state says")
     return days
 
 
-def _integers(values: Sequence[int]) -> Array:
+def _int64_array(values: Sequence[int]) -> Array:
     """Return the values as int64, shape (n,)."""
     return np.array(values, dtype=np.int64)

@@ -102,13 +102,13 @@ class CountMLE(Mechanism):
             passes: how many measurements ``measured`` is the mean of.
         """
         if not self.shrink or not len(measured):
-            return self._published(measured)
-        fitted, weight = self._target(measured, sensitivity, passes)
+            return self._published_fit(measured)
+        fitted, weight = self._fit_and_weight(measured, sensitivity, passes)
         return measured + weight * (fitted - measured)
 
     def error(self, measured: Array, sensitivity: Sensitivity) -> float:
-        """Estimate the root mean square error of ``fit(measured)`` from what was released, at no
-        privacy cost.
+        """Return an estimate of the root mean square error of ``fit(measured)``, computed from what
+        was released, at no privacy cost.
 
         Args:
             measured: the noisy counts in the order of the ranking (Release.measured).
@@ -122,19 +122,19 @@ class CountMLE(Mechanism):
         k = len(measured)
         if k == 0:
             return 0.0
-        fitted, weight = self._target(measured, sensitivity)
+        fitted, weight = self._fit_and_weight(measured, sensitivity)
         weight = weight if self.shrink else 1.0
-        own, shared = self.variances(sensitivity)
-        blocks = _blocks(fitted, clip=shared == 0)
+        own_variance, shared_variance = self.variances(sensitivity)
+        blocks = _number_of_blocks(fitted, clip=shared_variance == 0)
         square = float(((fitted - measured) ** 2).sum())
         # Stein's estimate of the sum of squared errors, for y + w (f - y) with w < 1 and for f.
         if weight < 1:
-            risk = own * (k - weight * max(k - blocks - 2, 0))
+            risk = own_variance * (k - weight * max(k - blocks - 2, 0))
         else:
-            risk = square + own * (2 * blocks - k)
-        return math.sqrt(max(risk, own * blocks) / k + shared)
+            risk = square + own_variance * (2 * blocks - k)
+        return math.sqrt(max(risk, own_variance * blocks) / k + shared_variance)
 
-    def _target(
+    def _fit_and_weight(
         self, measured: Array, sensitivity: Sensitivity, passes: int = 1
     ) -> tuple[Array, float]:
         """Return the isotonic fit f, shape (n,), and the weight w of the class docstring.
@@ -142,15 +142,15 @@ class CountMLE(Mechanism):
         Noise that all counts share moves the fit as much as the counts, so that w depends on the
         own noise alone; then the fit is not clipped at 0.
         """
-        own, shared = self.variances(sensitivity)
-        own /= passes
-        fitted = isotonic_least_squares(measured, clip=shared == 0)
-        blocks = _blocks(fitted, clip=shared == 0)
-        spare = max(len(measured) - blocks - 2, 0) * own
+        own_variance, shared_variance = self.variances(sensitivity)
+        own_variance /= passes
+        fitted = isotonic_least_squares(measured, clip=shared_variance == 0)
+        blocks = _number_of_blocks(fitted, clip=shared_variance == 0)
+        target_square = max(len(measured) - blocks - 2, 0) * own_variance
         square = float(((fitted - measured) ** 2).sum())
-        if square <= spare:
+        if square <= target_square:
             return fitted, 1.0
-        return fitted, spare / square
+        return fitted, target_square / square
 
     def variances(self, sensitivity: Sensitivity) -> tuple[float, float]:
         """Return the variance of each count's own noise, and that of the noise that all counts
@@ -159,7 +159,7 @@ class CountMLE(Mechanism):
         noise = self.noise.noise_of(sensitivity, None)
         return noise.own_std**2, noise.shared_std**2
 
-    def _published(self, measured: Array) -> Array:
+    def _published_fit(self, measured: Array) -> Array:
         """Return the fit of maximum likelihood, without shrinkage, float64, shape (n,)."""
         if isinstance(self.noise, Centred):
             return isotonic_least_squares(measured, clip=False)
@@ -199,9 +199,9 @@ class CountMLE(Mechanism):
             sensitivity: the histogram's.
             passes: how many measurements are averaged.
         """
-        own, shared = self.variances(sensitivity)
-        scale = math.sqrt(own) / math.sqrt(passes)
-        measured = truth + scale * noise[: len(truth)] + math.sqrt(shared) * noise[-1]
+        own_variance, shared_variance = self.variances(sensitivity)
+        scale = math.sqrt(own_variance) / math.sqrt(passes)
+        measured = truth + scale * noise[: len(truth)] + math.sqrt(shared_variance) * noise[-1]
         fitted = self.fit(measured, sensitivity, passes)
         return float(((fitted - truth) ** 2).sum())
 
@@ -272,17 +272,17 @@ class CountMLE(Mechanism):
         passes = validate.count(passes=passes)
         charge = self.repeated(sensitivity, len(rows), passes)
         note = f"counts are means of {passes} measurements" if passes > 1 else ""
-        written = replace(self, noise=self.noise.resolved(sensitivity, len(rows)))
-        measured, mean = written.noise.measure_again(sensitivity, rows, rng, passes)
+        resolved = replace(self, noise=self.noise.resolved(sensitivity, len(rows)))
+        measured, mean = resolved.noise.measure_repeatedly(sensitivity, rows, rng, passes)
         return Release.drawn(
             histogram,
             rng,
             charge=charge,
-            mechanism=written,
+            mechanism=resolved,
             labels=tuple(rows.labels.tolist()),
             measured=measured,
-            counts=written.fit(mean, sensitivity, passes),
-            measurement=written.noise.measurement(sensitivity, len(rows), whole=False),
+            counts=resolved.fit(mean, sensitivity, passes),
+            measurement=resolved.noise.measurement(sensitivity, len(rows), whole=False),
             note=note,
         )
 
@@ -306,7 +306,7 @@ def isotonic_least_squares(values: Array, *, clip: bool = True) -> Array:
     return fitted
 
 
-def _blocks(fitted: Array, *, clip: bool) -> int:
+def _number_of_blocks(fitted: Array, *, clip: bool) -> int:
     """Return the number of different values in a non-increasing fit, of a clipped fit those above
     0; it is the dimension of the face of the cone that the fit lies in.
     """
@@ -333,7 +333,7 @@ def isotonic_median(values: Array) -> Array:
     for value in np.asarray(values).tolist():
         block = _FittedBlock(float(value), value, [value])
         while blocks and blocks[-1].value <= block.value:
-            block = _pool(blocks.pop(), block)
+            block = _merged_block(blocks.pop(), block)
         blocks.append(block)
     sizes = [len(block.members) for block in blocks]
     fitted = np.repeat([block.value for block in blocks], sizes)
@@ -354,13 +354,12 @@ class _FittedBlock(NamedTuple):
     members: list[int]
 
 
-def _pool(before: _FittedBlock, after: _FittedBlock) -> _FittedBlock:
-    """Merge two neighbouring blocks; the value is the mean, clipped to the interval of medians.
-
-    The lists of members are reused.
+def _merged_block(before: _FittedBlock, after: _FittedBlock) -> _FittedBlock:
+    """Return two neighbouring blocks as one; its value is the mean, clipped to the interval of
+    medians. The lists of members are reused.
     """
     total = before.total + after.total
-    members = _merged(before.members, after.members)
+    members = _merged_members(before.members, after.members)
     n = len(members)
     low = members[(n - 1) // 2]
     high = members[n // 2]
@@ -368,14 +367,17 @@ def _pool(before: _FittedBlock, after: _FittedBlock) -> _FittedBlock:
     return _FittedBlock(value, total, members)
 
 
-def _merged(first: list[int], second: list[int]) -> list[int]:
+def _merged_members(first: list[int], second: list[int]) -> list[int]:
     """Return the members of two sorted lists, sorted; the longer list may be changed in place."""
     small, large = sorted((first, second), key=len)
-    if len(small) >= 8:
+    if len(small) >= _FEW_INSERTIONS:
         return sorted(large + small)
-    for member in small:  # a few insertions are faster than a sort
+    for member in small:
         insort(large, member)
     return large
+
+
+_FEW_INSERTIONS = 8  # fewer insertions than this are faster than a sort
 
 
 @lru_cache(maxsize=4096)

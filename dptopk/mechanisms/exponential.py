@@ -17,8 +17,8 @@ from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, noisy_l
 from dptopk.release.release import Release
 
 Utilities = Sequence[float] | Array
-_LARGEST_UTILITY = 2**63 - 1
-_LARGEST_BESIDE_FLOATS = 2**53
+_LARGEST_UTILITY = 2**63 - 1  # of an int64
+_LARGEST_BESIDE_FLOATS = 2**53  # integers up to it are floats exactly
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +71,7 @@ class Exponential(PublicSelection):
                 raise InvalidParameter(
                     "utilities: every label of the domain must be listed, or be a number"
                 )
-            _checked(utilities, histogram.domain_size)
+            _utility_array(utilities, histogram.domain_size)
         elif self.utility_range < histogram.sensitivity.linf:
             raise InvalidParameter(
                 f"utility_range={self.utility_range} is below linf, by which counts can move"
@@ -101,7 +101,7 @@ class Exponential(PublicSelection):
                 utilities and utility_range is below linf; for utilities of another length or not
                 finite.
         """
-        return self._drawn(histogram, rng, utilities=utilities)
+        return self._checked_release(histogram, rng, utilities=utilities)
 
     def rows(
         self, histogram: Histogram, bits: Bits, *, utilities: Utilities | None = None
@@ -109,7 +109,7 @@ class Exponential(PublicSelection):
         """Draw the index of one row, by its utility or else by its count."""
         if utilities is not None:
             rate = selection_rate(self.epsilon, self.utility_range)
-            scores = _checked(utilities, histogram.domain_size)
+            scores = _utility_array(utilities, histogram.domain_size)
             return [exponential_choice(scores, rate=rate, bits=bits)]
         drawn = gumbel_top_k(
             histogram.counts,
@@ -122,7 +122,7 @@ class Exponential(PublicSelection):
         return drawn.indices
 
 
-def _checked(utilities: Utilities, size: int) -> Array:
+def _utility_array(utilities: Utilities, size: int) -> Array:
     """Return the utilities as an array of their exact values, shape (size,): int64 where all are
     integers, else float64.
 
@@ -135,7 +135,7 @@ def _checked(utilities: Utilities, size: int) -> Array:
     else:
         array = np.array(utilities, dtype=object)
     if array.dtype == object:
-        array = _from_objects(array)
+        array = _array_of_numbers(array)
     if array.shape != (size,):
         raise InvalidParameter(f"utilities must have one value for each of the {size} labels")
     if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
@@ -159,7 +159,7 @@ def _python_number(value: float | np.generic) -> float:
     return value
 
 
-def _from_objects(array: Array) -> Array:
+def _array_of_numbers(array: Array) -> Array:
     """Return an array of Python numbers as int64 or float64, of the same shape, if that rounds
     none of them.
 

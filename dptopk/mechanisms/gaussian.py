@@ -61,14 +61,14 @@ class KnownGaussian(IndependentNoise):
         Noise of scale s moved by one is dominated by a Gaussian of some μ' (docs/notes/filters.md),
         moved by v by one of v μ', so that all together cost at most μ' times the norm of the move.
         """
-        apart: dict[Cost, int] = {self.cost(sensitivity): touched}
+        separate_costs: dict[Cost, int] = {self.cost(sensitivity): touched}
         if not binds(sensitivity, touched):
-            return apart
+            return separate_costs
         scale = self.spread(sensitivity)
         mu = math.nextafter(dominating_mu(scale) * move_norm(sensitivity, touched), math.inf)
         if mu**2 < touched * (sensitivity.linf / scale) ** 2:
             return {GaussianDP(mu): 1}
-        return apart
+        return separate_costs
 
     def spread(self, sensitivity: Sensitivity) -> float:
         """Return the scale linf·sigma in counts, the one number that both the sampler and the

@@ -20,6 +20,13 @@ from dptopk.mechanisms.samplers.random import Array, Bits, Rng
 from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput
 from dptopk.release.intervals import Measurement
 
+# Noise is drawn for up to 2^48 labels, and its scale for a mu above the largest one is 0 anyway.
+ROOT_OF_MOST_LABELS = 2.0**24
+LARGEST_MU = 1e100
+# Above the rounding of three operations, 2**-53 each; a step of σ that is surely no standstill.
+SUM_ROUNDING = 1e-14
+LEAST_STEP = 1e-12
+
 
 @dataclass(frozen=True, kw_only=True)
 class GaussianCounts(CountingMechanism):
@@ -55,7 +62,9 @@ class GaussianCounts(CountingMechanism):
             InvalidParameter: when the noise of one label, or of 2^48 labels, cannot be drawn for
                 this mu.
         """
-        if not add_remove(sensitivity).linf * 2.0**24 / LARGEST_SCALE <= self.mu <= 1e100:
+        # The scale on d labels is about linf √d / mu, which the limit bounds for d = 2^48.
+        least_mu = add_remove(sensitivity).linf * ROOT_OF_MOST_LABELS / LARGEST_SCALE
+        if not least_mu <= self.mu <= LARGEST_MU:
             raise InvalidParameter(
                 f"mu={self.mu} must be at most 1e100, the noise of 2^48 labels at most 2^48 wide"
             )
@@ -66,7 +75,9 @@ class GaussianCounts(CountingMechanism):
         """Return the mechanism that adds the noise to ``labels`` >= 1 counts; it costs at most
         GaussianDP(mu).
         """
-        return _noise(self.mu, add_remove(sensitivity).linf, validate.count(labels=labels))
+        return _centred_noise_of_cost(
+            self.mu, add_remove(sensitivity).linf, validate.count(labels=labels)
+        )
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
         """State the law of the noise on ``labels`` counts, for intervals."""
@@ -88,7 +99,7 @@ class GaussianCounts(CountingMechanism):
 
 
 @lru_cache(maxsize=256)
-def _noise(mu: float, linf: int, labels: int) -> Centred:
+def _centred_noise_of_cost(mu: float, linf: int, labels: int) -> Centred:
     """Return centred noise whose scales have the best ratio, σ_Z/σ_Y = labels^(1/4), and are
     enlarged until the sum of squares of the dominating μ' of all noises is at most mu².
     """
@@ -99,6 +110,6 @@ def _noise(mu: float, linf: int, labels: int) -> Centred:
         noise = KnownGaussian(sigma=sigma)
         common = KnownGaussian(sigma=sigma / labels**0.25)
         squares = [dominating_mu(law.spread(moved), linf) ** 2 for law in (noise, common)]
-        total = (labels * squares[0] + squares[1]) * (1 + 1e-14)
-        sigma *= max(math.sqrt(total) / mu, 1.0) * (1 + 1e-12)
+        total = (labels * squares[0] + squares[1]) * (1 + SUM_ROUNDING)
+        sigma *= max(math.sqrt(total) / mu, 1.0) * (1 + LEAST_STEP)
     return Centred(noise=noise, common=common)

@@ -33,8 +33,12 @@ from dptopk.mechanisms.samplers.simulation import (
 from dptopk.mechanisms.thresholds import TopSlots, gumbel_offset, special_slots
 from dptopk.release.release import Release
 
+# At scores this high e^x does not overflow, and 1 - exp(-e^x) is 1 in floating point.
+CERTAIN_SCALES = 50.0
+LARGEST_EXPONENT = 700.0  # e^709 is the largest float
 
-class _Selections(LabelsOnly):
+
+class _GumbelSelection(LabelsOnly):
     """Base of KnownGumbel and UnknownGumbel, charged as k selections of epsilon each or as the
     exponential clocks that one user can change.
     """
@@ -65,16 +69,17 @@ class _Selections(LabelsOnly):
         epsilon·gap/linf.
         """
         scaled = gaps * -self.epsilon / sensitivity.linf
-        rates = np.exp(np.minimum(scaled, 50.0))
+        rates = np.exp(np.minimum(scaled, CERTAIN_SCALES))
         chances: Array = -np.expm1(-rates)
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
         """Return the probability that a label is selected after one whose count is lower by
-        ``gap``; the difference of two Gumbel variables is logistic.
+        ``gap``: 1/(1 + e^x) with x = epsilon·gap/linf, because the difference of two Gumbel
+        variables is logistic.
         """
         scaled = self.epsilon * gap / sensitivity.linf
-        return 1 / (1 + math.exp(min(scaled, 700.0)))
+        return 1 / (1 + math.exp(min(scaled, LARGEST_EXPONENT)))
 
     def float_noise(self, inputs: SimulationInput) -> Noise:
         """Simulate Gumbel noise of the scale linf/epsilon: a function of the number of a block of
@@ -82,7 +87,9 @@ class _Selections(LabelsOnly):
         """
         return inputs.noise("gumbel", inputs.sensitivity.linf / self.epsilon)
 
-    def _cost(self, linf: int, selections: int, clocks: int | None, delta: float = 0.0) -> Charge:
+    def _charge_of(
+        self, linf: int, selections: int, clocks: int | None, delta: float = 0.0
+    ) -> Charge:
         """Return the charge of a number of selections or of clocks, as ``charge_as`` says.
 
         Args:
@@ -104,7 +111,7 @@ class _Selections(LabelsOnly):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class KnownGumbel(_Selections, PublicSelection):
+class KnownGumbel(_GumbelSelection, PublicSelection):
     """The k labels with the largest count + Gumbel(linf/epsilon), in that order; labels only.
 
     Charge: k × BoundedRange(epsilon), adaptive for k > 1 (each selection depends on the earlier
@@ -133,7 +140,7 @@ class KnownGumbel(_Selections, PublicSelection):
         """Return exactly k × BR(ε), or l0 × Clock(ε); ``labels`` makes no difference because no
         counts are released.
         """
-        return self._cost(add_remove(sensitivity).linf, self.k, sensitivity.l0)
+        return self._charge_of(add_remove(sensitivity).linf, self.k, sensitivity.l0)
 
     def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest count plus Gumbel noise."""
@@ -149,7 +156,7 @@ class KnownGumbel(_Selections, PublicSelection):
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
-class UnknownGumbel(TopSlots, _Selections):
+class UnknownGumbel(TopSlots, _GumbelSelection):
     """Gumbel selection among the d_bar largest present labels and ⊥, until ⊥ is drawn or k labels
     are; labels only.
 
@@ -199,7 +206,7 @@ class UnknownGumbel(TopSlots, _Selections):
     def _charge(self, selections: int, sensitivity: Sensitivity) -> Charge:
         """Return the charge of a release that made this many selections, that of ⊥ included."""
         clocks = special_slots(sensitivity, self.d_bar)
-        return self._cost(sensitivity.linf, selections, clocks, self.delta)
+        return self._charge_of(sensitivity.linf, selections, clocks, self.delta)
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """Return the c by which the score of ⊥ exceeds h_(d_bar+1) + linf."""
@@ -212,9 +219,9 @@ class UnknownGumbel(TopSlots, _Selections):
         P = 1/(1 + e^{-(ε/τ)(distance - offset)}); the label must also come before k others.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
-        odds = math.log(probability) - math.log1p(-probability)
+        log_odds = math.log(probability) - math.log1p(-probability)
         offset = self.threshold_offset(sensitivity)
-        return offset + math.ceil(sensitivity.linf / self.epsilon * odds)
+        return offset + math.ceil(sensitivity.linf / self.epsilon * log_odds)
 
     def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest count plus Gumbel noise, up to
@@ -241,12 +248,12 @@ class UnknownGumbel(TopSlots, _Selections):
         stop = Fraction(top.floor + self.threshold_offset(sensitivity))
         bits = random_bits(rng)
         linf = sensitivity.linf
-        chosen = gumbel_top_k(
+        selection = gumbel_top_k(
             top.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, stop=stop
         )
-        labels = tuple(top.labels[chosen.indices].tolist())
-        charge = self._charge(len(labels) + chosen.stopped, sensitivity)
-        note = "stopped at the threshold" if chosen.stopped else ""
+        labels = tuple(top.labels[selection.indices].tolist())
+        charge = self._charge(len(labels) + selection.stopped, sensitivity)
+        note = "stopped at the threshold" if selection.stopped else ""
         return Release.drawn(
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=note
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptopk.mechanisms.joint_selection import AtOnce
+from dptopk.mechanisms.joint_selection import JointExponential
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, uniform_distinct
 from dptopk.mechanisms.samplers.random import Bits, Floats, Ints
 
@@ -28,7 +28,7 @@ class Sequences:
         self.lowest = -int(steps.min()) if steps.size else 0
         self.highest = int(top[0]) - ranked.count(ranked.size - 1)
 
-    def _within(self, slack: int) -> list[int]:
+    def _candidates_of_places(self, slack: int) -> list[int]:
         """Return n_1, ..., n_k: how many ranks each place can have at a gap of at most
         ``slack``.
         """
@@ -38,7 +38,7 @@ class Sequences:
 
     def size(self, slack: int) -> int:
         """Return the exact number of sequences with a gap of at most ``slack``."""
-        ends = enumerate(self._within(slack))
+        ends = enumerate(self._candidates_of_places(slack))
         return math.prod(end - place for place, end in ends)
 
     def log_size(self, slacks: Ints) -> Floats:
@@ -46,13 +46,13 @@ class Sequences:
         ``slacks``.
         """
         ends = self._ranked.at_least(self._top - np.maximum(slacks, 0)[:, None])
-        choices = ends - np.arange(self._top.size)  # at each place
-        logs: Floats = np.log(choices).sum(axis=1)
+        choices_by_place = ends - np.arange(self._top.size)  # at each place
+        logs: Floats = np.log(choices_by_place).sum(axis=1)
         return np.where(slacks < 0, 0.0, logs)
 
     def draw(self, slack: int, bits: Bits) -> list[int]:
         """Draw one of the sequences with a gap of at most ``slack``, uniformly."""
-        return uniform_distinct(0, self._within(slack), bits)
+        return uniform_distinct(0, self._candidates_of_places(slack), bits)
 
     def gap(self, answer: list[int]) -> int:
         """Return the largest shortfall h_(i) - h_{s_i} of a place; for a unique best sequence,
@@ -66,7 +66,7 @@ class Sequences:
 
 
 @dataclass(frozen=True, kw_only=True)
-class JointTopK(AtOnce):
+class JointTopK(JointExponential):
     """k labels in order, drawn at once: P(s) ∝ exp(-epsilon·gap(s) / (2·linf)), gap(s) = max_i
     (h_(i) - h_{s_i}).
 

@@ -14,11 +14,13 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.mechanism import Mechanism, PublicSelection, add_remove, known
 from dptopk.mechanisms.samplers.level_set_sampling import Answers, Ranked, draw_answer
 from dptopk.mechanisms.samplers.random import Bits
-from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, at_once
+from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, draws_of_answers
 
 # Rates below this are close to the smallest float of full precision (1e-308); with a rate above
 # its inverse, scores overflow.
 LEAST_RATE = Fraction(1, 10**280)
+# More than the rounding of the quotient and of this product, 2**-53 each.
+SHARE_ROUNDING = 2.0**-50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class JointSelection(PublicSelection):
         super().check(histogram)
 
 
-class AtOnce(JointSelection):
+class JointExponential(JointSelection):
     """Base of the mechanisms that draw an answer by its gap, the exponential mechanism over all
     possible answers (samplers.level_set_sampling).
     """
@@ -62,7 +64,7 @@ class AtOnce(JointSelection):
     def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate by drawing answers of the mechanism, with the slack drawn in floating point."""
         answers = type(self).answers(Ranked(inputs.histogram.counts, 0), self.k)
-        return at_once(answers, self.epsilon / (2 * inputs.sensitivity.linf))
+        return draws_of_answers(answers, self.epsilon / (2 * inputs.sensitivity.linf))
 
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw the indices of k rows."""
@@ -91,11 +93,11 @@ def pure_share(epsilon: float, k: int) -> float:
     """Return an ε for each of k selections whose sum stays below ``epsilon``, with a few ulps to
     spare.
     """
-    return epsilon / k * (1 - 2.0**-50)
+    return epsilon / k * (1 - SHARE_ROUNDING)
 
 
 def composed_share(
-    charge: Callable[[float], Charge], epsilon: float, delta: float, plain: float
+    charge: Callable[[float], Charge], epsilon: float, delta: float, known_share: float
 ) -> float:
     """Return the largest ε found at which a charge costs at most (epsilon, delta) by its Rényi
     curves, and at least ``plain``.
@@ -104,12 +106,12 @@ def composed_share(
         charge: the charge as a function of the ε of one selection.
         epsilon: ε of the total.
         delta: δ of the total.
-        plain: an ε of one selection that is known to fit without composition theorems.
+        known_share: an ε of one selection that is known to fit without composition theorems.
     """
     from dptopk.accounting.calibration import calibrate
     from dptopk.costs import Budget
 
     try:
-        return max(calibrate(charge, Budget(epsilon, delta), bound="renyi"), plain)
+        return max(calibrate(charge, Budget(epsilon, delta), bound="renyi"), known_share)
     except InvalidParameter:  # a budget too small to search in
-        return plain
+        return known_share

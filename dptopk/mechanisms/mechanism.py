@@ -124,8 +124,8 @@ class Mechanism(ABC):
         return deviation / math.sqrt(1 - confidence)
 
     def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
-        """Estimate the probability that the noise that selects exceeds each gap, up to a constant
-        factor; this default takes the noise for normal.
+        """Return an estimate of the probability that the noise that selects exceeds each gap, up
+        to a constant factor; this default takes the noise for normal.
         """
         from scipy.special import ndtr
 
@@ -286,12 +286,14 @@ class PublicSelection(LabelsOnly):
 
         Raises:
             InvalidParameter: for a private or incomplete histogram, or k above the size of the
-            domain.
+                domain.
         """
-        return self._drawn(histogram, rng)
+        return self._checked_release(histogram, rng)
 
-    def _drawn(self, histogram: Histogram, rng: Rng, **options: Any) -> Release:
-        """Check, draw and release; the options are those that ``check`` and ``rows`` both take."""
+    def _checked_release(self, histogram: Histogram, rng: Rng, **options: Any) -> Release:
+        """Return the release of a drawn answer, after the checks; the options are those that
+        ``check`` and ``rows`` both take.
+        """
         self.check(histogram, **options)
         charge = self.charge(histogram.sensitivity)
         bits = random_bits(rng)
@@ -300,13 +302,13 @@ class PublicSelection(LabelsOnly):
         note = ""
         if not self.ordered:
             labels = in_label_order(labels)
-            note = A_SET
+            note = NOTE_OF_A_SET
         return Release.drawn(
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=note
         )
 
 
-A_SET = "a set, in label order: ranks mean nothing"
+NOTE_OF_A_SET = "a set, in label order: ranks mean nothing"
 
 
 def in_label_order(labels: Sequence[Any]) -> tuple[Any, ...]:
@@ -321,9 +323,8 @@ LARGEST_SCALE = 2.0**48
 # All labels of a public domain are counted one by one up to this many; beyond, labels= must name a
 # few.
 LARGEST_LISTING = 10**8
-LARGEST_NAMING = (
-    10**7
-)  # where each needs its name made and looked up: about 200 bytes and 2 µs a label
+# Where each label needs its name made and looked up, which takes about 200 bytes and 2 µs.
+LARGEST_NAMING = 10**7
 
 
 def gumbel_std(scale: float) -> float:
@@ -466,7 +467,9 @@ def _labels_without_row(histogram: Histogram, size: int, bits: Bits) -> list[Any
     """Draw ``size`` different labels that have no row, uniformly, by rejection."""
     names: list[Any] = []
     identities = set(map(identity, histogram.labels.tolist()))
-    # If absent_label keeps its promise, all tries fail with a probability below e^-100.
+    # If absent_label keeps its promise, a try finds a new label with a probability of at least p =
+    # (absent - size + 1) / domain_size, and a hundred times the expected number of tries, at most
+    # size/p, is far more than is ever needed: all fail with a probability below e^-100.
     tries = 100 * (size + histogram.domain_size // (histogram.absent - size + 1))
     while len(names) < size:
         (index,) = bits.below(histogram.domain_size, 1).tolist()
@@ -505,9 +508,12 @@ class CountingMechanism(Mechanism):
 
     @abstractmethod
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """State the law of the noise on the counts of ``labels`` labels.
+        """Return the law of the noise on the counts of a number of labels.
 
-        ``whole`` says that these are all labels of the domain, not some that were named.
+        Args:
+            sensitivity: that of the histogram.
+            labels: how many labels are counted together.
+            whole: whether these are all labels of the domain, not some that were named.
         """
 
     def labels_unsaid(self) -> int:
@@ -635,7 +641,7 @@ class CountingMechanism(Mechanism):
         """Return the charge of measuring the counts of the same labels ``passes`` times."""
         return self.charge(sensitivity, labels=labels).times(passes)
 
-    def measure_again(
+    def measure_repeatedly(
         self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int
     ) -> tuple[Array, Array]:
         """Measure the rows' counts ``passes`` times; return the first measurement and the mean of
@@ -694,7 +700,7 @@ class IndependentNoise(CountingMechanism):
         return Charge(self.costs(sensitivity, touched))
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """State ``law`` for each count, whatever the number of labels."""
+        """Return ``law`` as that of each count, whatever the number of labels."""
         return Measurement(self.law(sensitivity), labels, whole=whole)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Ints:

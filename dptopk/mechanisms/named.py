@@ -67,14 +67,14 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
     if not issubclass(kind, Mechanism):
         raise InvalidParameter(f"mechanism: {name} is not asked by itself")
     try:
-        values = {key: _parameter(value) for key, value in parts.items()}
+        values = {key: _parameter_from_plain(value) for key, value in parts.items()}
     except RecursionError:
         raise InvalidParameter("mechanism: one is nested too deeply") from None
     mechanism: Mechanism = kind.from_dict(values)
     return mechanism
 
 
-def _parameter(plain: object) -> object:
+def _parameter_from_plain(plain: object) -> object:
     """Return the mechanism that a nested mapping describes, and any other value as it is."""
     if isinstance(plain, Mapping):
         return mechanism_of(plain)

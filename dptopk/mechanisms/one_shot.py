@@ -88,15 +88,15 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
         return _enumerated_top_k([*counts.tolist(), *[0] * absent], k, rate, bits)
     race = _FlipRace(rate, None, bits)
     origin = np.int64(counts.max(initial=0))
-    few = absent if absent <= _FEW_UNLISTED else 0
-    labels = np.arange(counts.size + few)
-    levels = np.concatenate((counts, np.zeros(few, np.int64)))
+    separate = absent if absent <= _FEW_UNLISTED else 0  # unlisted labels with their own noise
+    labels = np.arange(counts.size + separate)
+    levels = np.concatenate((counts, np.zeros(separate, np.int64)))
     best = race.clocks(labels[:0], levels[:0], origin)
     for begin in range(0, labels.size, _FIRST_STEP):
         part = slice(begin, begin + _FIRST_STEP)
         drawn = race.clocks(labels[part], levels[part], origin)
         best = prune(Arrivals.join(best, drawn), None, k)[1]
-    crowd = _first_rings(race, counts.size, absent, k, origin) if absent > few else None
+    crowd = _first_rings(race, counts.size, absent, k, origin) if absent > separate else None
     return first_labels(race, best, crowd, k)
 
 
@@ -140,7 +140,7 @@ class _FlipRace(Race):
     E.
     """
 
-    def _tails(
+    def _time_scores(
         self, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
         """Return, in floating point, a lower bound on U or E in units of its last known bit, and
@@ -159,9 +159,9 @@ class _FlipRace(Race):
             time = float(start) + float(width) * (word * 2.0**-64)
             return known, -np.log(-np.expm1(-time))
 
-    def _clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
+    def _exact_clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
         """Return the i-th arrival for exact comparisons, as a ``_FlipClock``."""
-        clock = super()._clock(arrivals, i)
+        clock = super()._exact_clock(arrivals, i)
         return _FlipClock(clock.level, clock.word, clock.start, clock.width)
 
 

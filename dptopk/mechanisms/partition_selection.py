@@ -18,10 +18,15 @@ from dptopk.accounting.renyi.coin_chances import CHANCE_ROUNDING, Chances, coin_
 from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.mechanism import A_SET, LabelsOnly, finite_l0, in_label_order
+from dptopk.mechanisms.mechanism import NOTE_OF_A_SET, LabelsOnly, finite_l0, in_label_order
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Bits, Bools, Ints, random_bits
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, SimulationInput, seeded
+from dptopk.mechanisms.samplers.simulation import (
+    BLOCK_DRAWS,
+    Draw,
+    SimulationInput,
+    generator_of_block,
+)
 from dptopk.mechanisms.thresholds import FromData
 from dptopk.release.release import Release
 
@@ -117,7 +122,7 @@ class PartitionSelection(FromData, LabelsOnly):
 
         def draw(number: int) -> tuple[Any, Any]:
             """Return the chosen ranks and their noisy counts for a block of draws."""
-            rng = seeded("tossed", number)
+            rng = generator_of_block("tossed", number)
             bits = random_bits(rng)
             true_counts = inputs.histogram.counts
             tosses = [
@@ -151,7 +156,7 @@ class PartitionSelection(FromData, LabelsOnly):
         shown = self.tossed(histogram.sensitivity, present.counts, random_bits(rng))
         labels = in_label_order(tuple(present.labels[shown].tolist()))
         return Release.drawn(
-            histogram, rng, labels=labels, charge=charge, mechanism=self, note=A_SET
+            histogram, rng, labels=labels, charge=charge, mechanism=self, note=NOTE_OF_A_SET
         )
 
     def tossed(self, sensitivity: Sensitivity, counts: Ints, bits: Bits) -> Bools:
@@ -161,6 +166,6 @@ class PartitionSelection(FromData, LabelsOnly):
         chances = self.chances(sensitivity)
         level = np.minimum(-(-counts // sensitivity.linf), len(chances.shown) - 1)
         # The rarer outcome is drawn, whose float is the more precise one.
-        likely = chances.shown[level] > chances.hidden[level]
-        rare = np.where(likely, chances.hidden[level], chances.shown[level])
-        return bernoulli(rare, bits) ^ likely
+        shown_is_likelier = chances.shown[level] > chances.hidden[level]
+        rare_chance = np.where(shown_is_likelier, chances.hidden[level], chances.shown[level])
+        return bernoulli(rare_chance, bits) ^ shown_is_likelier

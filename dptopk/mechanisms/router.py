@@ -35,7 +35,12 @@ from dptopk.mechanisms.samplers.advantage import (
 from dptopk.mechanisms.samplers.exact import Cells, exp_units
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, log_odds
 from dptopk.mechanisms.samplers.random import Array, Bits, random_bits
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, SimulationInput, seeded
+from dptopk.mechanisms.samplers.simulation import (
+    BLOCK_DRAWS,
+    Draw,
+    SimulationInput,
+    generator_of_block,
+)
 from dptopk.release.release import Release
 
 # Share of ε that the choice takes; the answer has the rest.
@@ -50,6 +55,8 @@ _SCALES_FOR_SEQUENCE = 1 / 2
 # With delta peeling is seldom much worse, so that drawing at once has only this chance where
 # neither mechanism is better.
 _CHANCE_AT_BALANCE = 1 / 50
+# The statistic in users is cut here at the latest: below 2^53, so that users are told apart.
+_LARGEST_CUT = 1e15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,7 +120,9 @@ class RoutedTopK(LabelsOnly):
         """Return the mechanism that peels the answer, for data with narrow gaps."""
         if not self.delta:
             return OneShotTopK(k=self.k, epsilon=self.answer_epsilon)
-        selection_epsilon = _peeling_epsilon(self.k, self.epsilon, self.choice_epsilon, self.delta)
+        selection_epsilon = _epsilon_of_peeled_selection(
+            self.k, self.epsilon, self.choice_epsilon, self.delta
+        )
         return KnownGumbel(k=self.k, epsilon=selection_epsilon)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
@@ -135,7 +144,7 @@ class RoutedTopK(LabelsOnly):
 
         def draw(number: int) -> tuple[Array, Array]:
             """Return the chosen ranks, and zeros for counts, for a block of draws."""
-            at_once = seeded("route", number).random(BLOCK_DRAWS) < chance
+            at_once = generator_of_block("route", number).random(BLOCK_DRAWS) < chance
             if at_once.all():
                 return simulate_at_once(number)
             chosen, _ = simulate_peeling(number)
@@ -165,7 +174,7 @@ class RoutedTopK(LabelsOnly):
 
         Raises:
             InvalidParameter: for a private or incomplete histogram, or k above the size of the
-            domain.
+                domain.
         """
         self.check(histogram)
         charge = self.charge(histogram.sensitivity)
@@ -193,8 +202,8 @@ class RoutedTopK(LabelsOnly):
         scales = abs(lead) * smaller_of(self.choice_epsilon) / Fraction(self.statistic_range)
         sides = Cells(self._side_weights(scales))
         (side,) = sides.draw(1, bits).tolist()
-        stays = side == 0
-        return (lead > 0) == stays
+        keeps_its_side = side == 0
+        return (lead > 0) == keeps_its_side
 
     def _has_one_answer(self, histogram: Histogram) -> bool:
         """Return whether the only possible answer is the set of all labels, without order."""
@@ -220,17 +229,17 @@ class RoutedTopK(LabelsOnly):
         return weights
 
     def chance_at_once(self, histogram: Histogram) -> float:
-        """Estimate the probability that the answer is drawn at once; it depends on the data and is
-        not released.
+        """Return, in floating point, the probability that the answer is drawn at once; it depends
+        on the data and is not released.
         """
         if self._has_one_answer(histogram):
             return 1.0
         lead = self.margin(histogram) - self.threshold
         decay = math.exp(-abs(lead) * self.choice_epsilon / self.statistic_range)
-        stays = 1 / (1 + decay) if self.delta else 1 - decay / 2
+        chance_of_own_side = 1 / (1 + decay) if self.delta else 1 - decay / 2
         if lead > 0:
-            return stays
-        return 1 - stays
+            return chance_of_own_side
+        return 1 - chance_of_own_side
 
     def margin(self, histogram: Histogram) -> float:
         """Return the statistic: the number of users that must change for peeling to be better,
@@ -243,12 +252,17 @@ class RoutedTopK(LabelsOnly):
             # that far.
             scales = self._scale * (math.log(ranked.size / self.k) + 1)
             sequences = Sequences(ranked, self.k)
-            doubt = self.answer_epsilon * _STATISTIC_ERROR
+            log_odds_error = self.answer_epsilon * _STATISTIC_ERROR
             return log_odds(
-                sequences, self.answer_epsilon / (2 * linf), math.ceil(scales * linf), doubt
+                sequences,
+                self.answer_epsilon / (2 * linf),
+                math.ceil(scales * linf),
+                log_odds_error,
             )
         inclusion = gumbel_inclusion if self.delta else one_shot_inclusion
-        most = _MOST_SCALES * self.statistic_range / self.choice_epsilon / self.answer_epsilon
+        cut_in_users = (
+            _MOST_SCALES * self.statistic_range / self.choice_epsilon / self.answer_epsilon
+        )
         users = advantage(
             ranked,
             self.k,
@@ -256,7 +270,7 @@ class RoutedTopK(LabelsOnly):
             epsilon=self.answer_epsilon,
             scale=self._scale,
             inclusion=inclusion,
-            most=min(most, 1e15),
+            most=min(cut_in_users, _LARGEST_CUT),
         )
         return self.answer_epsilon * users
 
@@ -265,17 +279,18 @@ class RoutedTopK(LabelsOnly):
         """Return an upper bound on the change of ``margin`` between neighbours: the ε of the
         answer, for one user, and the errors of computation.
         """
-        of_one_user = self.answer_epsilon * (1 + 2 * _STATISTIC_ERROR)
-        return math.nextafter(of_one_user + rounding(self.k), math.inf)
+        change_by_one_user = self.answer_epsilon * (1 + 2 * _STATISTIC_ERROR)
+        return math.nextafter(change_by_one_user + rounding(self.k), math.inf)
 
     @property
     def threshold(self) -> float:
         """Return the threshold of the noisy margin above which the answer is drawn at once."""
-        noise = self.statistic_range / self.choice_epsilon
+        noise_scale = self.statistic_range / self.choice_epsilon
         if self.delta:
-            return noise * math.log(1 / _CHANCE_AT_BALANCE - 1)
+            # At a statistic of 0 the chance is 1 / (1 + e^{threshold / noise_scale}).
+            return noise_scale * math.log(1 / _CHANCE_AT_BALANCE - 1)
         if self.ordered:
-            return noise * _SCALES_FOR_SEQUENCE
+            return noise_scale * _SCALES_FOR_SEQUENCE
         return 0.0
 
     @property
@@ -288,7 +303,7 @@ class RoutedTopK(LabelsOnly):
 
 
 @lru_cache(maxsize=256)
-def _peeling_epsilon(k: int, epsilon: float, share: float, delta: float) -> float:
+def _epsilon_of_peeled_selection(k: int, epsilon: float, share: float, delta: float) -> float:
     """Return an ε for each of k peeled selections with which they and a choice of bounded range
     ``share`` together cost at most (epsilon, delta).
 

@@ -50,26 +50,28 @@ class SparseGaussian(IndependentCounts):
 
         Raises:
             InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for
-            that many labels.
+                that many labels.
         """
-        n = self.moving(sensitivity)
+        labels_paid_for = self.moving(sensitivity)
         scale = self.counting.spread(sensitivity)
-        if binds(sensitivity, n):
+        if binds(sensitivity, labels_paid_for):
             # The noise of labels that others have too, and once the labels that one user alone has.
             self.threshold_offset(sensitivity)  # refuses what has no threshold
-            return Charge(self.counting.costs(sensitivity, n), delta=self.delta)
-        cost = SparseGaussianDP(scale, sensitivity.linf, self.threshold_offset(sensitivity), n)
+            return Charge(self.counting.costs(sensitivity, labels_paid_for), delta=self.delta)
+        cost = SparseGaussianDP(
+            scale, sensitivity.linf, self.threshold_offset(sensitivity), labels_paid_for
+        )
         # Refused is a sigma that is too small for so many labels.
         sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
         return Charge({cost: 1})
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T of a noisy count."""
-        moving = self.moving(sensitivity)
+        labels_paid_for = self.moving(sensitivity)
         scale = self.counting.spread(sensitivity)
-        if binds(sensitivity, moving):
-            return _capped_threshold(scale, sensitivity, moving, self.delta)
-        return sensitivity.linf + _lead(scale, moving, self.delta)
+        if binds(sensitivity, labels_paid_for):
+            return _capped_threshold(scale, sensitivity, labels_paid_for, self.delta)
+        return sensitivity.linf + _threshold_above_linf(scale, labels_paid_for, self.delta)
 
     @cached_property
     def counting(self) -> KnownGaussian:
@@ -97,6 +99,13 @@ def _capped_threshold(scale: float, sensitivity: Sensitivity, labels: int, delta
 
 
 @lru_cache(maxsize=1024)
-def _lead(scale: float, labels: int, delta: float) -> int:
-    """Return the smallest c >= 0 with P[one of ``labels`` noises > c] <= delta."""
+def _threshold_above_linf(scale: float, labels: int, delta: float) -> int:
+    """Return the smallest c >= 0 with P[one of ``labels`` noises > c] <= delta: the part of the
+    threshold above linf.
+
+    Args:
+        scale: the standard deviation of the noise on a count.
+        labels: the most labels of one user.
+        delta: the probability for all of them together.
+    """
     return first_offset(lambda c: union(gaussian_tail(scale, c), labels) <= delta, "delta")

@@ -18,15 +18,15 @@ from dptopk.mechanisms.mechanism import LabelsOnly, add_remove, drawn_labels, in
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 from dptopk.mechanisms.samplers.random import Bits, Ints, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k
-from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, released
+from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, seeded_releases
 from dptopk.mechanisms.thresholds import checked_offset
 from dptopk.release.release import Release
 
 # Shares of ε: of the choice of a size, and of the test of the gap. Peeling has the rest.
-CHOICE = 0.1
-TEST = 0.2
+CHOICE_SHARE = 0.1
+TEST_SHARE = 0.2
 # Share of δ for a set that is released although its gap is too narrow.
-DELTA = 0.5
+UNSTABLE_SHARE = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,19 +66,21 @@ class StabilityTopK(LabelsOnly):
         makes no difference because no counts are released.
         """
         add_remove(sensitivity)
-        return self._charge(self.k)
+        return self._charge_of_phases(self.k)
 
-    def _charge(self, peeled: int) -> Charge:
+    def _charge_of_phases(self, peeled: int) -> Charge:
         """Return the charge of a release that peeled this many labels."""
         selection_epsilon = peeling_epsilon(self.k, self.epsilon, self.delta)
-        return _charge(self.epsilon, self.delta, peeled, selection_epsilon)
+        return _charge_of_phases(self.epsilon, self.delta, peeled, selection_epsilon)
 
     def threshold(self, sensitivity: Sensitivity) -> int:
         """Return the threshold of the noisy gap: linf + c, where c is the smallest integer with
         P[noise > c] <= delta/2.
         """
-        per_count = TEST * self.epsilon / add_remove(sensitivity).linf
-        offset = smallest_offset(lambda c: laplace_tail(per_count, c), DELTA * self.delta, "delta")
+        noise_rate = TEST_SHARE * self.epsilon / add_remove(sensitivity).linf
+        offset = smallest_offset(
+            lambda c: laplace_tail(noise_rate, c), UNSTABLE_SHARE * self.delta, "delta"
+        )
         threshold = sensitivity.linf + offset
         # Utilities, which are sums of at most k + 2 thresholds, must fit 64 bits too.
         checked_offset(threshold * (self.k + 2), "delta")
@@ -86,14 +88,14 @@ class StabilityTopK(LabelsOnly):
 
     def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate by seeded releases of the mechanism itself."""
-        return released(self, inputs)
+        return seeded_releases(self, inputs)
 
     def check(self, histogram: Histogram) -> None:
         """Raise the error that ``release`` would raise for this histogram, without drawing
         noise.
         """
         check_public(histogram, self, self.k, self.epsilon)
-        rate(TEST * self.epsilon, histogram.sensitivity)
+        rate(TEST_SHARE * self.epsilon, histogram.sensitivity)
         # Refused are a threshold beyond the range of counts, and shares of ε or δ that are too
         # small.
         self.threshold(histogram.sensitivity)
@@ -113,17 +115,17 @@ class StabilityTopK(LabelsOnly):
 
         Raises:
             InvalidParameter: for a private or incomplete histogram, or k above the size of the
-            domain.
+                domain.
         """
         self.check(histogram)
         bits = random_bits(rng)
         ranked = Ranked(histogram.counts, histogram.absent)
-        stable = self._stable(ranked, histogram.sensitivity, bits)
+        stable = self._size_of_stable_set(ranked, histogram.sensitivity, bits)
         exact_set = ranked.rows(list(range(stable)))
         peeled = self._peel(histogram, exact_set, bits)
         labels = drawn_labels(histogram, np.array(exact_set + peeled, dtype=np.int64), bits)
         labels = (*in_label_order(labels[:stable]), *labels[stable:])
-        charge = self._charge(len(peeled))
+        charge = self._charge_of_phases(len(peeled))
         if stable:
             note = f"the first {stable} rows are a set, in label order"
         else:
@@ -132,7 +134,7 @@ class StabilityTopK(LabelsOnly):
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=note
         )
 
-    def _stable(self, ranked: Ranked, sensitivity: Sensitivity, bits: Bits) -> int:
+    def _size_of_stable_set(self, ranked: Ranked, sensitivity: Sensitivity, bits: Bits) -> int:
         """Draw a size j and test its gap; return j if the test passes, else 0."""
         sizes = min(self.k, ranked.size - 1)
         if not sizes:
@@ -142,9 +144,11 @@ class StabilityTopK(LabelsOnly):
         top = ranked.top(sizes + 1)
         gaps = top[:-1] - top[1:]
         scores = utilities(gaps, threshold)
-        drawn = gumbel_top_k(scores, 1, epsilon=CHOICE * self.epsilon, linf=2 * linf, bits=bits)
+        drawn = gumbel_top_k(
+            scores, 1, epsilon=CHOICE_SHARE * self.epsilon, linf=2 * linf, bits=bits
+        )
         chosen = int(drawn.indices[0])
-        laplace = KnownLaplace(epsilon=TEST * self.epsilon)
+        laplace = KnownLaplace(epsilon=TEST_SHARE * self.epsilon)
         (noise,) = laplace.draw_noise(sensitivity, 1, bits).tolist()
         if int(gaps[chosen]) + noise > threshold:
             return chosen + 1
@@ -193,11 +197,15 @@ def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
     """Return the ε of each peeled selection: the largest found with which the choice, the test and
     k selections together cost at most (epsilon, delta).
     """
-    plain = pure_share(epsilon * (1 - CHOICE - TEST), k)
-    return composed_share(partial(_charge, epsilon, delta, k), epsilon, delta, plain)
+    share_without_composition = pure_share(epsilon * (1 - CHOICE_SHARE - TEST_SHARE), k)
+    return composed_share(
+        partial(_charge_of_phases, epsilon, delta, k), epsilon, delta, share_without_composition
+    )
 
 
-def _charge(epsilon: float, delta: float, peeled: int, selection_epsilon: float) -> Charge:
+def _charge_of_phases(
+    epsilon: float, delta: float, peeled: int, selection_epsilon: float
+) -> Charge:
     """Return the charge of the choice, the test and the peeled selections.
 
     Args:
@@ -206,8 +214,11 @@ def _charge(epsilon: float, delta: float, peeled: int, selection_epsilon: float)
         peeled: how many selections there are.
         selection_epsilon: the bounded range of each.
     """
-    costs: dict[Cost, int] = {BoundedRange(CHOICE * epsilon): 1, PureDP(TEST * epsilon): 1}
+    costs: dict[Cost, int] = {
+        BoundedRange(CHOICE_SHARE * epsilon): 1,
+        PureDP(TEST_SHARE * epsilon): 1,
+    }
     if peeled:
         selection = BoundedRange(selection_epsilon)
         costs[selection] = costs.get(selection, 0) + peeled
-    return Charge(costs, delta=DELTA * delta, adaptive=True)
+    return Charge(costs, delta=UNSTABLE_SHARE * delta, adaptive=True)

@@ -45,6 +45,10 @@ from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import IndependentNoiseLaw
 from dptopk.release.release import Release
 
+# Relative, for the Gumbel offset: three logarithms are each off by half an ulp, which this covers
+# where the log-odds ln(m(1-δ)/δ) are at least 1/4, as they are for every δ up to 0.43.
+OFFSET_ROUNDING = 1e-12
+
 
 @dataclass(frozen=True)
 class Slots:
@@ -144,8 +148,8 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     m e^{ε/τ·(floor+τ)} against e^{ε/τ·(floor+τ+c)}. An integer c keeps the score of ⊥ exact for
     every floor, so that it moves exactly as the floor does.
     """
-    odds = math.log(special) + math.log1p(-delta) - math.log(delta)
-    c = linf / epsilon * odds * (1 + 1e-12)
+    log_odds = math.log(special) + math.log1p(-delta) - math.log(delta)
+    c = linf / epsilon * log_odds * (1 + OFFSET_ROUNDING)
     if not c < LARGEST_OFFSET:
         raise InvalidParameter(f"delta={delta} needs a threshold beyond 2^60 at epsilon={epsilon}")
     return math.ceil(max(c, 0.0))
@@ -182,7 +186,9 @@ def fixed_threshold(
 
 
 @lru_cache(maxsize=1024)
-def _cut_at(law: IndependentNoiseLaw, sensitivity: Sensitivity, labels: int, delta: float) -> int:
+def _bound_of_cut_noise(
+    law: IndependentNoiseLaw, sensitivity: Sensitivity, labels: int, delta: float
+) -> int:
     """Return the smallest bound T of noise that is cut to [-T, T] and compared with the threshold
     T, at which a user's own labels are released with probability at most delta.
 
@@ -372,7 +378,7 @@ class ThresholdedMechanism(FromData):
         return counts + noise
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """State the law of the noise and of the selection: all counts, or the d_bar largest and
+        """Return the law of the noise and of the selection: all counts, or the d_bar largest and
         the floor, got the noise of ``counting``, and rows above the threshold were released.
         """
         rank = self.floor_rank
@@ -477,8 +483,8 @@ class IndependentCounts(ThresholdedMechanism):
         so that a cap on a user's total applies to them too.
         """
         self.threshold_offset(sensitivity)  # refuses what has no threshold
-        moving = self.moving(sensitivity)
-        return Charge(self.counting.costs(sensitivity, moving), delta=self.delta)
+        counts_paid_for = self.moving(sensitivity)
+        return Charge(self.counting.costs(sensitivity, counts_paid_for), delta=self.delta)
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """Return the smallest integer c with P[max of ``special`` noises - the floor's noise > c]
@@ -502,7 +508,7 @@ class CutMechanism(IndependentCounts):
     def bound(self, sensitivity: Sensitivity) -> int:
         """Return T, such that the noise is cut to [-T, T]."""
         labels = self.moving(sensitivity)
-        return _cut_at(self.counting.law(sensitivity), sensitivity, labels, self.delta)
+        return _bound_of_cut_noise(self.counting.law(sensitivity), sensitivity, labels, self.delta)
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
         """Return a function of c >= 0: an upper bound on P[N1 - N2 > c] for the cut noises of floor
@@ -522,6 +528,7 @@ class CutMechanism(IndependentCounts):
             """Return the bound at c >= 0."""
             if c >= bound * noises:
                 return 0.0
+            # Both laws are symmetric: more than c >= 0 is never likelier than not.
             return min(uncut(c) / chance_uncut, 0.5)
 
         return tail
@@ -537,7 +544,7 @@ class CutMechanism(IndependentCounts):
         return self.bound(sensitivity)
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """State the law of the cut noise and of the selection by the threshold."""
+        """Return the law of the cut noise and of the selection by the threshold."""
         uncut = super().measurement(sensitivity)
         law = replace(self.counting.law(sensitivity), bound=self.bound(sensitivity))
         return replace(uncut, noise=law)

@@ -19,6 +19,12 @@ from dptopk.mechanisms.mechanism import finite_l0
 from dptopk.mechanisms.thresholds import CutMechanism
 from dptopk.mechanisms.user_total import binds, one_cost_is_less, shown_once
 
+# Share of δ that is kept for the rounding of masses and logarithms, each of a few ulps.
+DELTA_ROUNDING = 1e-9
+# A noisy count at the threshold is released with a probability below 1 by at least this step: with
+# probability 1 the threshold would be one lower.
+CHANCE_STEP = 2.0**-20
+
 
 @dataclass(frozen=True, kw_only=True)
 class TruncatedLaplace(CutMechanism):
@@ -80,9 +86,9 @@ class TruncatedLaplace(CutMechanism):
         if binds(sensitivity, labels):
             return _chance_for_capped_total(decay, sensitivity, labels, bound, self.delta)
         delta_per_label = -math.expm1(math.log1p(-self.delta) / labels)
-        spare = delta_per_label * (1 - 1e-9) - laplace_edge_mass(decay, linf, bound)
+        spare = delta_per_label * (1 - DELTA_ROUNDING) - laplace_edge_mass(decay, linf, bound)
         chance = spare / _point_mass(decay, bound - linf, bound)
-        return min(max(chance, 0.0), 1 - 2.0**-20)
+        return min(max(chance, 0.0), 1 - CHANCE_STEP)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """Return the smallest count that is released with at least this probability; below 1/2 the
@@ -92,15 +98,16 @@ class TruncatedLaplace(CutMechanism):
         chance = self.at_threshold(sensitivity)
         tail = self.threshold_tail(sensitivity)
 
-        most = min(1 - probability, 0.5)
+        most_hidden = min(1 - probability, 0.5)
 
         def appears(above: int) -> bool:
             """Return whether a count of T + ``above`` is hidden rarely enough: by noise below
             -above, or by noise of exactly -above and a coin.
             """
-            below = tail(above)
-            until = tail(above - 1) if above else 1 - below
-            return chance * below + (1 - chance) * until <= most
+            below_threshold = tail(above)  # P[noise < -above]
+            at_most_threshold = tail(above - 1) if above else 1 - below_threshold
+            hidden = chance * below_threshold + (1 - chance) * at_most_threshold
+            return hidden <= most_hidden
 
         return self.bound(sensitivity) + first_offset(appears, "probability")
 
@@ -131,19 +138,20 @@ def _chance_for_capped_total(
         def shown(v: int) -> float:
             """Return the probability that a label which one user alone has, v times, is shown."""
             above = laplace_edge_mass(decay, v, bound)
-            return above + steps * 2.0**-20 * _point_mass(decay, bound - v, bound)
+            return above + steps * CHANCE_STEP * _point_mass(decay, bound - v, bound)
 
-        return shown_once(shown, sensitivity, labels) > delta * (1 - 1e-9)
+        return shown_once(shown, sensitivity, labels) > delta * (1 - DELTA_ROUNDING)
 
-    most = (1 << 20) - 1
-    return max(min(first_true(too_large, 0, most + 1) - 1, most), 0) * 2.0**-20
+    most_steps = round(1 / CHANCE_STEP) - 1
+    first_too_large = first_true(too_large, 0, most_steps + 1)
+    return max(min(first_too_large - 1, most_steps), 0) * CHANCE_STEP
 
 
-def _point_mass(decay: float, at: int, bound: int) -> float:
+def _point_mass(decay: float, value: int, bound: int) -> float:
     """Return an upper bound on P[N = at] for Laplace noise of rate ``decay`` that is cut to
     [-bound, bound].
     """
-    total = laplace_total(decay, bound)
+    total = laplace_total(decay, bound)  # 0 only where the decay underflows
     if total > 0:
-        return tail_up(math.exp(-decay * at) * -math.expm1(-decay) / total)
+        return tail_up(math.exp(-decay * value) * -math.expm1(-decay) / total)
     return 1.0

@@ -79,8 +79,8 @@ class UnknownCentred(NoisyFloorMechanism):
         difference.
         """
         self.threshold_offset(sensitivity)  # refuses what has no threshold
-        noised = self.counting.charge(self.moved(sensitivity), labels=self.d_bar + 1)
-        return Charge.join(noised, Charge(delta=self.delta))
+        charge_of_noise = self.counting.charge(self.moved(sensitivity), labels=self.d_bar + 1)
+        return Charge.join(charge_of_noise, Charge(delta=self.delta))
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """Return the smallest integer c with P[max of ``special`` Z - the floor's Z > b·c] <=
@@ -99,8 +99,8 @@ class UnknownCentred(NoisyFloorMechanism):
 
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Simulate Z/b alone; Y does not change what passes and is added afterwards."""
-        own = self.noise.float_noise(inputs, labels)
-        return lambda number: own(number) / self.divisor
+        separate_noise = self.noise.float_noise(inputs, labels)
+        return lambda number: separate_noise(number) / self.divisor
 
     def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest noisy counts above the

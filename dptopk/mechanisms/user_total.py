@@ -21,6 +21,10 @@ from dptopk.histogram.histogram import Sensitivity
 LISTED_PARTS = 64
 # The normal quantile of 1 - 1e-6: the deviations of a sum of losses that matter at that δ.
 DEVIATIONS = 4.75
+# Relative, each above the rounding it covers: of a square root, and of a sum of up to LISTED_PARTS
+# terms and the exponential of it.
+ROOT_ROUNDING = 1e-15
+SUM_ROUNDING = 1e-12
 
 
 def binds(sensitivity: Sensitivity, touched: int) -> bool:
@@ -44,17 +48,18 @@ def one_cost_is_less(sensitivity: Sensitivity, touched: int, epsilon: float) -> 
     """
     if not binds(sensitivity, touched):
         return False
-    together = epsilon * sensitivity.total(touched) / sensitivity.linf
+    joint_epsilon = epsilon * sensitivity.total(touched) / sensitivity.linf
     mean_loss = touched * (epsilon + math.expm1(-epsilon))
-    apart = mean_loss + DEVIATIONS * epsilon * math.sqrt(touched)
-    return together <= min(apart, touched * epsilon)
+    separate_epsilon = mean_loss + DEVIATIONS * epsilon * math.sqrt(touched)
+    return joint_epsilon <= min(separate_epsilon, touched * epsilon)
 
 
 def move_norm(sensitivity: Sensitivity, touched: int) -> float:
     """Return an upper bound on the Euclidean norm of one user's contribution to ``touched``
     counts.
     """
-    return math.sqrt(read_up(Fraction(sensitivity.squares(touched)))) * (1 + 1e-15)
+    # The root of a number that is rounded up is off by half an ulp.
+    return math.sqrt(read_up(Fraction(sensitivity.squares(touched)))) * (1 + ROOT_ROUNDING)
 
 
 def shown_once(shown: Callable[[int], float], sensitivity: Sensitivity, labels: int) -> float:
@@ -79,12 +84,12 @@ def shown_once(shown: Callable[[int], float], sensitivity: Sensitivity, labels: 
     total = sensitivity.total(labels)
     if tau <= LISTED_PARTS:
         chances = np.array([shown(v) for v in range(1, tau + 1)])
-        most = _largest_sum(-np.log1p(-chances), total, labels)
+        largest_sum = _largest_sum(-np.log1p(-chances), total, labels)
     else:
         h_one = -math.log1p(-shown(1))
         h_tau = -math.log1p(-largest)
-        most = _chord_bound(h_one, h_tau, tau, total, labels)
-    return min(-math.expm1(-most) * (1 + 1e-12), 1.0)
+        largest_sum = _chord_bound(h_one, h_tau, tau, total, labels)
+    return min(-math.expm1(-largest_sum) * (1 + SUM_ROUNDING), 1.0)
 
 
 def _largest_sum(h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int, labels: int) -> float:
@@ -95,10 +100,10 @@ def _largest_sum(h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int, la
     (``shown_once`` says why).
     """
     tau = len(h)
-    fewest = -(-total // tau)
-    most = min(labels, total)
-    near_fewest = range(fewest, min(fewest + tau, most + 1))
-    near_most = range(max(most - tau, fewest), most + 1)
+    fewest_parts = -(-total // tau)
+    most_parts = min(labels, total)
+    near_fewest = range(fewest_parts, min(fewest_parts + tau, most_parts + 1))
+    near_most = range(max(most_parts - tau, fewest_parts), most_parts + 1)
     return max(_largest_sum_of(m, h, total) for m in {*near_fewest, *near_most})
 
 
@@ -130,6 +135,6 @@ def _chord_bound(h_one: float, h_tau: float, tau: int, total: int, labels: int) 
         labels: the most labels of the user.
     """
     slope = (h_tau - h_one) / (tau - 1)
-    most = min(labels, total)
-    at_most_labels = most * h_one + (total - most) * slope
-    return max(total / tau * h_tau, at_most_labels) * (1 + 1e-12)
+    most_labels = min(labels, total)
+    at_most_labels = most_labels * h_one + (total - most_labels) * slope
+    return max(total / tau * h_tau, at_most_labels) * (1 + SUM_ROUNDING)

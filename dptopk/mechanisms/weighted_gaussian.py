@@ -87,7 +87,7 @@ class WeightedGaussian(FromData, LabelsOnly):
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T that a noisy sum must exceed."""
         scale = self.scale(sensitivity)
-        return _threshold(scale, sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta)
+        return _smallest_threshold(scale, sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """Return the standard deviation of the noise on a sum."""
@@ -138,7 +138,7 @@ class WeightedGaussian(FromData, LabelsOnly):
 
 
 @lru_cache(maxsize=256)
-def _threshold(scale: float, l2: int, l0: int, delta: float) -> int:
+def _smallest_threshold(scale: float, l2: int, l0: int, delta: float) -> int:
     """Return the smallest T that one of a user's own labels passes with probability at most delta,
     whatever their number up to l0.
 
@@ -149,11 +149,11 @@ def _threshold(scale: float, l2: int, l0: int, delta: float) -> int:
         delta: the probability for all of them together.
     """
     # Of all numbers of labels with the same weight the largest is the worst.
-    least = max(math.isqrt(l2 * l2 // l0), 1)
-    weights = np.arange(l2, least - 1, -1)
+    least_weight = max(math.isqrt(l2 * l2 // l0), 1)
+    weights = np.arange(l2, least_weight - 1, -1)
     labels = np.minimum(l0, l2 * l2 // weights**2)
 
-    def passed(T: int) -> float:
+    def chance_to_pass(T: int) -> float:
         """Return an upper bound on the probability that one of a user's own labels passes T, for
         the worst number of labels.
         """
@@ -161,4 +161,4 @@ def _threshold(scale: float, l2: int, l0: int, delta: float) -> int:
         chances = gaussian_tails(scale, T - l2, len(weights))
         return float(unions(chances, labels).max())
 
-    return smallest_offset(passed, delta, "delta", l2)
+    return smallest_offset(chance_to_pass, delta, "delta", l2)

@@ -143,7 +143,9 @@ def plan_topk(  # noqa: PLR0913
         max_seconds=max_seconds,
     )
     if times != 1:
-        return _repeated(partial(again, accuracy=accuracy, delta=delta), budget, counts, times)
+        return _plan_of_repeated_answers(
+            partial(again, accuracy=accuracy, delta=delta), budget, counts, times
+        )
     if isinstance(budget, Budget) and budget.rho is not None:
         return _in_rho(partial(again, accuracy=accuracy, delta=delta), budget, domain, charge_as)
     if domain == "public" and d_bar is not None:
@@ -166,17 +168,19 @@ def plan_topk(  # noqa: PLR0913
         charge_as=charge_as,
         users=users,
     )
-    designs = _fitting(request)
+    designs = _fitting_designs(request)
     validate.member(EFFORTS, effort=effort)
     with within(max_seconds):
         on_one = isinstance(request.shape, Shape) and request.epsilon is not None
         guesses = (_on_a_shape if on_one else _by_estimate)(request, designs)
         rough = [scale_coarse(replace(found, draws=FINAL_DRAWS)) for found in guesses]
         most = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
-        best = _first([scale_exact(found, effort) for found in rough if found.criterion <= most])
+        best = _least_noisy_of_the_best(
+            [scale_exact(found, effort) for found in rough if found.criterion <= most]
+        )
         if best.bound is not None and late():
             best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
-    return _plan(request, best, designs, effort)
+    return _plan_of_candidate(request, best, designs, effort)
 
 
 def _in_rho(
@@ -185,8 +189,13 @@ def _in_rho(
     domain: Domain,
     charge_as: ChargeAs | Literal["auto"],
 ) -> OnePhase:
-    """Return the plan for a budget in ρ, by plans of totals in ε and δ; ``stated`` makes one of
-    these.
+    """Return the plan for a budget in ρ, by plans of totals in ε and δ.
+
+    Args:
+        stated: returns the plan of a total in ε and δ, and of what selections pay for.
+        budget: in ρ; its δ must be above 0 where labels are private.
+        domain: whether the labels are private.
+        charge_as: what was asked for; "auto" is bounded range, because clocks have no zCDP.
     """
     from dptopk.planning.in_rho import plan_in_rho
 
@@ -197,7 +206,7 @@ def _in_rho(
     return plan_in_rho(budget, lambda total: stated(budget=total, charge_as=charged))
 
 
-def _fitting(request: Request) -> list[Design]:
+def _fitting_designs(request: Request) -> list[Design]:
     """Return the designs that fit a request, at least one."""
     designs = [design for design in all_designs() if not design.misfit(request)]
     if not designs:
@@ -205,7 +214,7 @@ def _fitting(request: Request) -> list[Design]:
     return designs
 
 
-def _repeated(
+def _plan_of_repeated_answers(
     again: Callable[..., OnePhase], budget: Budget | None, counts: Counts | None, times: int
 ) -> OnePhase:
     """Return the plan for a number of answers, stated together at ``times`` times the δ of one.
@@ -224,7 +233,7 @@ def _repeated(
     if in_rho or counts != "auto":
         return single
 
-    def same(family: Counts, width: float | None) -> OnePhase:
+    def plan_with_noise_family(family: Counts, width: float | None) -> OnePhase:
         """Return the plan with this family of noise on counts: at the budget, or of the least ε
         with this half-width.
         """
@@ -233,7 +242,7 @@ def _repeated(
         return again(accuracy=width, delta=budget.delta, counts=family)
 
     total = min(times * single.budget.delta, 0.5)
-    return least_total(single, same, times, total).plan
+    return least_total(single, plan_with_noise_family, times, total).plan
 
 
 def default_d_bar(k: int) -> int:
@@ -247,7 +256,7 @@ def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
     """Return the candidates that may be the best on a shape; few draws exclude most, then more are
     made.
     """
-    found = _hopeful(
+    found = _candidates_near_the_best(
         [
             at_budget(request, design, split)
             for design in designs
@@ -258,16 +267,16 @@ def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
     best = {guess.design.name: guess for guess in reversed(found)}.values()  # of each design
     scales = {guess.design.name: scale_coarse(guess).rho / guess.rho for guess in best}
     scaled = [guess.at(guess.rho * scales[guess.design.name]) for guess in found]
-    found = _hopeful(scaled, ESTIMATE_MARGIN)
+    found = _candidates_near_the_best(scaled, ESTIMATE_MARGIN)
     if not isinstance(request.selection_share, float):
         beside = {
             (guess.design.name, split): guess.at(guess.rho, split)
             for guess in found[:MOST_FINAL]
             for split in guess.split.beside()
         }
-        found = _hopeful([*found, *beside.values()], ESTIMATE_MARGIN)
+        found = _candidates_near_the_best([*found, *beside.values()], ESTIMATE_MARGIN)
     refined = [replace(guess, draws=REFINED_DRAWS) for guess in found[:MOST_REFINED]]
-    return _hopeful(refined, ESTIMATE_MARGIN)[:MOST_FINAL]
+    return _candidates_near_the_best(refined, ESTIMATE_MARGIN)[:MOST_FINAL]
 
 
 def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
@@ -277,12 +286,12 @@ def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
     gain = largest_gain(request)
     priced = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
     plain = replace(request, charge_as="bounded_range") if priced else request
-    divided = list(map(partial(_divisions, plain), designs))
+    divided = list(map(partial(_ranked_divisions, plain), designs))
     guesses = [found[0] for found in divided]
     if priced:
         limit = ESTIMATE_MARGIN * gain * min(guess.criterion for guess in guesses)
         guesses = [
-            _guess(request, guess.design)
+            _best_division(request, guess.design)
             if guess.design.method == "peel" and guess.criterion <= limit
             else guess
             for guess in guesses
@@ -291,16 +300,18 @@ def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
     return [guess for guess in guesses if guess.criterion <= ESTIMATE_MARGIN * least]
 
 
-def _hopeful(found: list[Candidate], near: float) -> list[Candidate]:
-    """Return the designs within ``near`` of the best, allowing for simulation error, best first."""
+def _candidates_near_the_best(found: list[Candidate], near: float) -> list[Candidate]:
+    """Return the candidates whose loss may be within the factor ``near`` of the best, best first: a
+    loss is simulated, and ``doubt`` is its error.
+    """
     least = min(guess.loss + guess.doubt for guess in found)
     hopeful = [guess for guess in found if guess.loss - guess.doubt <= near * least]
     return sorted(hopeful, key=lambda guess: guess.loss)
 
 
-def _guess(request: Request, design: Design) -> Candidate:
+def _best_division(request: Request, design: Design) -> Candidate:
     """Return the best division of the budget for a design, by estimate."""
-    found = _divisions(request, design)
+    found = _ranked_divisions(request, design)
     if request.epsilon is None or not isinstance(request.shape, Shape):
         return found[0]
     return min(
@@ -309,7 +320,7 @@ def _guess(request: Request, design: Design) -> Candidate:
     )
 
 
-def _divisions(request: Request, design: Design) -> list[Candidate]:
+def _ranked_divisions(request: Request, design: Design) -> list[Candidate]:
     """Return the divisions of the budget for a design, the best first; of equally good ones the one
     with the lower threshold comes first.
     """
@@ -325,7 +336,7 @@ def _divisions(request: Request, design: Design) -> list[Candidate]:
     )
 
 
-def _first(fine: list[Candidate]) -> Candidate:
+def _least_noisy_of_the_best(fine: list[Candidate]) -> Candidate:
     """Return the best candidate; of those that are as good to the precision of a plan, the one with
     the least noise on a count.
     """
@@ -334,9 +345,17 @@ def _first(fine: list[Candidate]) -> Candidate:
     return min(tied, key=lambda found: (found.noise_std or 0.0, found.criterion))
 
 
-def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effort) -> OnePhase:
+def _plan_of_candidate(
+    request: Request, best: Candidate, designs: list[Design], effort: Effort
+) -> OnePhase:
     """Return the plan of the best candidate; its table of alternatives is made when it is asked
     for.
+
+    Args:
+        request: what was asked for.
+        best: the candidate, scaled to the budget and with its bound.
+        designs: all that were compared.
+        effort: of each evaluation of the composition in the table.
     """
     assert best.bound is not None  # noqa: S101
     if request.epsilon is None:
@@ -354,7 +373,7 @@ def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effo
         split=_in_words(request, best),
         counted=request.counted,
         design=best.design.name,
-        why=_why(request, best, len(designs)),
+        why=_reason_in_words(request, best, len(designs)),
         outcome=best.outcome if isinstance(request.shape, Shape) else None,
         swapped=best.swapped,
         users=request.users,
@@ -365,16 +384,23 @@ def _plan(request: Request, best: Candidate, designs: list[Design], effort: Effo
 def _alternatives(
     request: Request, best: Candidate, designs: list[Design], effort: Effort
 ) -> pd.DataFrame:
-    """Return the table of all designs that fit, the best first."""
+    """Return the table of all designs that fit, the best first.
+
+    Args:
+        request: what was asked for.
+        best: the candidate that was chosen, its row in the table.
+        designs: all that fit.
+        effort: of each evaluation of the composition.
+    """
     import pandas as pd
 
-    others = [_guess(request, design) for design in designs if design != best.design]
+    others = [_best_division(request, design) for design in designs if design != best.design]
     exact = [scale_exact(replace(guess, draws=FINAL_DRAWS), effort) for guess in others]
     exact.sort(key=lambda found: found.criterion)
-    return pd.DataFrame([_row(found, found is best) for found in (best, *exact)])
+    return pd.DataFrame([_row_of_alternatives(found, found is best) for found in (best, *exact)])
 
 
-def _row(found: Candidate, chosen: bool) -> dict[str, Any]:
+def _row_of_alternatives(found: Candidate, chosen: bool) -> dict[str, Any]:
     """Return the row of a candidate in the table of alternatives."""
     assert found.bound is not None  # noqa: S101
     row = {
@@ -422,7 +448,7 @@ def _in_words(request: Request, best: Candidate) -> str:
     return "; ".join(parts) or "everything for one phase"
 
 
-def _why(request: Request, best: Candidate, compared: int) -> str:
+def _reason_in_words(request: Request, best: Candidate, compared: int) -> str:
     """Return in words why the best candidate was taken out of ``compared`` designs."""
     if request.epsilon is None:
         return (

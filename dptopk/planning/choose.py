@@ -47,16 +47,16 @@ def plan(question: Question, facts: Facts) -> TopKPlan:
     events = facts.events
     if one and two:
         raise InvalidParameter(
-            f"{_stated(question, one)} asks for an answer in one phase, {_stated(question, two)} "
-            f"for one in two; leave one of them out"
+            f"{_assignment(question, one)} asks for an answer in one phase, "
+            f"{_assignment(question, two)} for one in two; leave one of them out"
         )
     if two and events is None:
         raise InvalidParameter(
-            f"{_stated(question, two)} is for events with private labels, answered in two phases; "
-            f"leave it out"
+            f"{_assignment(question, two)} is for events with private labels, answered in two "
+            f"phases; leave it out"
         )
     if one and events is not None and events.instead:
-        raise InvalidParameter(f"{_stated(question, one)} is of one phase; {events.instead}")
+        raise InvalidParameter(f"{_assignment(question, one)} is of one phase; {events.instead}")
     if events is not None and not one:
         optional = facts.registered and not two
         if not optional:
@@ -67,7 +67,7 @@ def plan(question: Question, facts: Facts) -> TopKPlan:
     return one_phase(question, facts)
 
 
-def _stated(question: Question, names: tuple[str, ...]) -> str:
+def _assignment(question: Question, names: tuple[str, ...]) -> str:
     """Return the first of these fields with its stated value, as a text."""
     return f"{names[0]}={getattr(question, names[0])!r}"
 
@@ -150,7 +150,7 @@ def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
         per_label_cap=events.per_label_cap,
         counts=question.counts,
         share=question.share,
-        find=_found_by(question, events),
+        find=_finder(question, events),
         min_users=question.min_users,
         users=question.users,
     )
@@ -175,7 +175,7 @@ def _two_where_covered(question: Question, facts: Facts) -> TwoPhasePlan | None:
     return None
 
 
-def _found_by(question: Question, events: Events) -> Any:
+def _finder(question: Question, events: Events) -> Any:
     """Return how labels are found: of events that were read already, by weights or not."""
     if events.weights is None:
         return question.find
@@ -236,7 +236,7 @@ def plan_repeated(
         InvalidParameter: as ``plan``.
     """
 
-    def same(family: Counts, width: float | None) -> TopKPlan:
+    def plan_with_noise_family(family: Counts, width: float | None) -> TopKPlan:
         """Return the plan with this family of noise on counts: at the question's total, or of the
         least ε with this half-width.
         """
@@ -247,4 +247,4 @@ def plan_repeated(
 
     single = plan(question, facts)
     wide = question.rho is None and facts.events is None and question.counts == "auto"
-    return least_total(single, same if wide else None, times, delta)
+    return least_total(single, plan_with_noise_family if wide else None, times, delta)

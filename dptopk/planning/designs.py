@@ -65,6 +65,8 @@ COIN_DELTA = 0.9
 COIN_LABELS = 16
 MOST_FOLD = 4
 LEAST_COUNT_SHARE = 0.05
+# The ε of box noise of a mean loss is a fixed point, close after this many steps; a plan scales it.
+BOX_STEPS = 4
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,7 @@ class Design:
     coins: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _named, (
+        return _design_of_name, (
             self.name,
             self.domain,
         )  # what builds its mechanisms is a function, found by name
@@ -196,34 +198,40 @@ class Design:
         return [Split(share, threshold) for share in shares for threshold in thresholds]
 
 
-def _laplace(rho: float, copies: int) -> KnownLaplace:
+def _laplace_at_cost(rho: float, copies: int) -> KnownLaplace:
     """Return Laplace noise with the cost ρ in all, where one user changes ``copies`` counts."""
     return KnownLaplace(epsilon=pure_epsilon(rho / copies))
 
 
-def _gaussian(rho: float, copies: int) -> KnownGaussian:
+def _gaussian_at_cost(rho: float, copies: int) -> KnownGaussian:
     """Return Gaussian noise with the cost ρ in all, where one user changes ``copies`` counts."""
     return KnownGaussian(sigma=ceil_digits(math.sqrt(copies / (2 * rho))))
 
 
 def _laplace_counts(request: Request, rho: float) -> KnownLaplace:
     """Return Laplace noise on the k counts of a request at the cost ρ."""
-    return _laplace(rho, request.touched)
+    return _laplace_at_cost(rho, request.touched)
 
 
 def _gaussian_counts(request: Request, rho: float) -> KnownGaussian:
     """Return Gaussian noise on the k counts of a request at the cost ρ."""
-    return _gaussian(rho, request.touched)
+    return _gaussian_at_cost(rho, request.touched)
 
 
 def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
     """Return centred Gaussian noise on the k counts of a request at the cost ρ."""
-    return _centred_gaussian(rho, *_weights(request.k, request.touched))
+    return _centred_gaussian(rho, *_centre_and_squared_shifts(request.k, request.touched))
 
 
 def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
     """Return centred Gaussian noise at the cost ρ. Its two deviations minimise the noise of a
     count: μ² = A/σ_Z² + B/σ_Y² with σ_Z²/σ_Y² = sqrt(A/B) (docs/notes/centred.md).
+
+    Args:
+        rho: ρ of all counts together.
+        centre: a/b.
+        A: the sum of shift² over the noises Z, in units of linf.
+        B: shift² for Y, in units of linf.
     """
     sigma = ceil_digits(math.sqrt((A + math.sqrt(A * B)) / (2 * rho)))
     common = KnownGaussian(sigma=ceil_digits(sigma * (B / A) ** 0.25))
@@ -242,10 +250,10 @@ def _box_counts(request: Request, rho: float) -> Box:
         return _one_box(request, rho * request.k)
     counts = request.k if request.domain == "public" else 1
     epsilon = math.sqrt(2 * rho)
-    for _ in range(4):
+    for _ in range(BOX_STEPS):
         cost = box_cost(epsilon, counts, request.touched)
         if isinstance(cost, MultiDP):
-            t = cost.constraints[1][1]
+            t = cost.constraints[1][1]  # the second constraint is (0, t)
         else:
             t = math.tanh(epsilon / 2)
         epsilon *= math.sqrt(rho / (epsilon * t))
@@ -261,7 +269,7 @@ def _one_box(request: Request, rho: float) -> Box:
     return Box(epsilon=pure_epsilon(rho))
 
 
-def _weights(labels: int, touched: int) -> tuple[Fraction, int, int]:
+def _centre_and_squared_shifts(labels: int, touched: int) -> tuple[Fraction, int, int]:
     """Return the best centre a/b of centred noise, and the sums of shift² over the noises Z and for
     Y, in units of linf.
     """
@@ -271,8 +279,14 @@ def _weights(labels: int, touched: int) -> tuple[Fraction, int, int]:
     return centre, touched * (b - a) ** 2 + (labels - touched) * a**2, a**2
 
 
-def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | UnknownGumbel:
-    """Return k selections that cost ρ together, at ε²/8 each, or clocks in their place."""
+def _selections_at_cost(request: Request, split: Split, rho: float) -> KnownGumbel | UnknownGumbel:
+    """Return k selections that cost ρ together, at ε²/8 each, or clocks in their place.
+
+    Args:
+        request: what is asked for.
+        split: which part of δ the threshold of private labels has.
+        rho: ρ of the selections.
+    """
     charged = charge_of_selections(request, split)
     epsilon = floor_digits(math.sqrt(8 * rho / request.k) * charged.gain)
     if request.domain == "public":
@@ -283,7 +297,7 @@ def _selection(request: Request, split: Split, rho: float) -> KnownGumbel | Unkn
     )
 
 
-def _then(counts: Callable[[Request, float], Any]) -> Build:
+def _selections_then(counts: Callable[[Request, float], Any]) -> Build:
     """Return a function that builds selections, with their share of ρ, and then counts with noise
     from the rest; ``counts`` makes the noise from the request and its ρ.
     """
@@ -292,7 +306,7 @@ def _then(counts: Callable[[Request, float], Any]) -> Build:
         """Return the selections and the noise, which is fitted to their order where asked for."""
         noise = counts(request, (1 - split.selection) * rho)
         counting = CountMLE(noise=noise) if request.fit else noise
-        return _selection(request, split, split.selection * rho), counting
+        return _selections_at_cost(request, split, split.selection * rho), counting
 
     return build
 
@@ -310,7 +324,7 @@ def _then_box(request: Request, split: Split, rho: float) -> Mechanisms:
         total = rho
     rho_to_select = split.selection * total
     rho_to_count = max(rho - rho_to_select, LEAST_COUNT_SHARE * rho)
-    return _selection(request, split, rho_to_select), _box_counts(request, rho_to_count)
+    return _selections_at_cost(request, split, rho_to_select), _box_counts(request, rho_to_count)
 
 
 @lru_cache(maxsize=64)
@@ -321,7 +335,7 @@ def gaussian_rho(epsilon: float, delta: float) -> float:
 
 def _selections_alone(request: Request, split: Split, rho: float) -> Mechanisms:
     """Return k selections that cost ρ together; no counts are released."""
-    return (_selection(request, split, rho),)
+    return (_selections_at_cost(request, split, rho),)
 
 
 def _on_all_counts(noise: Callable[[float, int], Any]) -> Build:
@@ -332,7 +346,7 @@ def _on_all_counts(noise: Callable[[float, int], Any]) -> Build:
     return lambda request, _, rho: (noise(rho, request.sensitivity.l0 or 1),)
 
 
-def _slots(request: Request) -> int:
+def _slots_changed_by_one_user(request: Request) -> int:
     """Return how many counts one user changes among those that are looked at and the floor."""
     return request.sensitivity.touched(request.d_bar + 1) or 1
 
@@ -344,14 +358,14 @@ def _threshold_delta(request: Request, split: Split) -> float:
 
 def _laplace_over_floor(request: Request, split: Split, rho: float) -> Mechanisms:
     """Return Laplace noise of the cost ρ on the d_bar largest counts, over a noisy floor."""
-    epsilon = _laplace(rho, _slots(request)).epsilon
+    epsilon = _laplace_at_cost(rho, _slots_changed_by_one_user(request)).epsilon
     delta = _threshold_delta(request, split)
     return (UnknownLaplace(epsilon=epsilon, d_bar=request.d_bar, delta=delta),)
 
 
 def _gaussian_over_floor(request: Request, split: Split, rho: float) -> Mechanisms:
     """Return Gaussian noise of the cost ρ on the d_bar largest counts, over a noisy floor."""
-    sigma = _gaussian(rho, _slots(request)).sigma
+    sigma = _gaussian_at_cost(rho, _slots_changed_by_one_user(request)).sigma
     delta = _threshold_delta(request, split)
     return (UnknownGaussian(sigma=sigma, d_bar=request.d_bar, delta=delta),)
 
@@ -369,7 +383,7 @@ def _centred_over_floor(fold: int) -> Build:
             moved = d_bar + 1
         else:
             moved = min(sensitivity.l0 + (sensitivity.linf > 1), d_bar + 1)
-        counting = _centred_gaussian(rho, *_weights(d_bar + 1, moved))
+        counting = _centred_gaussian(rho, *_centre_and_squared_shifts(d_bar + 1, moved))
         noise = counting.noise
         common = counting.common
         centre = counting.centre
@@ -397,7 +411,7 @@ def _box_over_floor(fold: int) -> Build:
 
 def _truncated_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
     """Return truncated Laplace noise of the cost ρ on all counts of a private domain."""
-    epsilon = _laplace(rho, request.sensitivity.l0 or 1).epsilon
+    epsilon = _laplace_at_cost(rho, request.sensitivity.l0 or 1).epsilon
     return (TruncatedLaplace(epsilon=epsilon, delta=_threshold_delta(request, split)),)
 
 
@@ -405,11 +419,11 @@ def _sparse_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
     """Return Gaussian noise of the cost ρ on all counts of a private domain, over a fixed threshold
     that shares its δ.
     """
-    sigma = _gaussian(rho, request.sensitivity.l0 or 1).sigma
+    sigma = _gaussian_at_cost(rho, request.sensitivity.l0 or 1).sigma
     return (SparseGaussian(sigma=sigma, delta=_threshold_delta(request, split)),)
 
 
-def _coins(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
+def _coins_at_cost(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
     """Return coins that show labels of a private domain, at about the cost ρ and all of δ."""
     epsilon = floor_digits(_coin_epsilon(request.delta, rho))
     return (PartitionSelection(epsilon=epsilon, delta=request.delta),)
@@ -429,7 +443,7 @@ def _coins_then_gaussian(request: Request, split: Split, rho: float) -> Mechanis
         total = gaussian_rho(request.epsilon, request.delta)
     epsilon = floor_digits(_coin_epsilon(delta, split.selection * total), digits=3)
     rho_to_count = max(rho - gaussian_rho(epsilon, delta), LEAST_COUNT_SHARE * rho)
-    noise = _gaussian(rho_to_count, request.sensitivity.l0 or 1)
+    noise = _gaussian_at_cost(rho_to_count, request.sensitivity.l0 or 1)
     return PartitionSelection(epsilon=epsilon, delta=delta), noise
 
 
@@ -458,8 +472,8 @@ _FLOORS: tuple[tuple[str, NoiseName, Callable[[int], Build]], ...] = (
 )
 
 _PEELED: tuple[tuple[str, NoiseName, Build], ...] = (
-    ("Laplace", "laplace", _then(_laplace_counts)),
-    ("centred Gaussian", "gaussian", _then(_centred_gaussian_counts)),
+    ("Laplace", "laplace", _selections_then(_laplace_counts)),
+    ("centred Gaussian", "gaussian", _selections_then(_centred_gaussian_counts)),
     ("box", "box", _then_box),
 )
 
@@ -470,10 +484,18 @@ _SHARED = {"whole": True, "joint": True}
 # In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
 DESIGNS = (
     Design(
-        "Laplace noise on all counts", "threshold", "laplace", "public", _on_all_counts(_laplace)
+        "Laplace noise on all counts",
+        "threshold",
+        "laplace",
+        "public",
+        _on_all_counts(_laplace_at_cost),
     ),
     Design(
-        "Gaussian noise on all counts", "threshold", "gaussian", "public", _on_all_counts(_gaussian)
+        "Gaussian noise on all counts",
+        "threshold",
+        "gaussian",
+        "public",
+        _on_all_counts(_gaussian_at_cost),
     ),
     Design(
         "truncated Laplace on all counts",
@@ -491,7 +513,9 @@ DESIGNS = (
         _sparse_gaussian,
         **_SHARED,
     ),
-    Design("coins for labels", "whole", "none", "private", _coins, additive=False, **_SHARED),
+    Design(
+        "coins for labels", "whole", "none", "private", _coins_at_cost, additive=False, **_SHARED
+    ),
     Design(
         "coins for labels, then Gaussian counts",
         "peel",
@@ -563,7 +587,7 @@ def all_designs() -> tuple[Design, ...]:
     return (*DESIGNS, *registered_designs())
 
 
-def _named(name: str, domain: Domain) -> Design:
+def _design_of_name(name: str, domain: Domain) -> Design:
     """Return the design with a name in a domain."""
     return next(
         design for design in all_designs() if (design.name, design.domain) == (name, domain)

@@ -40,6 +40,13 @@ from dptopk.planning.topk_plan import joined
 
 Array = np.ndarray[Any, Any]
 MOST_SPREAD = 1000.0  # how much larger than at an even split an error may be wanted
+# Scales and totals are searched in at most this many steps, scales in factors and to a precision.
+MOST_STEPS = 60
+SCALE_FACTOR = 1.25
+SCALE_RTOL = 1e-3
+# Relative: a little more than is needed leaves a rest that the convex program can divide.
+NEEDED_MARGIN = 1e-6
+LEAST_SHARE = 1e-9  # of the rest, that each free query has: with a share of 0 its noise is infinite
 ENOUGH = 2e-3  # the search for the total ends when so small a share of ε is left
 
 
@@ -194,7 +201,7 @@ class Division:
 
 
 @dataclass(frozen=True)
-class _Design:
+class _ScalableDesign:
     """A query with mechanisms whose noise can be scaled: at scale s the noise is 1/s of the
     base's.
     """
@@ -234,8 +241,14 @@ class _Design:
 
 
 @lru_cache(maxsize=1024)
-def _design(query: BudgetItem, epsilon: float, delta: float) -> _Design:
-    """Return the design that is best for the query at an even part of the total."""
+def _best_design_of_query(query: BudgetItem, epsilon: float, delta: float) -> _ScalableDesign:
+    """Return the design that is best for the query at an even part of the total.
+
+    Args:
+        query: its target and weight do not matter.
+        epsilon: ε of one answer.
+        delta: δ of one answer.
+    """
     if query.kind == "counts":
         base: tuple[Mechanism, ...] = (KnownGaussian(sigma=10.0),)
     else:
@@ -248,11 +261,11 @@ def _design(query: BudgetItem, epsilon: float, delta: float) -> _Design:
             charge_as="bounded_range",  # as the service plans its questions
         )
         base = planned.mechanisms
-    design = _Design(query, base, 1.0)
-    return replace(design, price=_price(design, delta))
+    design = _ScalableDesign(query, base, 1.0)
+    return replace(design, price=_rho_of_design(design, delta))
 
 
-def _price(design: _Design, delta: float) -> float:
+def _rho_of_design(design: _ScalableDesign, delta: float) -> float:
     """Return a cost like that of zCDP: the ρ whose standard conversion gives the ε of the charge,
     without the charge's failures.
     """
@@ -290,18 +303,23 @@ def divide(
     budget = Budget(epsilon, validate.probability(delta=delta, allow_zero=False))
     asks = sum(query.times * query.inside for query in queries)
     bare_queries = tuple(_without_target(query) for query in queries)
-    bare = [_design(query, epsilon / math.sqrt(asks), delta / (2 * asks)) for query in bare_queries]
+    bare = [
+        _best_design_of_query(query, epsilon / math.sqrt(asks), delta / (2 * asks))
+        for query in bare_queries
+    ]
     designs = [replace(design, query=query) for design, query in zip(bare, queries, strict=True)]
-    wanted = _Wanted.of(designs)
+    wanted = _ConvexProgram.of(designs)
     if not (wanted.fixed == 0).any():
         raise InvalidParameter("queries: all are locked, so there is nothing to divide")
-    start = max(2 * wanted.needed, epsilon**2 / 50)
-    scaled = _largest(designs, wanted.scales, budget, start, wanted.needed, effort)
-    return _divided(designs, scaled, _even(tuple(bare), budget, effort), budget)
+    start = max(2 * wanted.needed, _first_total(epsilon))
+    scaled = _scales_of_largest_total(designs, wanted.scales, budget, start, wanted.needed, effort)
+    return _division_of_scales(
+        designs, scaled, _scales_of_even_split(tuple(bare), budget, effort), budget
+    )
 
 
 @dataclass(frozen=True, eq=False)
-class _Wanted:
+class _ConvexProgram:
     """The convex program of some designs; all float64, shape (queries,).
 
     Attributes:
@@ -317,7 +335,7 @@ class _Wanted:
     fixed: Array
 
     @classmethod
-    def of(cls, designs: Sequence[_Design]) -> _Wanted:
+    def of(cls, designs: Sequence[_ScalableDesign]) -> _ConvexProgram:
         """Return the prices and limits of these designs, with what their queries ask for."""
         queries = [design.query for design in designs]
         errors = [design.query.weight * design.std(1.0) for design in designs]
@@ -325,18 +343,18 @@ class _Wanted:
         return cls(
             prices=np.array([design.price for design in designs]),
             errors=np.array(errors),
-            least=np.array([_least(design, query.accuracy) for design, query in pairs]),
-            fixed=np.array([_least(design, query.locked) for design, query in pairs]),
+            least=np.array([_least_scale(design, query.accuracy) for design, query in pairs]),
+            fixed=np.array([_least_scale(design, query.locked) for design, query in pairs]),
         )
 
     @property
     def needed(self) -> float:
         """Return slightly more than what the wanted accuracies and locks cost."""
-        return float(self.prices @ np.maximum(self.least, self.fixed) ** 2) * (1 + 1e-6)
+        return float(self.prices @ np.maximum(self.least, self.fixed) ** 2) * (1 + NEEDED_MARGIN)
 
     def scales(self, total: float) -> list[float]:
         """Return the scales with the least weighted error for a total."""
-        found = _program(self.prices, self.errors, self.least, self.fixed, total)
+        found = _scales_of_least_error(self.prices, self.errors, self.least, self.fixed, total)
         return [float(scale) for scale in found]
 
 
@@ -347,18 +365,35 @@ def _without_target(query: BudgetItem) -> BudgetItem:
     return replace(query, name="query", weight=1.0, accuracy=None, locked=None)
 
 
+def _first_total(epsilon: float) -> float:
+    """Return the ρ that is tried first for a total ε: a guess, for the search ends at the same
+    total from any start.
+    """
+    return epsilon**2 / 50
+
+
 @lru_cache(maxsize=256)
-def _even(designs: tuple[_Design, ...], budget: Budget, effort: Effort) -> tuple[float, ...]:
-    """Return the scales of an even split of the same total."""
+def _scales_of_even_split(
+    designs: tuple[_ScalableDesign, ...], budget: Budget, effort: Effort
+) -> tuple[float, ...]:
+    """Return the scales of an even split of the same total.
+
+    Args:
+        designs: those of the queries.
+        budget: (ε, δ) of all queries together.
+        effort: that of the bounds.
+    """
 
     def evenly(total: float) -> list[float]:
         """Return the scales at which each query costs this ρ."""
         return [math.sqrt(total / design.price) for design in designs]
 
-    return tuple(_largest(designs, evenly, budget, budget.epsilon**2 / 50, 0.0, effort))
+    return tuple(
+        _scales_of_largest_total(designs, evenly, budget, _first_total(budget.epsilon), 0.0, effort)
+    )
 
 
-def _least(design: _Design, error: float | None) -> float:
+def _least_scale(design: _ScalableDesign, error: float | None) -> float:
     """Return the smallest scale at which the error is at most ``error``, to a thousandth; 0 where
     no error is asked for.
 
@@ -372,14 +407,15 @@ def _least(design: _Design, error: float | None) -> float:
         """Return whether the error at this scale is larger than asked for."""
         return not design.error(scale) <= error and scale > 1 / MOST_SPREAD
 
-    guess = max(design.error(1.0) / error, 1 / MOST_SPREAD)
-    low, high = bracket(too_small, guess, 1.25, least=guess, most=guess * 1.25**60)
+    first_scale = max(design.error(1.0) / error, 1 / MOST_SPREAD)
+    most = first_scale * SCALE_FACTOR**MOST_STEPS
+    low, high = bracket(too_small, first_scale, SCALE_FACTOR, least=first_scale, most=most)
     if too_small(high):
         raise InvalidParameter(f"{design.query.name}: an error of {error:g} cannot be reached")
-    return bisect(too_small, low, high, rtol=1e-3, geometric=True)[1]
+    return bisect(too_small, low, high, rtol=SCALE_RTOL, geometric=True)[1]
 
 
-def _program(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> Any:
+def _scales_of_least_error(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> Any:
     """Return the scales that minimise Σ worth / scale within Σ price · scale² <= total; scale² is
     linear in ρ.
 
@@ -397,31 +433,33 @@ def _program(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> A
 
     cp: Any = cvxpy
     free = fixed == 0
-    rest = total - float(prices[~free] @ fixed[~free] ** 2)
+    rho_of_free = total - float(prices[~free] @ fixed[~free] ** 2)
     costs = prices[free]
-    unit = worth[free] * np.sqrt(prices[free] / rest)
-    floor = least[free] ** 2 * costs / rest  # shares of the rest
-    if floor.sum() >= 1:
+    errors_at_total = worth[free] * np.sqrt(prices[free] / rho_of_free)
+    least_shares = least[free] ** 2 * costs / rho_of_free  # shares of the rest
+    if least_shares.sum() >= 1:
         raise InvalidParameter("the requested accuracies and locks cost more than the total")
     extra = cp.Variable(int(free.sum()), nonneg=True)
-    objective = (unit / unit.max()) @ cp.power(floor + extra, -0.5)
+    objective = (errors_at_total / errors_at_total.max()) @ cp.power(least_shares + extra, -0.5)
     with (
         warnings.catch_warnings()
     ):  # of a solution that is not exact: whatever it is, its cost is computed afterwards
         warnings.simplefilter("ignore", UserWarning)
-        cp.Problem(cp.Minimize(objective), [cp.sum(extra) <= 1 - floor.sum()]).solve(
+        cp.Problem(cp.Minimize(objective), [cp.sum(extra) <= 1 - least_shares.sum()]).solve(
             solver=cp.CLARABEL
         )
     if extra.value is None:
         raise InvalidParameter("the convex program has no solution within the total")
-    found = np.maximum(floor + np.maximum(np.asarray(extra.value), 0), 1e-9)
+    rho_shares = np.maximum(least_shares + np.maximum(np.asarray(extra.value), 0), LEAST_SHARE)
     scales = fixed.copy()
-    scales[free] = np.maximum(np.sqrt(found / found.sum() * rest / costs), least[free])
+    scales[free] = np.maximum(
+        np.sqrt(rho_shares / rho_shares.sum() * rho_of_free / costs), least[free]
+    )
     return scales
 
 
-def _largest(
-    designs: Sequence[_Design],
+def _scales_of_largest_total(
+    designs: Sequence[_ScalableDesign],
     scales: Callable[[float], list[float]],
     budget: Budget,
     start: float,
@@ -446,29 +484,31 @@ def _largest(
     low = needed
     high = math.inf
     total = start
-    found: list[float] = []
+    best_scales: list[float] = []
     bound = "best"
-    for _ in range(60):
-        tried = scales(total)
-        charges = [design.charge(scale) for design, scale in zip(designs, tried, strict=True)]
-        composition = _composed(Charge.join(*charges), budget.delta, bound, effort)
+    for _ in range(MOST_STEPS):
+        tried_scales = scales(total)
+        charges = [
+            design.charge(scale) for design, scale in zip(designs, tried_scales, strict=True)
+        ]
+        composition = _bound_on_epsilon(Charge.join(*charges), budget.delta, bound, effort)
         epsilon = composition.epsilon
         bound = composition.name if math.isfinite(epsilon) else "best"
         if epsilon <= budget.epsilon:
             low = total
-            found = tried
+            best_scales = tried_scales
             if epsilon >= budget.epsilon * (1 - ENOUGH) or high - low <= ENOUGH * low:
-                return found
+                return best_scales
         else:
             high = total
             if high - needed <= ENOUGH * needed:
                 break
-        total = _next_total(total, epsilon / budget.epsilon, low, high, tried=bool(found))
-    if not found:
+        total = _next_total(total, epsilon / budget.epsilon, low, high, tried=bool(best_scales))
+    if not best_scales:
         raise InvalidParameter(
             "the requested accuracies and locks, or the thresholds, cost more than the total"
         )
-    return found
+    return best_scales
 
 
 def _next_total(total: float, over: float, low: float, high: float, *, tried: bool) -> float:
@@ -490,19 +530,35 @@ def _next_total(total: float, over: float, low: float, high: float, *, tried: bo
     return (low + high) / 2 if high < math.inf else 2 * total
 
 
-def _composed(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound:
-    """Return an upper bound on the ε of a charge at ``delta``: the bound that is named, or the best
-    one where that one does not take the charge.
+def _bound_on_epsilon(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound:
+    """Return an upper bound on the ε of a charge: the bound that is named, or the best one where
+    that one does not take the charge.
+
+    Args:
+        charge: that of all queries together.
+        delta: δ of the total.
+        bound: the name of a bound, or "best".
+        effort: that of the bound.
     """
     with suppress(IncompatibleCosts):
         return compose(charge, delta=delta, bound=bound, effort=effort)
     return compose(charge, delta=delta, effort=effort)
 
 
-def _divided(
-    designs: Sequence[_Design], scales: Sequence[float], even: Sequence[float], budget: Budget
+def _division_of_scales(
+    designs: Sequence[_ScalableDesign],
+    scales: Sequence[float],
+    even: Sequence[float],
+    budget: Budget,
 ) -> Division:
-    """Return the division that these scales make, beside the scales of an even split."""
+    """Return the division that these scales make, beside the scales of an even split.
+
+    Args:
+        designs: those of the queries.
+        scales: of each design, the larger the less noise.
+        even: the scales of an even split, for comparison.
+        budget: (ε, δ) of all queries together.
+    """
     charges = [design.charge(scale) for design, scale in zip(designs, scales, strict=True)]
     whole = compose(Charge.join(*charges), delta=budget.delta)
     total = sum(design.price * scale**2 for design, scale in zip(designs, scales, strict=True))

@@ -204,14 +204,14 @@ class _LargestEpsilon:
         """Return the plan at this ε; None if there is none."""
         if epsilon not in self.plans:
             budget = Budget(epsilon, self.kind.question.delta or 0.0)
-            facts = replace(self.kind.facts, covers=self._covers)
+            facts = replace(self.kind.facts, covers=self._is_covered)
             try:
                 self.plans[epsilon] = plan(self.kind.question.with_total(budget), facts)
             except (InvalidParameter, BudgetExceeded, IncompatibleCosts):
                 self.plans[epsilon] = None
         return self.plans[epsilon]
 
-    def _covers(self, candidate: Plan) -> bool:
+    def _is_covered(self, candidate: Plan) -> bool:
         """Return what decides between plans: the account or, where all is charged at once, its
         terms.
         """
@@ -239,45 +239,45 @@ class _LargestEpsilon:
         if self._never_fits():
             return 0.0
         if isinstance(self.account, Filter):
-            self._narrow()
-        self._halve()
+            self._bracket_by_estimates()
+        self._bisect_bracket()
         return self.low
 
-    def _width(self, epsilon: float) -> float:
+    def _resolution_at(self, epsilon: float) -> float:
         """Return how exactly an ε of this size is found: finer where little is left."""
         widest = RESOLUTION * self.total
         return max(min(widest, FINER * epsilon), FINEST * widest)
 
-    def _narrow(self) -> None:
+    def _bracket_by_estimates(self) -> None:
         """Bracket the largest ε from where it is expected, in steps that grow."""
-        crossing = self._crossing()
+        crossing = self._epsilon_by_secants()
         if crossing is None:
             return
-        guess = self._guess(crossing)
+        guess = self._first_guess(crossing)
         if self.low < guess < self.high:
             self.accepts(guess)
         if self.low > 0:
             start = self.low
-            step = self._width(start)
+            step = self._resolution_at(start)
             while start + step < self.high and self.accepts(start + step):
                 step *= 2
         elif self.high < self.total:
             start = self.high
-            step = self._width(start)
+            step = self._resolution_at(start)
             while start - step > 0 and not self.accepts(start - step):
                 step *= 2
 
-    def _guess(self, crossing: float) -> float:
+    def _first_guess(self, crossing: float) -> float:
         """Return the ε that is tried where a plan is estimated to fit as it is at ``crossing``: a
         little less, since it is then likely to be accepted; or what adding up grants where that is
         more.
         """
-        likely = crossing - self._width(crossing) / 4
+        likely = crossing - self._resolution_at(crossing) / 4
         if isinstance(self.account, Filter):
             return max(likely, min(self.account.added_left(), self.total))
         return likely
 
-    def _crossing(self) -> float | None:
+    def _epsilon_by_secants(self) -> float | None:
         """Return an estimate, by the secant rule, of the ε whose plan just fits; None if there is
         none.
 
@@ -285,7 +285,7 @@ class _LargestEpsilon:
         side of the bracket, and so is asked for at once.
         """
         epsilon = self.total
-        excess = self._excess(epsilon)
+        excess = self._estimated_excess(epsilon)
         if excess is None:
             return None
         slope = -1.0
@@ -293,21 +293,21 @@ class _LargestEpsilon:
             following = epsilon - excess / slope
             if not 0 < following < self.total:
                 break
-            there = self._excess(following)
-            if there is None:
+            following_excess = self._estimated_excess(following)
+            if following_excess is None:
                 break
             if following != epsilon:
-                slope = min((there - excess) / (following - epsilon), LEAST_SLOPE)
+                slope = min((following_excess - excess) / (following - epsilon), LEAST_SLOPE)
             epsilon = following
-            excess = there
-            remote = abs(excess / slope)
-            if remote <= self._width(epsilon):
+            excess = following_excess
+            distance = abs(excess / slope)
+            if distance <= self._resolution_at(epsilon):
                 self.accepts(epsilon)
-            if remote <= self._width(epsilon) / 2:
+            if distance <= self._resolution_at(epsilon) / 2:
                 break
         return epsilon - excess / slope
 
-    def _excess(self, epsilon: float) -> float | None:
+    def _estimated_excess(self, epsilon: float) -> float | None:
         """Return how much more than this ε is estimated to fit, by the plan at it; None:
         unknown.
         """
@@ -337,7 +337,7 @@ class _LargestEpsilon:
         alone = Charge(delta=failures / 2, neighbours=found.charge.neighbours)
         return not Trial.accepts(self.account, alone, None)
 
-    def _halve(self) -> None:
+    def _bisect_bracket(self) -> None:
         """Halve the bracket until it is as narrow as wanted: that is finer where little is left,
         but no plans of tiny ε are made, which take seconds, only to find that nothing is.
         """
@@ -347,7 +347,7 @@ class _LargestEpsilon:
     def _wanted_width(self) -> float:
         """Return the width at which the bracket is narrow enough."""
         if self.low > 0:
-            return self._width(self.low)
+            return self._resolution_at(self.low)
         return RESOLUTION * self.total
 
 

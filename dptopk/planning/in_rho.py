@@ -44,7 +44,7 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
     for _ in range(MOST_RESCALINGS):
         found = plan(Budget(epsilon, delta))
         try:
-            totals = filter_.takes(found.charge)
+            totals = filter_.totals_of_prices(found.charge)
         except IncompatibleCosts as reason:
             raise InvalidParameter(
                 f"budget: a plan in rho needs costs of zCDP: {reason}; name a method"

@@ -26,6 +26,10 @@ GROUPS = 40
 # a logarithm.
 FAR = 20.0
 LEAST_CHANCE = 1e-300
+# Deviations of noise, in counts, and rows shown count as at least this, so that quotients are
+# finite.
+LEAST_DEVIATION = 0.1
+LEAST_ROWS = 1e-9
 # A loss of x times that of the usual plan, with x > 1, counts x^CAUTION times as much: a plan made
 # after a look should not lose much more than the plan without one on any likely shape.
 CAUTION = 2
@@ -124,87 +128,104 @@ class Mixture:
         chooser = last if first.open_ended else first
         noise = chooser.selection_noise(sensitivity)
         if math.isinf(noise) and not first.open_ended:
-            return self._simulated(mechanisms, k, sensitivity, counted)
-        half = first.appears_at(sensitivity, probability=0.5)
-        most = first.appears_at(sensitivity, probability=0.95)
-        if half is None:
-            alone = np.ones_like(self.counts)
+            return self._simulated_outcome(mechanisms, k, sensitivity, counted)
+        median_lead = first.appears_at(sensitivity, probability=0.5)
+        lead_of_95 = first.appears_at(sensitivity, probability=0.95)
+        if median_lead is None:
+            chances_over_threshold = np.ones_like(self.counts)
         else:
-            alone = self._alone(first.floor_rank, half, most)
-        shown = self._shown(alone, noise, partial(chooser.exceeds, sensitivity), k)
+            chances_over_threshold = self._chances_over_threshold(
+                first.floor_rank, median_lead, lead_of_95
+            )
+        shown = self._chances_to_be_shown(
+            chances_over_threshold, noise, partial(chooser.exceeds, sensitivity), k
+        )
         rows = shown @ self.sizes
         top = self.of_top(k)
         missed = np.maximum(self.counts @ top - (shown * self.counts) @ self.sizes, 0.0) / k
         error = np.full_like(rows, last.count_noise(sensitivity, labels=k) if counted else 0.0)
-        return self._means(error, missed, shown @ top / k, rows)
+        return self._mean_outcome(error, missed, shown @ top / k, rows)
 
-    def _alone(self, rank: int | None, half: int, most: int) -> Array:
+    def _chances_over_threshold(
+        self, floor_rank: int | None, median_lead: int, lead_of_95: int
+    ) -> Array:
         """Return the chance of each label to be above the threshold, shape (shapes, groups).
 
         Args:
-            rank: the rank whose count is the floor; None: the floor is 0.
-            half: how far above the floor a count is shown with probability 1/2 or more.
-            most: the same for a probability of 95%.
+            floor_rank: the rank whose count is the floor; None: the floor is 0.
+            median_lead: how far above the floor a count is shown with probability 1/2 or more.
+            lead_of_95: the same for a probability of 95%.
         """
         from scipy.special import ndtr
 
         floor = np.zeros((len(self.counts), 1))
         present = self.counts > 0
-        if rank is not None:
-            group = int(np.searchsorted(self.edges, rank)) - 1
+        if floor_rank is not None:
+            group = int(np.searchsorted(self.edges, floor_rank)) - 1
             floor = self.counts[:, group : group + 1] if group < len(self.sizes) else floor
-            present &= self.edges[1:] < rank
+            present &= self.edges[1:] < floor_rank
         # A count is a whole number: half a count less than the least that is shown with probability
         # 1/2 or more.
-        margin = self.counts - floor - half + 0.5
-        deviation = max((most - half) / NORMAL_95, 0.1)
+        margin = self.counts - floor - median_lead + 0.5
+        deviation = max((lead_of_95 - median_lead) / NORMAL_95, LEAST_DEVIATION)
         chances: Array = present * ndtr(margin / deviation)
         return chances
 
-    def _shown(
-        self, alone: Array, noise: float, exceeds: Callable[[Array], Array], k: int
+    def _chances_to_be_shown(
+        self, over_threshold: Array, noise: float, exceeds: Callable[[Array], Array], k: int
     ) -> Array:
         """Return the chance of each label to be shown, shape (shapes, groups): to be above the
         threshold, and among the k largest.
 
         Args:
-            alone: the chance of each to be above the threshold, shape (shapes, groups).
+            over_threshold: the chance of each to be above the threshold, shape (shapes, groups).
             noise: the standard deviation of the noise by which the k largest are chosen; inf where
                 they are chosen at random.
             exceeds: a function from gaps to the chance that the noise exceeds each.
             k: how many labels are asked for.
         """
         if math.isinf(noise):  # those above the threshold are all alike
-            return alone * np.minimum(k / np.maximum(alone @ self.sizes, 1e-9), 1.0)[:, None]
+            return (
+                over_threshold
+                * np.minimum(k / np.maximum(over_threshold @ self.sizes, LEAST_ROWS), 1.0)[:, None]
+            )
 
         def shown_above(level: Array) -> Array:
             """Return the chance of each label to be shown where this level decides."""
-            return np.minimum(alone, exceeds(level - self.counts))
+            return np.minimum(over_threshold, exceeds(level - self.counts))
 
         def excess(level: Array) -> Array:
             """Return the logarithm of how many labels are shown, over k, shape (shapes, 1)."""
             number = (shown_above(level) @ self.sizes)[:, None]
             return np.log(np.maximum(number / k, LEAST_CHANCE))
 
-        low = np.full((len(alone), 1), -FAR * noise)
+        low = np.full((len(over_threshold), 1), -FAR * noise)
         # Where no more than k are above the threshold there is no level among them.
-        more_than_k = (alone @ self.sizes)[:, None] > k
+        more_than_k = (over_threshold @ self.sizes)[:, None] > k
         start = np.where(more_than_k, self.around(self.counts, k), low)
         high = np.where(more_than_k, self.counts[:, :1] + FAR * noise, low)
         last: Array = shown_above(cross_each(excess, low, high, start, noise))
         return last
 
-    def _simulated(
+    def _simulated_outcome(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
     ) -> Outcome:
-        """Return the same as ``outcome``, from a simulation on each shape."""
+        """Return the same as ``outcome``, from a simulation on each shape; the arguments are those
+        of ``outcome``.
+        """
         seen = [shape.outcome(mechanisms, k, sensitivity, counted) for shape in self.shapes]
         values = [(one.error, one.missed, one.recall, one.rows) for one in seen]
-        return self._means(*np.array(values).T)
+        return self._mean_outcome(*np.array(values).T)
 
-    def _means(self, error: Array, missed: Array, recall: Array, rows: Array) -> Outcome:
-        """Return the means over the shapes of what ``Outcome`` has for one, each of shape
-        (shapes,); the mean of the losses is ``mixed``.
+    def _mean_outcome(self, error: Array, missed: Array, recall: Array, rows: Array) -> Outcome:
+        """Return the means over the shapes of what ``Outcome`` has for one; the mean of the losses
+        is ``mixed``.
+
+        Args:
+            error: root mean square error of a shown count, shape (shapes,).
+            missed: the count missed per row, shape (shapes,).
+            recall: the share of the true top k that is shown, shape (shapes,).
+            rows: how many labels are shown, shape (shapes,).
         """
         on_each = np.minimum(rows, 1.0) * error + missed
         losses = on_each

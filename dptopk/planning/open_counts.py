@@ -78,7 +78,7 @@ def _mean_of_laws(k: int) -> tuple[Array, Array]:
 
 
 @dataclass(frozen=True)
-class _Curves:
+class _RankCurves:
     """Curves of the counts by rank, each through a mean of the top k and the counts of two ranks.
 
     Attributes:
@@ -131,7 +131,7 @@ def shapes_through(k: int, looked: Array, length: int) -> Mixture:
     ranks that are looked at by powers, by a factor a rank or all at once; after them by powers.
     """
     number = len(looked)
-    curves = _Curves(k, *np.maximum(looked, 0.5).T[:, :, None])
+    curves = _RankCurves(k, *np.maximum(looked, 0.5).T[:, :, None])
     rng = np.random.default_rng(k + 2)
     by_factors = rng.permutation(np.arange(number) % 3 == 0)[:, None]
     how = rng.permutation(np.arange(number) % 4)[:, None]
@@ -158,37 +158,39 @@ def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Arr
         users: the most that a count may be.
     """
     rng = np.random.default_rng(number)
-    most = max(users, 1.0)
-    by_prior = _drawn_before(most, rng)
-    by_noise = seen - _noise(mechanism, rng)
-    tried = np.concatenate((by_prior, by_noise))
-    tried = tried[np.argsort(tried[:, 0], kind="stable")]
-    log_prior = _log_prior(tried, most)
-    log_look = _log_look(seen - tried, mechanism.epsilon)
+    largest_mean = max(users, 1.0)
+    by_prior = _draws_of_prior(largest_mean, rng)
+    by_noise = seen - _draws_of_box_noise(mechanism, rng)
+    candidates = np.concatenate((by_prior, by_noise))
+    candidates = candidates[np.argsort(candidates[:, 0], kind="stable")]
+    log_prior = _log_prior(candidates, largest_mean)
+    log_look = _log_look(seen - candidates, mechanism.epsilon)
     log_weight = log_prior + log_look - np.logaddexp(log_prior, log_look)
     cumulative = np.exp(log_weight - log_weight.max()).cumsum()
     middles = (np.arange(number) + 0.5) / number
-    return tried[np.searchsorted(cumulative, cumulative[-1] * middles)]
+    return candidates[np.searchsorted(cumulative, cumulative[-1] * middles)]
 
 
-def _drawn_before(most: float, rng: np.random.Generator) -> Array:
+def _draws_of_prior(largest_mean: float, rng: np.random.Generator) -> Array:
     """Return means and counts as likely as they are before the look, shape (TRIED, 3); ``most`` is
     the most that a mean may be.
     """
-    mean = SMALL * ((most + SMALL) / SMALL) ** rng.random(TRIED) - SMALL
+    mean = SMALL * ((largest_mean + SMALL) / SMALL) ** rng.random(TRIED) - SMALL
     kth = mean * np.exp(-rng.exponential(OVER_KTH, size=TRIED))
     falls = rng.gamma(2.0, OVER_LAST / 2, size=TRIED)
     falls[::TAIL] = rng.exponential(ENDS, size=len(falls[::TAIL]))
     return np.stack((mean, kth, kth * np.exp(-falls)), axis=1)
 
 
-def _log_prior(counts: Array, most: float) -> Array:
-    """Return the log density of ``_drawn_before``, shape (draws, 3) -> (draws,)."""
+def _log_prior(counts: Array, largest_mean: float) -> Array:
+    """Return the log density of ``_draws_of_prior``, shape (draws, 3) -> (draws,)."""
     logs = np.log(np.maximum(counts, LEAST))
     fall_to_kth, fall_to_last = -np.diff(logs, axis=1).T
     mean = np.maximum(counts[:, 0], 0.0)
-    falling = (fall_to_kth >= 0) & (fall_to_last >= 0) & (counts > 0).all(axis=1) & (mean <= most)
-    log_mean = -np.log(mean + SMALL) - math.log(math.log((most + SMALL) / SMALL))
+    falling = (
+        (fall_to_kth >= 0) & (fall_to_last >= 0) & (counts > 0).all(axis=1) & (mean <= largest_mean)
+    )
+    log_mean = -np.log(mean + SMALL) - math.log(math.log((largest_mean + SMALL) / SMALL))
     log_kth = -fall_to_kth / OVER_KTH - math.log(OVER_KTH) - logs[:, 1]
     log_last = _log_fall(np.maximum(fall_to_last, 0.0)) - logs[:, 2]
     return np.where(falling, log_mean + log_kth + log_last, -np.inf)
@@ -215,7 +217,7 @@ def _log_look(noise: Array, epsilon: float) -> Array:
     return density
 
 
-def _noise(mechanism: Box, rng: np.random.Generator) -> Array:
+def _draws_of_box_noise(mechanism: Box, rng: np.random.Generator) -> Array:
     """Return draws of box noise on the three values, in floats, shape (TRIED, 3)."""
     values = len(FACTORS) + 1
     side = rng.gamma(values + 2, 1 / mechanism.epsilon, size=(TRIED, 1))

@@ -47,7 +47,7 @@ def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
     """
     rng = np.random.default_rng(SEED)
     drawn = _likely_users(noisy, scale, FINER * len(counts), rng)
-    of_users, of_pairs = _lacking(drawn, k, counts)
+    of_users, of_pairs = _missing_factors(drawn, k, counts)
     order = rng.random((len(counts), len(drawn)))
     places = np.lexsort((order, of_users * of_pairs), axis=1)[:, :1]
     more = np.take_along_axis(of_users, places, axis=1)
@@ -55,9 +55,14 @@ def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
     return together
 
 
-def _lacking(drawn: Array, k: int, counts: Array) -> tuple[Array, Array]:
+def _missing_factors(drawn: Array, k: int, counts: Array) -> tuple[Array, Array]:
     """Return how many times more users, and pairs of a user and a label, each shape of the counts
     needs than are drawn, at least 1, shape (shapes, drawn) both.
+
+    Args:
+        drawn: users in each cell, as drawn, shape (drawn, cells).
+        k: how many labels are asked for.
+        counts: of each shape the mean of the top k and the counts of two ranks, shape (shapes, 3).
     """
     mean, _, last = counts.T[:, :, None]
     pairs = k * (mean + (FACTORS[-1] - 1) * last)

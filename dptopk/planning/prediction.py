@@ -49,6 +49,7 @@ UNLIKE = 0.2
 LARGEST_EXPONENT = 50.0
 GUMBEL_STD = math.pi / math.sqrt(6)  # of Gumbel noise of rate 1
 LEAST_ROWS = 1e-9
+EMPTY_CELL = 0.1  # users that a cell without any is taken to have: its density has a logarithm
 # How many labels are shown is right to this share.
 CLOSE = 1e-4
 
@@ -80,14 +81,14 @@ class Scene:
         """
         if way.cap is None:
             return self.drawn.counts
-        counts, average = self._average(way)
-        most = WEIGHT if way.find == "weights" else 1.0
-        share = np.clip(average / np.maximum(counts, 1.0) / most, 0.0, 1.0)
-        turn = np.resize(np.exp(LOG_ODDS), len(share))[:, None]
-        shifted: Array = share * turn / (1 - share + share * turn)
-        return shifted * most * self.drawn.counts
+        counts, average = self._counts_and_mean_sums(way)
+        largest_weight = WEIGHT if way.find == "weights" else 1.0
+        share = np.clip(average / np.maximum(counts, 1.0) / largest_weight, 0.0, 1.0)
+        odds_factor = np.resize(np.exp(LOG_ODDS), len(share))[:, None]
+        shifted: Array = share * odds_factor / (1 - share + share * odds_factor)
+        return shifted * largest_weight * self.drawn.counts
 
-    def _average(self, way: Way) -> tuple[Array, Array]:
+    def _counts_and_mean_sums(self, way: Way) -> tuple[Array, Array]:
         """Return the counts, at most all users, and for each count the mean of the sum that such a
         label has under the cap, shape (shapes, groups) both.
         """
@@ -110,7 +111,7 @@ def spread(users: Array) -> Array:
     """
     widths = np.diff(BOUNDS)
     middles = np.log(np.sqrt((BOUNDS[:-1] + 1.0) * BOUNDS[1:]))
-    density = np.log((users + 0.1) / widths)
+    density = np.log((users + EMPTY_CELL) / widths)
     log_density = np.array([np.interp(np.log(LABELS), middles, one) for one in density])
     weights = np.exp(log_density) * np.gradient(LABELS)
     of_cell = CELL_OF[:, None] == np.arange(len(CELLS))
@@ -126,12 +127,12 @@ def losses(scene: Scene, ways: list[Way]) -> Array:
         ways: which ways are compared.
     """
     seen = _seen_by_each(scene, ways)
-    found = np.array([_found(scene, *each) for each in zip(ways, seen, strict=True)])
+    found = np.array([_chances_to_be_found(scene, *each) for each in zip(ways, seen, strict=True)])
     noise = np.array([_noise(scene, *each) for each in zip(ways, found, strict=True)])
-    shown = _shown(scene, ways, found, noise)
+    shown = _chances_to_be_shown(scene, ways, found, noise)
     cut = np.array([cut_off(scene, *each) for each in zip(ways, seen, shown, strict=True)])
     rows = np.minimum(shown @ scene.drawn.sizes, 1.0)
-    on_each = rows * np.hypot(noise, cut) + _missed(scene, shown)
+    on_each = rows * np.hypot(noise, cut) + _missed_counts(scene, shown)
     mean: Array = on_each.mean(axis=1)
     return mean
 
@@ -160,7 +161,7 @@ def _seen_by_each(scene: Scene, ways: list[Way]) -> list[Array]:
     return [seen[way.find, way.cap] for way in ways]
 
 
-def _missed(scene: Scene, shown: Array) -> Array:
+def _missed_counts(scene: Scene, shown: Array) -> Array:
     """Return how much more the true top k hold than what is shown, per label asked for, shape
     (ways, shapes).
     """
@@ -185,15 +186,20 @@ def cut_off(scene: Scene, way: Way, seen: Array, shown: Array) -> Array:
     """
     if way.counting != "capped":
         return np.zeros(len(seen))
-    squares = (scene.drawn.counts - seen) ** 2 + _unlike(scene, way, seen) ** 2
+    squares = (scene.drawn.counts - seen) ** 2 + _spread_of_what_is_cut(scene, way, seen) ** 2
     rows = np.maximum(shown @ scene.drawn.sizes, LEAST_ROWS)
     error: Array = np.sqrt((shown * squares) @ scene.drawn.sizes / rows)
     return error
 
 
-def _unlike(scene: Scene, way: Way, seen: Array) -> Array:
-    """Return how much more or less a cap or weights take off some labels than off others of the
-    same count.
+def _spread_of_what_is_cut(scene: Scene, way: Way, seen: Array) -> Array:
+    """Return the standard deviation, over labels of the same count, of what a cap or weights leave
+    of them, in counts, shape (shapes, groups).
+
+    Args:
+        scene: what is known of the data.
+        way: whether labels are found by weights.
+        seen: the mean of what is left of each count, shape (shapes, groups).
     """
     most = scene.drawn.counts * (WEIGHT if way.find == "weights" else 1.0)
     share = np.clip(seen / np.maximum(most, 1.0), 0.0, 1.0)
@@ -201,7 +207,7 @@ def _unlike(scene: Scene, way: Way, seen: Array) -> Array:
     return unlike
 
 
-def _rate(scene: Scene, way: Way, noise: Array) -> Array:
+def _rate_of_selection(scene: Scene, way: Way, noise: Array) -> Array:
     """Return the rate of the Gumbel noise by which labels are selected, shape (shapes,): the ε of
     one selection, over the most that one user adds to a count.
 
@@ -217,9 +223,14 @@ def _rate(scene: Scene, way: Way, noise: Array) -> Array:
     return np.full(len(noise), rate)
 
 
-def _found(scene: Scene, way: Way, seen: Array) -> Array:
+def _chances_to_be_found(scene: Scene, way: Way, seen: Array) -> Array:
     """Return the chance of each label to be found, shape (shapes, groups); without a cap it is 1
     for those that take part in the selections.
+
+    Args:
+        scene: what is known of the data.
+        way: how labels are found.
+        seen: ``scene.seen(way)``, shape (shapes, groups).
     """
     from scipy.special import ndtr
 
@@ -227,7 +238,7 @@ def _found(scene: Scene, way: Way, seen: Array) -> Array:
     if way.find == "uncapped":
         return present * (scene.drawn.edges[1:] <= way.floor)
     middle, noise = threshold(scene, way)
-    deviations = np.hypot(noise, _unlike(scene, way, seen))
+    deviations = np.hypot(noise, _spread_of_what_is_cut(scene, way, seen))
     gaussian: Array = present * ndtr((seen - middle) / deviations)
     return gaussian
 
@@ -263,7 +274,7 @@ def threshold(scene: Scene, way: Way) -> tuple[float, float]:
     raise unknown_finder(way.find)
 
 
-def _shown(scene: Scene, ways: list[Way], found: Array, noise: Array) -> Array:
+def _chances_to_be_shown(scene: Scene, ways: list[Way], found: Array, noise: Array) -> Array:
     """Return the chance of each label to be found and selected, shape (ways, shapes, groups).
 
     With Gumbel noise of rate r the k largest are those above a level t, each with the chance
@@ -275,22 +286,24 @@ def _shown(scene: Scene, ways: list[Way], found: Array, noise: Array) -> Array:
         found: the chance of each label to be found, shape (ways, shapes, groups).
         noise: the standard deviation of the noise on a count, shape (ways, shapes).
     """
-    rates = np.array([_rate(scene, *each) for each in zip(ways, noise, strict=True)])[..., None]
-    level = _level(scene, found, rates)
-    shown = found * _above(scene.drawn.counts, level, rates)
+    rates = np.array([_rate_of_selection(scene, *each) for each in zip(ways, noise, strict=True)])[
+        ..., None
+    ]
+    level = _level_of_k_labels(scene, found, rates)
+    shown = found * _chances_over_level(scene.drawn.counts, level, rates)
     for row, way in enumerate(ways):
         if way.find == "uncapped":
             shown[row] = found[row] * _over_floor(scene, way, level[row], rates[row])
     return shown
 
 
-def _above(counts: Array, level: Array, rates: Array) -> Array:
+def _chances_over_level(counts: Array, level: Array, rates: Array) -> Array:
     """Return the chance of each count to be above a level with Gumbel noise of each rate."""
-    above: Array = -np.expm1(-_power(rates * (counts - level)))
+    above: Array = -np.expm1(-_bounded_exponential(rates * (counts - level)))
     return above
 
 
-def _level(scene: Scene, found: Array, rates: Array) -> Array:
+def _level_of_k_labels(scene: Scene, found: Array, rates: Array) -> Array:
     """Return the level above which k of the labels found are on average, shape (ways, shapes, 1).
 
     Args:
@@ -308,7 +321,7 @@ def _level(scene: Scene, found: Array, rates: Array) -> Array:
 
     def excess(level: Array) -> Array:
         """Return the logarithm of how many labels are above each level, over k."""
-        number = (found * _above(counts, level, rates)) @ drawn.sizes
+        number = (found * _chances_over_level(counts, level, rates)) @ drawn.sizes
         return np.log(np.maximum(number / scene.k, LEAST_CHANCE))[:, None]
 
     high = counts[:, :1] + FAR / rates
@@ -338,13 +351,15 @@ def _over_floor(scene: Scene, way: Way, level: Array, rate: Array) -> Array:
     floor = drawn.counts[:, group : group + 1] if group < len(drawn.sizes) else 0.0
     offset = (math.log(way.floor) - math.log(delta)) / rate
     hidden_below = floor + scene.linf + offset
-    odds = _power(rate * (drawn.counts - hidden_below))
-    over_level = _power(rate * (drawn.counts - level)) + _power(rate * (hidden_below - level))
+    odds = _bounded_exponential(rate * (drawn.counts - hidden_below))
+    over_level = _bounded_exponential(rate * (drawn.counts - level)) + _bounded_exponential(
+        rate * (hidden_below - level)
+    )
     chances: Array = odds / (1 + odds) * -np.expm1(-over_level)
     return chances
 
 
-def _power(exponent: Array) -> Array:
+def _bounded_exponential(exponent: Array) -> Array:
     """Return e to the power of an exponent, which is cut where that makes no difference."""
     cut: Array = np.exp(np.minimum(exponent, LARGEST_EXPONENT))
     return cut

@@ -14,7 +14,7 @@ import numpy as np
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.counts import LARGEST_COUNT
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, SimulationInput, Standard
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, SimulationInput, StandardNoise
 from dptopk.release.release import Release
 
 Array = np.ndarray[Any, Any]
@@ -114,9 +114,9 @@ class Shape:
         )
 
     @cached_property
-    def _standard(self) -> Standard:
+    def _standard(self) -> StandardNoise:
         """Return the standard noise with which all designs are simulated."""
-        return Standard(len(self.counts))
+        return StandardNoise(len(self.counts))
 
     def gap(self, k: int) -> float:
         """Return how far the counts of the ranks k and 2k are apart."""

@@ -12,7 +12,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.continual import ContinualTopK
 from dptopk.mechanisms.samplers.factorisation import Kind, factorise
-from dptopk.mechanisms.samplers.optimal_factorisation import possible
+from dptopk.mechanisms.samplers.optimal_factorisation import is_computable
 from dptopk.mechanisms.samplers.participation import Error
 
 # Of δ, in a private domain: for labels that one user-day alone has. Thresholds and noise hardly
@@ -96,6 +96,6 @@ def _least(mechanism: ContinualTopK) -> Kind:
     error = mechanism.error
     kinds: list[Kind] = ["optimal", "square_root", "daily"]
     return min(
-        kinds[not possible(user) :],
+        kinds[not is_computable(user) :],
         key=lambda kind: factorise(kind, user, error).error(user, error),
     )

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, SimulationInput, Standard
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, SimulationInput, StandardNoise
 from dptopk.release.intervals import Measurement
 from dptopk.release.release import Release
 from dptopk.testing.mismatches import (
@@ -125,7 +125,9 @@ def check_simulation(subject: Subject) -> Mismatches:
     """
     counts = _falling_counts(subject)
     k = min(int(getattr(subject.mechanism, "k", 4)), len(counts))  # four where there is no k
-    inputs = SimulationInput(k, counts.astype(float), subject.sensitivity, Standard(len(counts)))
+    inputs = SimulationInput(
+        k, counts.astype(float), subject.sensitivity, StandardNoise(len(counts))
+    )
     try:
         draw = subject.mechanism.simulate(inputs)
     except InvalidParameter:  # the mechanism counts a given ranking and selects nothing

@@ -76,7 +76,7 @@ def test_no_strategy_is_valued_and_no_lower_product_made(monkeypatch: pytest.Mon
     monkeypatch.setattr(dominating_pairs, "splitting_gap", never)
     for mix in (*MIXES[:2], *MIXES[3:5]):
         with pytest.raises(AssertionError, match="a lower bound"):
-            monkeypatch.setattr(evaluation.Evaluation, "below", never)
+            monkeypatch.setattr(evaluation.Evaluation, "lower_bound", never)
             compose(Charge.parse(mix), delta=1e-6)
         assert compose(Charge.parse(mix), delta=1e-6, lower=False).lower is None
     sides = []
@@ -96,7 +96,7 @@ def test_it_must_be_said_yes_or_no() -> None:
 
 
 NEEDLESS = [
-    (mix, spec.name, spec.below_for(Charge.parse(mix)))
+    (mix, spec.name, spec.better_bound(Charge.parse(mix)))
     for mix in (
         *MIXES,
         "6*DP(0.1) + 3*DP(0.25) + 4*BR(0.3)",
@@ -104,7 +104,7 @@ NEEDLESS = [
         "8*DP(0.2)",
     )
     for spec in _registry().values()
-    if spec.below_for(Charge.parse(mix))
+    if spec.better_bound(Charge.parse(mix))
 ]
 
 

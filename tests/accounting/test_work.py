@@ -68,7 +68,7 @@ def forget() -> None:
         price_rounding.weighted_ranges_pair,
     ):
         cache.cache_clear()
-    price_rounding.tuned.cache_clear()
+    price_rounding.tuned_levels.cache_clear()
 
 
 @pytest.mark.slow

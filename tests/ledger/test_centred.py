@@ -24,7 +24,7 @@ import os, sys
 from fractions import Fraction
 from dptopk import Histogram, Ledger, Session
 from dptopk.mechanisms import Centred, CountMLE, KnownGaussian
-Centred.measure_again = lambda *_, **__: os._exit(9)  # the machine stops after the charge, before noise is drawn
+Centred.measure_repeatedly = lambda *_, **__: os._exit(9)  # the machine stops after the charge, before noise is drawn
 session = Session(Histogram(range({n}), {counts}), ledger=Ledger(sys.argv[1]), dataset="d", analyst="a")
 session.run({counting!r}, ranking={ranking})
 """

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dptopk import Histogram, InvalidParameter, Sensitivity, mechanisms
-from dptopk.accounting.gaussian.sparse import _splits
+from dptopk.accounting.gaussian.sparse import _bounded_splits
 from dptopk.mechanisms import (
     CanonicalTopK,
     Centred,
@@ -28,7 +28,7 @@ from dptopk.mechanisms import (
 )
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.named import names
-from dptopk.mechanisms.router import _peeling_epsilon
+from dptopk.mechanisms.router import _epsilon_of_peeled_selection
 
 REALS = (
     5e-324,
@@ -208,7 +208,7 @@ def test_a_user_moves_no_more_than_there_can_be(moves):
 
 def test_labels_of_one_user_beyond_all_floats_are_counted():
     for labels in (100, 2**60 + 1, 2**62 - 1):
-        assert max(_splits(labels)) == labels
+        assert max(_bounded_splits(labels)) == labels
 
 
 def test_a_fitted_answer_without_rows_is_empty():
@@ -218,7 +218,7 @@ def test_a_fitted_answer_without_rows_is_empty():
 
 def test_the_law_of_a_routed_answer_knows_no_clock(monkeypatch):
     def each():
-        _peeling_epsilon.cache_clear()
+        _epsilon_of_peeled_selection.cache_clear()
         return RoutedTopK(k=100, epsilon=1.013, delta=1e-6).peeling.epsilon
 
     calm, ticks = each(), itertools.count(0, 10**6)
@@ -228,8 +228,8 @@ def test_the_law_of_a_routed_answer_knows_no_clock(monkeypatch):
 
 def test_a_routed_answer_is_calibrated_before_it_is_paid():
     mechanism, histogram = RoutedTopK(k=2, epsilon=1.0, delta=1e-6), Histogram(None, [5, 3, 0])
-    _peeling_epsilon.cache_clear()
+    _epsilon_of_peeled_selection.cache_clear()
     mechanism.check(histogram)
-    calibrated = _peeling_epsilon.cache_info().misses
+    calibrated = _epsilon_of_peeled_selection.cache_info().misses
     mechanism.release(histogram)
-    assert (calibrated, _peeling_epsilon.cache_info().misses) == (1, 1)
+    assert (calibrated, _epsilon_of_peeled_selection.cache_info().misses) == (1, 1)

@@ -283,7 +283,7 @@ def test_a_state_of_before_the_measurements_were_written_is_read():
 def test_a_day_that_fails_counts_once_when_it_is_asked_for_again(monkeypatch):
     """A user-day that were added twice would move every later sum twice as far as is charged."""
     stream = ContinualTopK(k=2, days=2, sigma=1e-3, delta=1e-6, factorisation="daily").stream(ONE)
-    for step in ("_sum", "_noise", "_answer"):
+    for step in ("_weighted_sum", "_measurement_noise", "_answer_of_day"):
         with monkeypatch.context() as patch:
 
             def interrupted(*_):
@@ -378,7 +378,9 @@ def test_measurements_are_those_of_the_strategy(kind, monkeypatch):
     """Labels that come late, and a state that is read again on every day: W x for every label,
     where noise is 0.
     """
-    monkeypatch.setattr(Stream, "_noise", lambda _, size: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(
+        Stream, "_measurement_noise", lambda _, size: np.zeros(size, dtype=np.int64)
+    )
     mechanism = ContinualTopK(k=2, days=len(DAYS), sigma=1e-3, delta=1e-6, factorisation=kind)
     stream, counts = mechanism.stream(ONE), np.zeros((len(DAYS), 4), dtype=np.int64)
     for n, new in enumerate(DAYS):

@@ -20,7 +20,7 @@ from dptopk.mechanisms import (
     UnknownBox,
     UnknownCentred,
 )
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, SimulationInput, Standard
+from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, SimulationInput, StandardNoise
 from dptopk.planning.single import Single
 from dptopk.service.plan_summary import plan_summary
 
@@ -36,7 +36,7 @@ MECHANISMS = [
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, ids=lambda one: type(one).__name__)
 def test_a_simulation_has_the_law_of_releases(mechanism):
-    draw = mechanism.simulate(SimulationInput(K, COUNTS, SENSITIVITY, Standard(len(COUNTS))))
+    draw = mechanism.simulate(SimulationInput(K, COUNTS, SENSITIVITY, StandardNoise(len(COUNTS))))
     chosen, values = map(np.concatenate, zip(*(draw(number) for number in range(16)), strict=True))
     assert len(chosen) == 16 * BLOCK_DRAWS
     domain = "public" if mechanism.appears_at(SENSITIVITY) is None else "private"
@@ -78,5 +78,5 @@ def test_what_is_promised_of_box_and_centred_noise_over_a_floor_is_that_of_their
 def test_what_selects_nothing_is_not_simulated_as_something_else():
     with pytest.raises(InvalidParameter, match="selects no labels"):
         CountMLE(noise=KnownLaplace(epsilon=1.0)).simulate(
-            SimulationInput(K, COUNTS, SENSITIVITY, Standard(len(COUNTS)))
+            SimulationInput(K, COUNTS, SENSITIVITY, StandardNoise(len(COUNTS)))
         )

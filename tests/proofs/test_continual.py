@@ -17,7 +17,7 @@ from dptopk.costs import GaussianDP
 from dptopk.mechanisms import ContinualTopK
 from dptopk.mechanisms.samplers import factorisation
 from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS, Factorisation, factorise
-from dptopk.mechanisms.samplers.optimal_factorisation import LARGEST_SEVERAL, possible
+from dptopk.mechanisms.samplers.optimal_factorisation import MOST_DAYS_OF_SEVERAL, is_computable
 from dptopk.mechanisms.samplers.participation import Participation
 
 SIGMA, REACH = 1.3, 11
@@ -211,7 +211,7 @@ def test_the_first_days_are_the_worst_of_what_is_planned(days, most, apart):
     costs.
     """
     user = Participation.of(days, most, apart)
-    for kind in ["square_root", "daily"] + ["optimal"] * possible(user):
+    for kind in ["square_root", "daily"] + ["optimal"] * is_computable(user):
         strategy = factorise(kind, user).strategy
         first = int((strategy[:, user.first].sum(axis=1) ** 2).sum())
         assert 0.98 * user.energy(strategy) <= first <= user.energy(strategy)
@@ -466,7 +466,7 @@ def test_units_grow_with_the_days():
 
 def test_more_days_than_the_optimum_is_found_for_are_refused_by_name():
     with pytest.raises(InvalidParameter, match="factorisation='optimal'"):
-        factorise("optimal", Participation.of(LARGEST_SEVERAL + 1, 2, 1))
+        factorise("optimal", Participation.of(MOST_DAYS_OF_SEVERAL + 1, 2, 1))
     with pytest.raises(InvalidParameter, match="days_per_user"):
         ContinualTopK(k=1, days=3, sigma=1.0, days_per_user=0)
     with pytest.raises(InvalidParameter, match="error"):

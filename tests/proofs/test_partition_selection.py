@@ -309,9 +309,10 @@ def test_a_coin_is_found_by_a_few_games_and_a_few_looks_at_each_level(
     """
     coin_chances.cache_clear()
     games, moments = (
-        calls(monkeypatch, *at) for at in ((best_coins, "game_delta"), (coin_module, "_moment"))
+        calls(monkeypatch, *at)
+        for at in ((best_coins, "game_delta"), (coin_module, "_larger_moment"))
     )
-    levels = calls(monkeypatch, coin_module, "_farthest")
+    levels = calls(monkeypatch, coin_module, "_largest_rise")
     coin = best_coin.__wrapped__(epsilon, delta, labels)
     assert len(games) <= (8 if delta < 1e-3 else 14)
     assert len(moments) <= 5 * len(levels)
@@ -321,7 +322,7 @@ def test_a_coin_is_found_by_a_few_games_and_a_few_looks_at_each_level(
 
 
 def test_coins_that_cannot_be_found_are_refused_without_a_step(monkeypatch):
-    levels = calls(monkeypatch, coin_module, "_farthest")
+    levels = calls(monkeypatch, coin_module, "_largest_rise")
     with pytest.raises(InvalidParameter, match="steps"):
         coin_chances(1e5, 1e-5, 1e-8)
     assert not levels

@@ -337,10 +337,10 @@ def test_a_statistic_at_twice_the_rate_would_be_caught():
     def moves(odds_rate):
         def statistic(counts):
             ranked = Ranked(counts.astype(np.int64), 0)
-            grid = advantage._grid(4, 2)
+            grid = advantage._rank_grid(4, 2)
             heights = lambda ranks: ranked.at(ranks).astype(float)  # noqa: E731
-            odds = advantage._odds(grid, heights, 2, odds_rate)
-            shifts = advantage._shifts(
+            odds = advantage._largest_odds(grid, heights, 2, odds_rate)
+            shifts = advantage._needed_shifts(
                 grid, heights(grid.ranks), 2, 0.5, advantage.one_shot_inclusion
             )
             return odds[np.isfinite(odds)], shifts[np.isfinite(shifts)]
@@ -392,13 +392,15 @@ def test_the_statistic_is_what_it_estimates():
     """D against the exact odds of all sets; s against the chances of peeling, by simulation."""
     counts, k = np.array([40, 31, 22, 20, 19, 9, 8, 8, 3, 1]), 3
     ranked = Ranked(counts, 0)
-    grid = advantage._grid(10, k)
+    grid = advantage._rank_grid(10, k)
     heights = lambda ranks: ranked.at(ranks).astype(float)  # noqa: E731
     law = whole_law(CanonicalTopK(k=k, epsilon=0.3), counts.tolist(), 1)
-    odds = advantage._odds(grid, heights, k, 0.15)
+    odds = advantage._largest_odds(grid, heights, k, 0.15)
     best = law[0, 1, 2]
     assert odds[-1] == pytest.approx(math.log(best / (1 - best)))
-    shifts = advantage._shifts(grid, heights(grid.ranks), k, k / 0.3, advantage.one_shot_inclusion)
+    shifts = advantage._needed_shifts(
+        grid, heights(grid.ranks), k, k / 0.3, advantage.one_shot_inclusion
+    )
     rng = np.random.default_rng(0)
     for level, shift in list(zip(grid.levels, shifts, strict=True))[:2]:
         raised = counts + np.where(np.arange(10) < k, shift, 0)

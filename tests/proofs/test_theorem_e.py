@@ -17,8 +17,8 @@ from dptopk.accounting.setwise import price_rounding
 from dptopk.accounting.setwise.cost_groups import GroupPair
 from dptopk.accounting.setwise.price_rounding import (
     RoundingLevels,
-    law_of_weights,
-    tuned,
+    law_of_price_sum,
+    tuned_levels,
     weighted_ranges_pair,
 )
 from dptopk.accounting.setwise.recursion import Rules, solve
@@ -119,7 +119,7 @@ def test_tuned_anchors_are_above_the_game_and_close() -> None:
     x = np.linspace(0.0, 1.2, 9)
     exact = game.below(x, above)
     excess = []
-    tried = tuned(counts, 7.0)
+    tried = tuned_levels(counts, 7.0)
     assert [one.noise for one in tried] == sorted((one.noise for one in tried), reverse=True)
     for levels in (tried[0], tried[len(tried) // 2], tried[-1]):
         pair = weighted_ranges_pair(counts, levels, reach=7.5)
@@ -139,7 +139,7 @@ def test_coins_that_never_show_the_larger_range_are_caught(monkeypatch: pytest.M
     coarse = RoundingLevels((4, 20), (1, 25))
     pair = weighted_ranges_pair(ranges, coarse, reach=9.0)
     assert all(low <= delta_of(pair, one) for low, one in zip(exact, x.tolist(), strict=True))
-    monkeypatch.setattr(price_rounding, "law_of_weights", lambda *_: (27, np.ones(1)))
+    monkeypatch.setattr(price_rounding, "law_of_price_sum", lambda *_: (27, np.ones(1)))
     price_rounding.weighted_ranges_pair.cache_clear()
     pair = weighted_ranges_pair(ranges, coarse, reach=9.0)
     price_rounding.weighted_ranges_pair.cache_clear()
@@ -152,7 +152,7 @@ def test_the_law_of_prices_against_all_tosses() -> None:
     """
     levels, weights = np.array([0.1, 0.15, 0.2]), (2, 5, 8)
     ranges = {0.1: 1, 0.12: 2, 0.17: 1, 0.2: 1, 0.05: 1}
-    least, masses = law_of_weights(ranges, levels, weights)
+    least, masses = law_of_price_sum(ranges, levels, weights)
     with mpmath.workdps(40):
         rounded = []
         for epsilon, count in ranges.items():

@@ -173,8 +173,8 @@ def test_law_through_blocks_is_exponential(answers_of, among, counts, absent, ra
     expected = {answer: math.exp(-rate * gap) for answer, gap in every.items()}
     low, high = answers.lowest, answers.highest
     coarse = [(low, high - 1), (high, high)] if low < high else [(low, low)]
-    for blocks in (level_set_sampling._blocks(answers, float(rate)), coarse):
-        weights = level_set_sampling._weights(answers, blocks, rate)(160)
+    for blocks in (level_set_sampling._seldom_refused_blocks(answers, float(rate)), coarse):
+        weights = level_set_sampling._weights_of_blocks(answers, blocks, rate)(160)
         law = dict.fromkeys(every, 0.0)
         for (first, last), weight in zip(blocks, weights, strict=True):
             for answer, gap in every.items():
@@ -183,7 +183,7 @@ def test_law_through_blocks_is_exponential(answers_of, among, counts, absent, ra
                         1.0
                         if gap <= first
                         else float(
-                            level_set_sampling._in_block(rate, gap - first, last - first + 1)
+                            level_set_sampling._chance_in_block(rate, gap - first, last - first + 1)
                         )
                     )
                     law[answer] += weight / 2.0**160 / answers.size(last) * share

@@ -534,7 +534,9 @@ def test_a_stream_that_is_opened_on_every_day_goes_on_as_one_that_was_never_clos
     """Labels that come late and days without any: the states are the same numbers, where noise is
     0.
     """
-    monkeypatch.setattr(Stream, "_noise", lambda _, size: np.zeros(size, dtype=np.int64))
+    monkeypatch.setattr(
+        Stream, "_measurement_noise", lambda _, size: np.zeros(size, dtype=np.int64)
+    )
     mechanism = ContinualTopK(k=2, days=4, sigma=5.0, delta=1e-6, factorisation=name)
     ledger.create_dataset(
         "more", registered=Charge.join(mechanism.charge(ONE), mechanism.charge(ONE)), delta=1e-5,

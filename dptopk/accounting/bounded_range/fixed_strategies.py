@@ -25,6 +25,11 @@ Ints = NDArray[np.int64]
 # guessed strategy, larger ones by all.
 SMALLEST_GAP = 1e-11
 LARGER_GAPS = (1e-9, 1e-6, 1e-3)
+CLOSE_ENOUGH = 1e-9  # by this ln δ of a root may be below its target: an ε as close as wanted
+MOST_CHECKS = 60  # of a root against all strategies
+PATIENT_CHECKS = 12  # after which any root that fits is taken
+MOST_NEWTON_STEPS = 100  # inside a bracket, so that bisection alone comes to its end
+ROUNDING = 1e-15  # of a logarithm or an exponential: a few units of roundoff
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +106,8 @@ class OptimumCurve(Curve):
             if query.epsilon >= self.epsilon_max:
                 return Answer(0.0, 0.0)
             point = self.everywhere(query.epsilon)
-            rounding = 1e-15 * (2 - point.log_value)
+            # Of exp, and of its argument, which is at most 0.
+            rounding = ROUNDING * (2 - point.log_value)
             lower = math.exp(min(point.lower, 0.0)) * (1 - rounding)
             return Answer(float(exp_up(point.upper)), max(lower, 0.0))
         if query.delta <= 0:
@@ -120,15 +126,16 @@ class OptimumCurve(Curve):
         low = 0.0
         fitting = self.epsilon_max
         x = self._guess(log_target)
-        for attempt in range(60):
+        for attempt in range(MOST_CHECKS):
             if x >= fitting or (attempt and late()):
                 break
             point = self.everywhere(x)
             excess = point.upper - log_target
             if excess <= 0:
                 fitting = x
-                # Close enough, or after many attempts: then whatever fits is taken.
-                if excess >= -1e-9 - 4 * point.error or attempt >= 12:
+                # What an error hides cannot be searched for: it widens what is close enough.
+                close = excess >= -CLOSE_ENOUGH - 4 * point.error
+                if close or attempt >= PATIENT_CHECKS:
                     break
             else:
                 low = x
@@ -147,9 +154,9 @@ class OptimumCurve(Curve):
         low = 0.0
         high = self.epsilon_max
         x = min(self.start(log_target), 0.9 * high)
-        for _ in range(100):
+        for _ in range(MOST_NEWTON_STEPS):
             point = self.nearby(x)
-            # Aims just past the root, for the check to succeed at once.
+            # Aims just past the root, so that the check of all strategies succeeds at once.
             excess = point.upper - log_target + 1e-12
             if excess > 0:
                 low = x
@@ -157,7 +164,7 @@ class OptimumCurve(Curve):
                 high = x
             newton = x - excess / point.slope if point.slope < 0 else math.nan
             # Convergence is quadratic, so that the next step is as good as the root.
-            if abs(excess) <= 1e-7 + point.error or high - low <= 1e-15 * high:
+            if abs(excess) <= 1e-7 + point.error or high - low <= ROUNDING * high:
                 if low <= newton <= high:
                     return newton
                 return x
@@ -219,9 +226,8 @@ def common_epsilon_curve(
         largest: maps x and indices to the place of the largest of these candidates, and its value.
         probes: how many candidates a search between the turning points looks at in a step.
     """
-    variance = (
-        br_count / 4 + dp_count
-    ) * epsilon**2  # of the Gaussian where Newton's method starts
+    # Upper bounds on the variance of a loss: ε²/4 in a range of length ε, ε² in [-ε, ε].
+    variance = (br_count / 4 + dp_count) * epsilon**2
 
     def nearby(x: float) -> LogDeltaPoint:
         """Return the value found by sections between the turning points; it is the largest if the
@@ -237,19 +243,18 @@ def common_epsilon_curve(
             high = int(probe[min(best + 1, len(probe) - 1)])
 
     def start(log_delta: float) -> float:
-        """Return the ε of a Gaussian with this variance."""
+        """Return the ε of Gaussian tails with this variance and the largest mean: a first guess."""
         return variance / 2 + math.sqrt(2 * variance * -log_delta)
 
-    return OptimumCurve(
-        math.nextafter(epsilon * (br_count + dp_count), math.inf), everywhere, nearby, start
-    )
+    epsilon_max = math.nextafter(epsilon * (br_count + dp_count), math.inf)
+    return OptimumCurve(epsilon_max, everywhere, nearby, start)
 
 
 def _log_down(delta: float) -> float:
     """Return ln δ, rounded down, for 0 < δ < 1."""
-    return math.log(delta) * (1 + 1e-15) - 1e-15
+    return math.log(delta) * (1 + ROUNDING) - ROUNDING
 
 
 def _log_up(delta: float) -> float:
     """Return ln δ, rounded up, for 0 < δ < 1."""
-    return math.log(delta) * (1 - 1e-15) + 1e-15
+    return math.log(delta) * (1 - ROUNDING) + ROUNDING

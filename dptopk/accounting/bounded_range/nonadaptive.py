@@ -50,6 +50,9 @@ LARGEST_EPSILON = 700.0
 UNPRUNED = 32  # so few candidates are not worth pruning
 CACHED = 1 << 14  # candidates whose temporary arrays fit into the cache
 EVALUATED = 64  # candidates whose windows of the binomial law are computed at once
+RATIO_MARGIN = 1e-8  # above the error of the brackets of ln R
+PROBES = 32  # of R between two indices, in a step of the search for a turning point
+LOG_NEGLIGIBLE = 46.0  # what is smaller than e^-46 relative to the sum is bounded, not added
 
 
 def br_nonadaptive_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Floats:
@@ -163,14 +166,14 @@ def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
     indices = np.arange(last + 1)
     if last < UNPRUNED:
         return indices
-    margin = 1e-8  # above the error of the bounds; NaN counts as undecided
-    rises = np.zeros(last, dtype=bool)  # proven, from l to l + 1
+    # Proven rises and falls from l to l + 1; a NaN proves nothing.
+    rises = np.zeros(last, dtype=bool)
     falls = np.zeros(last, dtype=bool)
     for begin in range(0, last, CACHED):
         block = slice(begin, min(begin + CACHED, last))
         low, high = _log_ratio(epsilon, count, at_epsilon, indices[block].astype(float))
-        rises[block] = low > margin
-        falls[block] = high < -margin
+        rises[block] = low > RATIO_MARGIN
+        falls[block] = high < -RATIO_MARGIN
     return indices[np.append(~rises, True) & np.append(True, ~falls)]
 
 
@@ -214,6 +217,7 @@ def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats,
     F_l); see the module docstring.
     """
     tau = (x + (index + 1) * epsilon) / k
+    # ε - τ, kept positive: rounding may make the last one 0.
     s = np.maximum(((k - 1 - index) * epsilon - x) / k, 5e-324)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         frozen, mean_s, mean_tau = _frozen_ratio(k, index, s, tau)
@@ -230,14 +234,14 @@ def _frozen_ratio(k: int, index: Floats, s: Floats, tau: Floats) -> tuple[Floats
 
     R is then the ratio of the kernels at τ, times that of ∫(e^{s-w}-1) to ∫(1-e^{w-τ}).
     """
-    log_s, mean_s = _moments(s)
-    log_tau, mean_tau = _moments(-tau)
+    log_s, mean_s = _log_integral_and_mean(s)
+    log_tau, mean_tau = _log_integral_and_mean(-tau)
     log_odds = np.log((k - 1 - index) / (index + 1))
     log_kernels = np.log(np.expm1(-tau) / np.expm1(-s))
     return log_odds + log_kernels + log_s - log_tau, mean_s, mean_tau
 
 
-def _moments(z: Floats) -> tuple[Floats, Floats]:
+def _log_integral_and_mean(z: Floats) -> tuple[Floats, Floats]:
     """Return (ln r_2(z) - max(z, 0), r_3(z)/(z r_2(z))) with r_n(z) = e^z - Σ_{j<n} z^j/j!.
 
     r_2 is the integral of |e^{z-w} - 1| over w from 0 to z, and the second value the mean of w/z
@@ -270,7 +274,7 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
     high = [_last_index(epsilon, count, x)] * 2
     while low[0] < high[0] or low[1] < high[1]:
         last = [max(end - 1, 0) for end in high]
-        probe = np.unique(np.linspace(low, last, 32).astype(int))
+        probe = np.unique(np.linspace(low, last, PROBES).astype(int))
         bounds = _log_ratio(epsilon, count, x, probe.astype(float))
         for side, values in enumerate(bounds):
             rises = np.nan_to_num(values, nan=0.0) > 0
@@ -317,6 +321,7 @@ class _Candidates:
     def of(cls, epsilon: float, k: int, x: float, index: Floats) -> _Candidates:
         """Return the candidates with these indices, at ε_g = x."""
         t = np.minimum((x + (index + 1) * epsilon) / (k + 1), epsilon)
+        # t_l < ε for all candidates, but rounding may make the last s 0.
         never_zero = 1e-15 * epsilon
         s = np.maximum(((k - index) * epsilon - x) / (k + 1), never_zero)
         q = np.expm1(-s) / math.expm1(-epsilon)
@@ -350,7 +355,7 @@ class _PmfWindows:
         mode = np.minimum(np.floor((k + 1) * at.one_minus_q), k)
         top = np.minimum(at.index, mode + bernstein_reach(k * at.one_minus_q * at.q))
         start = np.minimum(at.index, mode)  # the largest pmf(i) with i <= l is at this i
-        width = np.maximum(top - start, 0) + _reach(k, start, at.q, at.one_minus_q)
+        width = np.maximum(top - start, 0) + _reach_downwards(k, start, at.q, at.one_minus_q)
         offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
         i = np.maximum(top[:, None] - offset, -1.0)
         odds = at.q / at.one_minus_q
@@ -359,11 +364,11 @@ class _PmfWindows:
         log_weights = np.cumsum(rises, axis=1)
         peak = log_weights.max(axis=1)
         weights = np.exp(log_weights - peak[:, None])
-        cut = _outside(k, at.index, i, odds, weights)
+        cut = _weights_left_out(k, at.index, i, odds, weights)
         return cls(top, offset, weights, peak, cut)
 
 
-def _outside(k: int, index: Floats, i: Floats, odds: Floats, weights: Floats) -> Floats:
+def _weights_left_out(k: int, index: Floats, i: Floats, odds: Floats, weights: Floats) -> Floats:
     """Return a bound on the weights of true answers below and above a window, up to l = ``index``.
 
     Args:
@@ -385,6 +390,9 @@ def _outside(k: int, index: Floats, i: Floats, odds: Floats, weights: Floats) ->
 def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, LogDeltaPoint]:
     """Return the place of the largest ln G(l) among the given l, and its value with its error and
     slope.
+
+    G(l) is pmf(top) e^peak Σ weights · gains over the window of l, and d ln G / dx = -Σ weights ·
+    (1 - gains) / Σ weights · gains.
     """
     at = _Candidates.of(epsilon, k, x, indices.astype(float))
     window = _PmfWindows.of(k, at)
@@ -398,18 +406,25 @@ def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, Log
     # to e^-46 only.
     anchoring = 1e-15 * (10 + np.abs(window.top - k * at.one_minus_q) + 2 * np.abs(log_anchor))
     rounding = anchoring + 3e-16 * window.offset.size * (50 + window.peak)
+    # t_l and s are rounded by a few units of roundoff of kε + x, which the slope carries to ln G.
     error = rounding + np.log1p(window.cut / total) - 4e-16 * (k * epsilon + x) * slope
     best = int(np.nan_to_num(log_value + error, nan=np.inf).argmax())
     return best, LogDeltaPoint(float(log_value[best]), float(error[best]), float(slope[best]))
 
 
-def _reach(k: int, i: Floats, q: Floats, one_minus_q: Floats) -> Floats:
-    """Estimate how far below i the terms of the pmf matter, to a relative e^-46; what lies beyond
-    is bounded in any case.
+def _reach_downwards(k: int, i: Floats, q: Floats, one_minus_q: Floats) -> Floats:
+    """Return an estimate of the number of terms of the pmf below i that matter, to a relative
+    e^-46; what the window leaves out is bounded in any case.
+
+    Args:
+        k: the number of mechanisms.
+        i: the number of true answers where a window begins, for each candidate.
+        q: the probability of a false answer.
+        one_minus_q: 1 - q.
     """
     ratio = (k - i + 1) / i * (one_minus_q / q)
     rate = np.maximum(np.log(ratio), 1e-300)
-    return np.minimum(np.ceil(46 / rate) + 1, bernstein_reach(k * one_minus_q * q))
+    return np.minimum(np.ceil(LOG_NEGLIGIBLE / rate) + 1, bernstein_reach(k * one_minus_q * q))
 
 
 def _geometric(ratio: Floats) -> Floats:

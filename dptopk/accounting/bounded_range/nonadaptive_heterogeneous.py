@@ -38,6 +38,11 @@ MOST_BATCH_CELLS = 200_000
 ROUNDING = 1e-11  # relative, far above that of the probabilities
 SHIFT = 1e-14  # of ε_g, relative to the largest loss: far above the rounding of the losses
 UNDERFLOW = 1e-290  # absolute, covers what underflows
+# Of a search on a grid of strategies: points on each axis, by what the next grid is narrower, and
+# the number of grids, whose last one is some 1e-5 of the first.
+GRID_POINTS = 7
+GRID_SHRINKS = 0.4
+GRIDS = 12
 
 
 @bound(
@@ -105,15 +110,19 @@ class _Heterogeneous(Curve):
 
         def too_small(x: float) -> bool:
             """Return whether δ(x) is certainly too large."""
-            return self._search(x) > delta
+            return self._best_strategy_value(x) > delta
 
         if too_small(0.0):
             root, _ = bisect(too_small, 0.0, self.epsilon_max, halvings=50)
         while gap < 1:
+            # Relative to ε; where ε is nearly 0, to a millionth of the largest one.
             x = root + gap * max(root, 1e-6 * self.epsilon_max)
             if x >= self.epsilon_max:
                 break
-            log_room = math.log(max(delta / max(self._search(x), UNDERFLOW), 1 + 1e-9))
+            # A bracket half as wide as the room between the best strategy and δ decides; where
+            # there is no room, the narrowest one that is tried.
+            ratio = delta / max(self._best_strategy_value(x), UNDERFLOW)
+            log_room = math.log(max(ratio, 1 + 1e-9))
             _, upper = self.bracket(x, min(log_room / 2, 1.0))
             if upper <= delta:
                 return Answer(x, root, "" if gap <= rtol else "not refined further")
@@ -130,13 +139,13 @@ class _Heterogeneous(Curve):
         shift = SHIFT * self.epsilon_max
         low = np.zeros((1, d))
         high = np.array([list(self.counts)])
-        lower = self._search(x)
+        lower = self._best_strategy_value(x)
         dropped = 0.0
         evaluated = 0
         while True:
-            upper = self._value(x - shift, high, low) * (1 + ROUNDING) + UNDERFLOW
+            upper = self._pair_deltas(x - shift, high, low) * (1 + ROUNDING) + UNDERFLOW
             middle = (low + high) / 2
-            lower = max(lower, self._certain(x, middle).max())
+            lower = max(lower, self._strategy_lower_bounds(x, middle).max())
             evaluated += len(low)
             keep = ~(upper <= lower * (1 + rtol))  # keeps a NaN
             dropped = max(dropped, float(upper[~keep].max(initial=0.0)))
@@ -152,13 +161,13 @@ class _Heterogeneous(Curve):
             low = np.concatenate([np.where(half, middle, low) for half in halves])
             high = np.concatenate([np.where(half, high, middle) for half in halves])
 
-    def _certain(self, x: float, t: Floats) -> Floats:
+    def _strategy_lower_bounds(self, x: float, t: Floats) -> Floats:
         """Return lower bounds on δ(x), the values of the strategies t, a row each."""
         moved = x + SHIFT * self.epsilon_max
-        values = self._value(moved, t, t) * (1 - ROUNDING) - UNDERFLOW
+        values = self._pair_deltas(moved, t, t) * (1 - ROUNDING) - UNDERFLOW
         return np.nan_to_num(np.maximum(values, 0.0), nan=0.0)
 
-    def _search(self, x: float) -> float:
+    def _best_strategy_value(self, x: float) -> float:
         """Return a lower bound on δ(x): the value of the best strategy found by zooming in on a
         grid.
         """
@@ -166,20 +175,21 @@ class _Heterogeneous(Curve):
         centre = epsilons / 2
         width = epsilons / 2
         best = 0.0
-        steps = np.array(list(itertools.product(np.linspace(-1, 1, 7), repeat=len(epsilons))))
+        axis = np.linspace(-1, 1, GRID_POINTS)
+        steps = np.array(list(itertools.product(axis, repeat=len(epsilons))))
         # Every strategy gives a lower bound. The next grid reaches 0.4 of a width from the best
         # point, a little beyond the points beside it, a third of a width away.
-        for _ in range(12):
+        for _ in range(GRIDS):
             t = np.clip(centre + width * steps, 0, epsilons)
-            values = self._certain(x, t)
+            values = self._strategy_lower_bounds(x, t)
             at = int(values.argmax())
             best = max(best, float(values[at]))
             centre = t[at]
-            width = width * 0.4
+            width = width * GRID_SHRINKS
         return best
 
     @np.errstate(over="ignore", divide="ignore", invalid="ignore")
-    def _value(self, x: float, high: Floats, low: Floats) -> Floats:
+    def _pair_deltas(self, x: float, high: Floats, low: Floats) -> Floats:
         """Return δ(x) of the pairs with losses high_j and low_j - ε_j, not rounded outward; what a
         NaN means is left to the callers.
 

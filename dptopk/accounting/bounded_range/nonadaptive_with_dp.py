@@ -52,6 +52,7 @@ from dptopk.errors import InvalidParameter, NotApplicable
 LARGEST_WORK = 4e7
 OUTSIDE = 2.2e-20  # 2 e^-46, the most a window leaves out
 CUT = 2 * OUTSIDE  # of the sum, by the windows of its two parts
+LARGEST_TILT = 60.0  # of i; beyond, e^θ leaves a law of which windows see one point
 
 
 def br_dp_nonadaptive_delta(
@@ -118,7 +119,7 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     pure = validate.count(pure=pure, at_least=0 if ranged else 1)
     if not pure:
         return br_nonadaptive_curve(epsilon, ranged)
-    value = partial(_at, epsilon, ranged, pure)
+    value = partial(_log_delta_at, epsilon, ranged, pure)
     candidates_between = partial(_first_and_last, epsilon, ranged, pure)
 
     def everywhere(x: float) -> LogDeltaPoint:
@@ -176,8 +177,16 @@ def _first_and_last(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]
     return first, max(first, math.ceil(offset + b) - 1)
 
 
-def _at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaPoint:
-    """Return ln δ(t_n) of b BR and m DP mechanisms at ε_g = x, with its error and slope."""
+def _log_delta_at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaPoint:
+    """Return ln δ(t_n) of b BR and m DP mechanisms at ε_g = x, with its error and slope.
+
+    Args:
+        epsilon: ε, common to all.
+        b: the number of BR mechanisms.
+        m: the number of DP mechanisms.
+        x: ε_g.
+        n: the index of the candidate t_n.
+    """
     t = min(max((x + (n + 1 - m) * epsilon) / (b + 1), 0.0), epsilon)
     s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)  # ε - t
     answers = _TrueAnswers.of(epsilon, b, m, t, s, n)
@@ -193,6 +202,8 @@ def _at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaPoint:
     slope = -(float(law.sum()) + CUT - total) / total
     log_value = answers.log_untilted(math.log(total), n)
     size = answers.size + abs(answers.tilt) * (n + b + m)
+    # Each of the steps rounds by a few units of roundoff of what it adds up; what the windows leave
+    # out is added, and the rounding of the loss is carried to ln δ by the slope.
     error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(CUT / total)
     return LogDeltaPoint(log_value, error - 4e-16 * ((b + m) * epsilon + x) * slope, slope)
 
@@ -242,7 +253,7 @@ class _TrueAnswers:
         q = math.expm1(-s) / math.expm1(-epsilon)
         one_minus_q = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
         pure_odds = math.exp(-epsilon)
-        theta = _tilt(n, b, one_minus_q / q, m, pure_odds) if q > 0 else 0.0
+        theta = _tilt_to_mean(n, b, one_minus_q / q, m, pure_odds) if q > 0 else 0.0
         ranged = _tilted_binomial(b, one_minus_q, q, theta)
         up, _ = signs(epsilon)
         pure = _tilted_binomial(m, pure_odds * up, up, 2 * theta)
@@ -268,7 +279,7 @@ class _TrueAnswers:
         return places + abs(self.ranged.log_scale) + abs(self.pure.log_scale)
 
 
-def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float:
+def _tilt_to_mean(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float:
     """Return θ <= 0 at which i + 2j has mean n, by bisection (0 if its mean is below n); any θ <= 0
     is sound.
 
@@ -288,7 +299,7 @@ def _tilt(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float
 
     if mean(0.0) <= n:
         return 0.0
-    _, theta = bisect(lambda theta: mean(theta) < n, -60.0, 0.0, halvings=30)
+    _, theta = bisect(lambda theta: mean(theta) < n, -LARGEST_TILT, 0.0, halvings=30)
     return theta
 
 

@@ -43,12 +43,12 @@ def _implied_parameters(cost: Cost, notion: str) -> tuple[float, float]:
     return (math.inf, math.inf)
 
 
-def _itself(cost: ZCDP) -> tuple[float, float]:
+def _own_parameters(cost: ZCDP) -> tuple[float, float]:
     """Return (ξ, ρ) of the cost."""
     return cost.xi, cost.rho
 
 
-def _zcdp(cost: CDP) -> tuple[float, float]:
+def _zcdp_of_subgaussian(cost: CDP) -> tuple[float, float]:
     """Return (ξ, ρ) = (0, τ²/2), which holds whatever μ is.
 
     1 = E[e^{-L}] <= e^{τ²/2 - E[L]}, as L is finite in both directions, so E[L] <= τ²/2, and ln
@@ -57,7 +57,7 @@ def _zcdp(cost: CDP) -> tuple[float, float]:
     return 0.0, square_up(cost.tau, 2)
 
 
-def _moments(cost: CDP) -> tuple[float, float]:
+def _mean_and_spread(cost: CDP) -> tuple[float, float]:
     """Return a and b of the bound aλ + bλ² on the log-MGF: the largest mean, min(μ, τ²/2), and
     τ²/2.
     """
@@ -68,8 +68,8 @@ def _moments(cost: CDP) -> tuple[float, float]:
 _ZCDP_MODEL = CostModel(
     ZCDP,
     covers=_covers_zcdp,
-    implied=Implied(zcdp=_itself, exact_zcdp=_itself),
-    log_mgf=zcdp_log_mgf(_itself),
+    implied=Implied(zcdp=_own_parameters, exact_zcdp=_own_parameters),
+    log_mgf=zcdp_log_mgf(_own_parameters),
     # A larger ρ is the weaker promise only where ξ is equal.
     family=lambda cost: ((ZCDP, cost.xi), cost.rho),
     no_counterpart="zCDP is a class of mechanisms without a dominating pair",
@@ -77,8 +77,12 @@ _ZCDP_MODEL = CostModel(
 _CDP_MODEL = CostModel(
     CDP,
     covers=_covers_cdp,
-    implied=Implied(zcdp=_zcdp, exact_zcdp=_zcdp, cdp=lambda cost: (cost.mu, cost.tau)),
-    log_mgf=quadratic_log_mgf(_moments),
+    implied=Implied(
+        zcdp=_zcdp_of_subgaussian,
+        exact_zcdp=_zcdp_of_subgaussian,
+        cdp=lambda cost: (cost.mu, cost.tau),
+    ),
+    log_mgf=quadratic_log_mgf(_mean_and_spread),
     no_counterpart="CDP is a class of mechanisms without a dominating pair",
 )
 MODELS = (_ZCDP_MODEL, _CDP_MODEL)

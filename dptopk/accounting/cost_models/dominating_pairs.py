@@ -40,6 +40,7 @@ WORK_PER_PLACE = 5e-7
 NOISIEST = 4.0
 # Losses whose typical sum is below this have squares that underflow.
 SMALLEST_LOSS = 1e-100
+WINDOW = 30  # standard deviations of the range in which the losses of a product lie, about
 # By what the steps of the first grids are multiplied: coarser ones where the work allows no finer,
 # then halves.
 SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
@@ -95,7 +96,7 @@ class Bracket:
         """Return the number of points of the larger loss distribution."""
         return max(self.above, self.below)
 
-    def tightened(self, other: Bracket) -> Bracket:
+    def with_better_ends(self, other: Bracket) -> Bracket:
         """Return the bracket with the better end of each of two brackets, without a note."""
         upper = min(self, other, key=lambda b: b.upper)
         lower = max(self, other, key=lambda b: b.lower)
@@ -117,22 +118,22 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
         Bracket: always sound; the note says when it is wider than rtol.
     """
     parts = loss_components(charge)
-    if not _listable(parts):
-        return _vacuous(
+    if not _can_be_listed(parts):
+        return _vacuous_bracket(
             charge, query, "too many losses, or losses too small or too large for a grid"
         )
     tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
     first = _first_grids(charge, parts, tilt, query)
     if first is None:
-        return _vacuous(charge, query, "a product of too many places")
+        return _vacuous_bracket(charge, query, "a product of too many places")
     best, scale = _best_bracket(charge, parts, first, query)
     work = query.work
     if best is None:
         note = "a product of too many places" if work.spent < math.inf else work.note
-        return _vacuous(charge, query, note)
+        return _vacuous_bracket(charge, query, note)
     if work.spent == math.inf:  # a refinement did not fit
         return replace(best, note=work.note)
-    if _narrow(best, scale, query):
+    if _is_narrow(best, scale, query):
         above, _ = _scaled_grids(first, scale)
         return _with_finer_upper_end(best, parts, above, query)
     return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
@@ -147,9 +148,9 @@ def _best_bracket(
     effort = _GridWork.of(parts, first, query)
     best: Bracket | None = None
     scale = math.inf
-    for room in query.work.rooms():
+    for room in query.work.stage_rooms():
         work_left = room
-        while best is None or not _narrow(best, scale, query):
+        while best is None or not _is_narrow(best, scale, query):
             finer = effort.finer(scale, work_left)
             if finer is None or (best is not None and best.points > MOST_GRID_POINTS / 2):
                 break
@@ -160,11 +161,11 @@ def _best_bracket(
             scale = finer
             grids = _scaled_grids(first, scale)
             bracket = _Products.of(charge, parts, grids, lower=query.lower).bracket(query)
-            best = bracket if best is None else best.tightened(bracket)
+            best = bracket if best is None else best.with_better_ends(bracket)
     return best, scale
 
 
-def _listable(parts: Sequence[LossComponent]) -> bool:
+def _can_be_listed(parts: Sequence[LossComponent]) -> bool:
     """Return whether the losses are few enough to be listed, and neither too small nor
     too large.
     """
@@ -175,7 +176,7 @@ def _listable(parts: Sequence[LossComponent]) -> bool:
 
 @dataclass(frozen=True)
 class _GridWork:
-    """The work of a bracket.
+    """The work of a bracket, as counted before it is computed.
 
     Attributes:
         listing: of listing the losses, in seconds.
@@ -192,7 +193,7 @@ class _GridWork:
         """Return the work of brackets of a product, given its first grids."""
         atoms = sum(part.atoms() for part in parts)
         listing = WORK_PER_ATOM * atoms + math.fsum(part.work() for part in parts)
-        return cls(listing, _places(first, parts, query))
+        return cls(listing, _number_of_places(first, parts, query))
 
     def amount(self, scale: float) -> float:
         """Return the work, in seconds, on grids whose steps are ``scale`` times those of
@@ -219,7 +220,7 @@ def _scaled_grids(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
     return replace(above, step=scale * above.step), below
 
 
-def _narrow(best: Bracket, scale: float, query: Query) -> bool:
+def _is_narrow(best: Bracket, scale: float, query: Query) -> bool:
     """Return whether the width, or an estimate of it, is at most rtol, relative to the
     upper end.
     """
@@ -228,11 +229,13 @@ def _narrow(best: Bracket, scale: float, query: Query) -> bool:
     return _first_width(query) * scale**2 <= query.rtol and best.upper < math.inf
 
 
-def _places(grids: tuple[Grid, Grid], parts: Sequence[LossComponent], query: Query) -> float:
+def _number_of_places(
+    grids: tuple[Grid, Grid], parts: Sequence[LossComponent], query: Query
+) -> float:
     """Return the number of places of the products on the grids."""
     above, below = grids
     window = DEVIATIONS * math.sqrt(sum(part.spread() for part in parts))
-    by_gap = _bounded_by_gap(parts)
+    by_gap = _uses_splitting_gap(parts)
     if query.lower and by_gap:
         return window / above.step * 3  # ``splitting_gap`` takes two more products
     if query.lower:
@@ -240,7 +243,7 @@ def _places(grids: tuple[Grid, Grid], parts: Sequence[LossComponent], query: Que
     return window / above.step
 
 
-def _bounded_by_gap(parts: Sequence[LossComponent]) -> bool:
+def _uses_splitting_gap(parts: Sequence[LossComponent]) -> bool:
     """Return whether the lower end comes from ``splitting_gap``, not from a product of its own."""
     above = sum(part.roundings()[0] for part in parts)
     return above >= MANY_PAIRS and all(part.exact for part in parts)
@@ -279,7 +282,7 @@ def _with_finer_upper_end(
     return best
 
 
-def _vacuous(charge: Charge, query: Query, note: str) -> Bracket:
+def _vacuous_bracket(charge: Charge, query: Query, note: str) -> Bracket:
     """Return the bracket that says nothing: up to δ = 1, or up to the largest loss."""
     if query.epsilon is not None:
         return Bracket(1.0, 0.0, note)
@@ -290,17 +293,26 @@ def _first_grids(
     charge: Charge, parts: Sequence[LossComponent], tilt: float, query: Query
 ) -> tuple[Grid, Grid] | None:
     """Return the grids, from above and from below, on which a bracket should be about rtol wide;
-    None where splitting would add more than is there.
+    None where splitting would add more variance than the losses have.
 
     The choice is a guess that only costs time when it is wrong.
+
+    Args:
+        charge: the costs.
+        parts: their loss components.
+        tilt: the exponent of the tilted laws.
+        query: the question.
     """
     spread = sum(part.spread() for part in parts)
     # About the size of the losses that matter.
     typical = math.sqrt(2 * spread * max(1.0, math.log1p(tilt)))
-    tolerance = _tolerance(query, tilt, typical)
+    tolerance = _loss_tolerance(query, tilt, typical)
     above, below = np.sum([part.roundings() for part in parts], axis=0)
-    # The losses of the product lie in a range of about 30 deviations.
-    finest = 30 * math.sqrt(spread) / MOST_GRID_POINTS
+    finest = WINDOW * math.sqrt(spread) / MOST_GRID_POINTS
+    # Splitting ``above`` pairs on a grid of step h adds at most above · h²/4 to the variance, and a
+    # typical loss grows by half the relative growth of the variance: the tolerance allows
+    # h² = 8 · tolerance/typical · spread/above. A quarter of that, and less where the lower end
+    # comes from the same grid, makes up for what the estimate leaves out.
     factor = 2 if above < MANY_PAIRS else 1.2
     square = factor * tolerance / typical * spread / above
     step_above = max(math.sqrt(square), finest)
@@ -315,7 +327,7 @@ def _first_grids(
     return Grid(step_above, tilt, 1), Grid(step_below, tilt, -1, width)
 
 
-def _tolerance(query: Query, tilt: float, typical: float) -> float:
+def _loss_tolerance(query: Query, tilt: float, typical: float) -> float:
     """Return by how much a loss may be moved on the first grids; ``typical`` is about its size."""
     width = _first_width(query)
     if query.epsilon is None:
@@ -364,7 +376,7 @@ class _Products:
         above = grid_product(parts, grid_above)
         if not lower:
             return cls(charge, parts, above, None, None)
-        if _bounded_by_gap(parts):
+        if _uses_splitting_gap(parts):
             pairs = [pair for part in parts for pair in part.pairs(grid_above)]
             gap = splitting_gap(pairs, step=grid_above.step, tilt=grid_above.tilt)
             return cls(charge, parts, above, None, gap)
@@ -375,7 +387,7 @@ class _Products:
         upper = self._upper(query)
         size = self.above.masses.size
         if self.gap is not None:
-            lower = self._below_by_gap(self.gap, query, upper)
+            lower = self._lower_end_by_gap(self.gap, query, upper)
             return Bracket(upper, min(lower, upper), "", size)
         if self.below is None:
             return Bracket(upper, 0.0, "", size)
@@ -395,7 +407,7 @@ class _Products:
             return max(upper, math.ulp(0.0))
         return upper
 
-    def _below_by_gap(self, gap: Callable[[float], float], query: Query, upper: float) -> float:
+    def _lower_end_by_gap(self, gap: Callable[[float], float], query: Query, upper: float) -> float:
         """Return a lower bound from the product above, less what rounding its pairs outward and
         splitting can have added to it.
 
@@ -404,7 +416,7 @@ class _Products:
             query: the question.
             upper: the upper end of the bracket.
         """
-        raised = math.fsum(part.raised() for part in self.parts)
+        raised = math.fsum(part.relative_increase() for part in self.parts)
 
         def delta_lower(x: float) -> float:
             """Return a lower bound on δ at ε = x."""
@@ -447,7 +459,7 @@ class BracketCurve(Curve):
     def answers(self, query: Query, others: Sequence[Query]) -> list[Answer]:
         """Return the answers to other queries by the first products for one query."""
         parts = loss_components(self.charge)
-        if self._known(query) is not None or not _listable(parts):
+        if self._known(query) is not None or not _can_be_listed(parts):
             return super().answers(query, others)
         tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
         first = _first_grids(self.charge, parts, tilt, query)

@@ -25,6 +25,7 @@ from dptopk.accounting.pld.loss_components import Responses, SeveralConstraints
 from dptopk.costs import ApproxDP, Cost, MultiDP, PureDP
 
 SPLIT = 256  # costs that are remembered without their atom: one has hundreds of constraints
+THREE_ROUNDINGS = 4e-16  # of two differences and a quotient, relative: the differences are of δ's
 
 
 @lru_cache(maxsize=SPLIT)
@@ -39,7 +40,7 @@ def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
     for epsilon, delta in cost.constraints:
         conditional = 0.0
         if delta > atom:
-            conditional = min((delta - atom) / (1 - atom) * (1 + 4e-16), delta)
+            conditional = min((delta - atom) / (1 - atom) * (1 + THREE_ROUNDINGS), delta)
         reduced.append((epsilon, conditional))
     if (0.0, 0.0) in reduced:
         return None, atom

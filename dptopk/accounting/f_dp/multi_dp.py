@@ -55,6 +55,14 @@ MOST_LISTED_OUTCOMES = 4_000_000
 MOST_DIFFERENT_COSTS = 2000
 # Above this count even a coarse bracket takes more than a few seconds.
 MOST_MULTI_DP_COPIES = 10**7
+# The most draws from one mixture of one ε, and from more of them, whose outcomes are counted, and
+# the most ε's of a mixture: beyond, the numbers are far above MOST_LISTED_OUTCOMES, or the law of
+# one ε is better bracketed on a grid.
+MOST_DRAWS = 30_000
+MOST_DRAWS_OF_SEVERAL = 150
+MOST_SEVERAL = 6
+# Distances from a root, relative, at which a lower bound on ε is checked.
+RETREATS = (1e-12, 1e-10, 1e-8, 1e-6, 1e-3)
 
 
 def multi_dp_delta(
@@ -115,6 +123,7 @@ def multi_dp_bracket(
         deltas = -math.expm1(log_survival) + math.exp(log_survival) * delta_without_failure
         bounds.append(deltas.reshape(x.shape))
     lower, upper = bounds
+    # The last sums and products of δ's round by a few units only; ``outward`` moves the upper end.
     return lower * (1 - 1e-13), np.minimum(outward(upper), 1.0)
 
 
@@ -171,7 +180,10 @@ class MixtureCurve(Curve):
 
     def parts(self, nudge: float) -> Parts:
         """Return the mixtures with their counts; ``nudge`` as in ``constraints.mixture``."""
-        return [(_finite(_mixture_of(cost, nudge)), times) for cost, times in self.costs.items()]
+        return [
+            (_mixture_without_atom(_mixture_of(cost, nudge)), times)
+            for cost, times in self.costs.items()
+        ]
 
     @cached_property
     def listed(self) -> bool:
@@ -248,7 +260,7 @@ class MixtureCurve(Curve):
 
         root = smallest_where(log_lower, log_target, self.epsilon_max)[0]
         # At the root itself, or just below, the computed δ need not be above the one given.
-        candidates = root * (1 - np.array([1e-12, 1e-10, 1e-8, 1e-6, 1e-3]))
+        candidates = root * (1 - np.array(RETREATS))
         above = self.lower.delta_lower(candidates) > delta
         return float(candidates[above].max(initial=0.0))
 
@@ -274,30 +286,28 @@ def outcomes(parts: Parts) -> int:
     if grid is not None:
         reach = sum(times * grid.nodes[largest_epsilon(responses)] for responses, times in parts)
         return 2 * reach + 1
-    return math.prod(_outcomes(len(responses), times) for responses, times in parts)
+    return math.prod(_number_of_outcomes(len(responses), times) for responses, times in parts)
 
 
 @cache
-def _outcomes(kinds: int, count: int) -> int:
+def _number_of_outcomes(kinds: int, count: int) -> int:
     """Return the number of listed losses of ``count`` draws from a mixture of ``kinds`` randomised
-    responses; a huge number where listing is out of the question.
+    responses; MOST_LISTED_OUTCOMES² where there are far too many to list.
     """
     if count == 1:
         return 2 * kinds
-    if kinds == 1 and count <= 30_000:
+    if kinds == 1 and count <= MOST_DRAWS:
         return count + 1
     if kinds == 2:
         return (count + 1) ** 2
-    if count > 150 or kinds > 6:
+    if count > MOST_DRAWS_OF_SEVERAL or kinds > MOST_SEVERAL:
         return MOST_LISTED_OUTCOMES**2
-    return sum((j + 1) ** 2 * _outcomes(kinds - 2, count - j) for j in range(count + 1))
+    return sum((j + 1) ** 2 * _number_of_outcomes(kinds - 2, count - j) for j in range(count + 1))
 
 
 def composition_law(mixtures: Sequence[tuple[RandomizedResponseMixture, int]]) -> LossLaw:
-    """Return the law of the summed finite losses of all mixtures, each taken ``count`` times
-    independently.
-
-    The atoms at infinity are left aside: the law is conditional on none of them.
+    """Return the law of the summed losses of all mixtures, each taken ``count`` times
+    independently, given that no loss is infinite.
 
     Args:
         mixtures: each mixture with its count.
@@ -305,7 +315,7 @@ def composition_law(mixtures: Sequence[tuple[RandomizedResponseMixture, int]]) -
     Raises:
         NotApplicable: when there are more than MOST_LISTED_OUTCOMES outcomes.
     """
-    parts = [(_finite(worst), times) for worst, times in mixtures]
+    parts = [(_mixture_without_atom(worst), times) for worst, times in mixtures]
     if outcomes(parts) > MOST_LISTED_OUTCOMES:
         raise NotApplicable("too many outcomes to list")
     return _listed_law(parts)
@@ -318,12 +328,14 @@ def _listed_law(parts: Parts) -> LossLaw:
     grid = common_lattice(parts)
     if grid is not None:
         return grid.law(parts)
-    laws = [_homogeneous(responses, times) for responses, times in parts]
+    laws = [_law_of_copies(responses, times) for responses, times in parts]
     return reduce(product, laws)
 
 
-def _finite(worst: RandomizedResponseMixture) -> Responses:
-    """Return the mixture without its atom at infinity, its weights scaled to add up to 1."""
+def _mixture_without_atom(worst: RandomizedResponseMixture) -> Responses:
+    """Return the mixture given that its loss is finite: without its atom, and with weights that add
+    up to 1.
+    """
     return _with_divided_weights(
         tuple(zip(worst.epsilons, worst.weights, strict=True)), 1 - worst.atom
     )
@@ -334,57 +346,60 @@ def _with_divided_weights(responses: Responses, total: float) -> Responses:
     return tuple((epsilon, weight / total) for epsilon, weight in responses)
 
 
-def _homogeneous(responses: Responses, count: int) -> LossLaw:
+def _law_of_copies(responses: Responses, count: int) -> LossLaw:
     """Return the law of the sum of ``count`` draws from one mixture."""
     epsilon = largest_epsilon(responses)
+    # Of a loss, a sum of two products: a few units of roundoff of the largest one, and of the sums
+    # of laws that are made of it.
     loss_error = 16 * ROUNDOFF * (count * epsilon)
     if count == 1:
-        return _single(responses, loss_error)
+        return _law_of_one_draw(responses, loss_error)
     if len(responses) == 1:
         plus, minus = signs(epsilon)
         true_answers = power(Power(np.array([minus, plus])), count)
         losses = epsilon * (2 * true_answers.places() - count)
+        # P[±ε] are off by at most 4 units of roundoff each, and a mass is a product of ``count``.
         mass_error = true_answers.error + 4 * count * ROUNDOFF
         return LossLaw.sort(losses, true_answers.masses, mass_error, loss_error, true_answers.lost)
     if len(responses) == 2:
-        losses, masses, lost = _double(responses, count)
+        losses, masses, lost = _law_of_two_epsilons(responses, count)
+        # A mass is a product of ``count`` step chances, each off by a few units of roundoff, and a
+        # sum of such products.
         return LossLaw.sort(losses, masses, (12 * count + 32) * ROUNDOFF, loss_error, lost)
-    return _several(responses, count, loss_error)
+    return _law_of_several_epsilons(responses, count, loss_error)
 
 
-def _single(responses: Responses, loss_error: float) -> LossLaw:
+def _law_of_one_draw(responses: Responses, loss_error: float) -> LossLaw:
     """Return the law of one draw from a mixture."""
     epsilons, weights = np.array(responses).T
     plus, minus = np.array([signs(epsilon) for epsilon in epsilons.tolist()]).T
     losses = np.concatenate([epsilons, -epsilons])
     masses = np.concatenate([weights * plus, weights * minus])
+    # The weight, the sign's share, their product and a sum of two: below 16 units of roundoff.
     return LossLaw.sort(losses, masses, 16 * ROUNDOFF, loss_error)
 
 
-def _double(responses: Responses, count: int) -> tuple[Floats, Floats, float]:
-    """Return losses, masses and what is left out for draws from a mixture of two ε's, indexed [v,
-    u] as in Theorem 3.
-
-    The loss is ε1 (u + v - k) + ε2 (u - v): v is binomial, and given v, u is the sum of two
-    independent binomials over the steps with v = 1 and those with v = 0.
+def _law_of_two_epsilons(responses: Responses, count: int) -> tuple[Floats, Floats, float]:
+    """Return losses, masses and the mass left out for draws from a mixture of two ε's; the first
+    two are indexed [v, u] as in Theorem 3.
     """
     (u1_v0, u0_v0), (u1_v1, u0_v1) = _step_chances(responses)
     chance_v0 = u1_v0 + u0_v0
     chance_v1 = u1_v1 + u0_v1
     v_law = power(Power(np.array([chance_v0, chance_v1])), count)
-    of_v = v_law.up_to(count)
-    within_one = binomials(count, u1_v1 / chance_v1, u0_v1 / chance_v1)
-    within_zero = binomials(count, u1_v0 / chance_v0, u0_v0 / chance_v0)
+    v_masses = v_law.up_to(count)
+    u_given_v1 = binomials(count, u1_v1 / chance_v1, u0_v1 / chance_v1)
+    u_given_v0 = binomials(count, u1_v0 / chance_v0, u0_v0 / chance_v0)
     masses = np.empty((count + 1, count + 1))
     with np.errstate(under="ignore"):
         for ones in range(count + 1):
             zeros = count - ones
-            row = np.convolve(within_one[ones, : ones + 1], within_zero[zeros, : zeros + 1])
-            masses[ones] = of_v[ones] * row
-    return _double_losses(responses, count), masses, v_law.lost
+            row = np.convolve(u_given_v1[ones, : ones + 1], u_given_v0[zeros, : zeros + 1])
+            masses[ones] = v_masses[ones] * row
+    return _losses_of_two_epsilons(responses, count), masses, v_law.lost
 
 
-def _double_losses(responses: Responses, count: int) -> Floats:
+def _losses_of_two_epsilons(responses: Responses, count: int) -> Floats:
     """Return the loss ε1 (u + v - k) + ε2 (u - v) for each [v, u]."""
     (epsilon1, _), (epsilon2, _) = responses
     v, u = np.ogrid[: count + 1, : count + 1]
@@ -403,7 +418,7 @@ def _step_chances(responses: Responses) -> tuple[tuple[float, float], tuple[floa
     return (weight2 * plus2, weight1 * minus1), (weight1 * plus1, weight2 * minus2)
 
 
-def _several(responses: Responses, count: int, loss_error: float) -> LossLaw:
+def _law_of_several_epsilons(responses: Responses, count: int, loss_error: float) -> LossLaw:
     """Return the law for more than two ε's: the number of draws from the first two is binomial, and
     all others come from the rest (Conjecture 1).
     """
@@ -430,7 +445,9 @@ def _law_of_draws(
 ) -> LossLaw:
     """Return the law of draws from two mixtures, given how many come from each."""
     if not draws_from_others:
-        return _homogeneous(first, draws_from_first)
+        return _law_of_copies(first, draws_from_first)
     if not draws_from_first:
-        return _homogeneous(others, draws_from_others)
-    return product(_homogeneous(first, draws_from_first), _homogeneous(others, draws_from_others))
+        return _law_of_copies(others, draws_from_others)
+    return product(
+        _law_of_copies(first, draws_from_first), _law_of_copies(others, draws_from_others)
+    )

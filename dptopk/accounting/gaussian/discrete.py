@@ -49,6 +49,14 @@ _TAIL = 1e-313
 # Largest standard deviations, in lattice steps, that are listed and that are convolved.
 LISTED = 30_000.0
 _CONVOLVED = 300.0
+_EXPLICIT = 64  # factors of the closed form whose errors are summed one by one; later ones are less
+_LARGEST_CONTINUOUS_ERROR = 1e-3  # in ln mass, of a law that is bounded without being listed
+_LARGEST_MU = 1e100  # of the product's pair: squares of it are no overflow
+# Above this μ the rounding allowance of the continuous pair is no longer small.
+_LARGEST_MU_FROM_BELOW = 1000
+# Of sums of logarithms of at most a few hundred, and of ln δ of the continuous pair from below.
+_LOG_SUM_ERROR = 1e-13
+_PAIR_ERROR_BELOW = 1e-10
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +87,13 @@ def closed_form_error(scale: float, count: int) -> float:
         scale: s.
         count: k.
     """
-    explicit = np.arange(1, min(count, 64))
+    explicit = np.arange(1, min(count, _EXPLICIT))
     errors = _poisson_error(scale * scale * explicit / (explicit + 1))
     total = math.fsum(-np.log1p(-errors))
-    if count > 64:  # η_j falls with j
-        last = float(_poisson_error(np.array([scale * scale * 63 / 64]))[0])
-        total -= (count - 64) * math.log1p(-last)
+    if count > _EXPLICIT:  # η_j falls with j
+        share = (_EXPLICIT - 1) / _EXPLICIT
+        last = float(_poisson_error(np.array([scale * scale * share]))[0])
+        total -= (count - _EXPLICIT) * math.log1p(-last)
     of_sum = float(_poisson_error(np.array([scale * scale * count]))[0])
     return 2 * total * (1 + 1e-12) + of_sum
 
@@ -114,6 +123,7 @@ def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
     if error <= _CLOSED_FORM_ERROR:
         z = np.arange(-math.ceil(_WIDTH * width), math.ceil(_WIDTH * width) + 1, dtype=float)
         log_masses = -((z / width) ** 2) / 2 - math.log(width) - 0.5 * math.log(2 * math.pi)
+        # Six operations, on numbers no larger than the logarithm of the mass, about.
         log_error = error + EPS * (6 * np.abs(log_masses) + 4)
         tail = _TAIL
     else:
@@ -130,12 +140,12 @@ def _sum_by_convolution(scale: float, count: int) -> tuple[Floats, Floats, Float
         raise InvalidParameter(
             f"scale * sqrt(count) must be at most {_CONVOLVED} to convolve so small a scale"
         )
-    total = power(_single(scale), count)
+    total = power(_exact_masses(scale), count)
     log_masses = np.log(total.masses)  # a symmetric law that falls on either side: no 0 inside
     return total.places(), log_masses, total.error + 2 * EPS * (1 - log_masses), total.lost
 
 
-def _single(scale: float) -> Power:
+def _exact_masses(scale: float) -> Power:
     """Return N_Z(0, s²) with masses that are correct to an ulp."""
     with localcontext() as context:
         context.prec = 50
@@ -171,7 +181,7 @@ def discrete_gaussian_curve(
         InvalidParameter: when scale is below about 1.6 and scale * sqrt(count) above 300.
     """
     width = scale * math.sqrt(count)
-    if shift * math.sqrt(count) / scale > 1e100:
+    if shift * math.sqrt(count) / scale > _LARGEST_MU:
         raise InvalidParameter("scale is too small for so large a shift")
     if width <= listed:
         if width > _CONVOLVED and closed_form_error(scale, count) > _CLOSED_FORM_ERROR:
@@ -180,19 +190,20 @@ def discrete_gaussian_curve(
             )
         return DeferredCurve(lambda: listed_curve(lattice_law(scale, shift, count)))
     extra = closed_form_error(scale, count)
-    if extra > 1e-3:
+    if extra > _LARGEST_CONTINUOUS_ERROR:
         raise InvalidParameter(f"scale is too small for {count} mechanisms, got {scale}")
     return _ContinuousCurve(width, shift * math.sqrt(count) / scale, extra)
 
 
 def listed_curve(law: LatticeLaw) -> LossCurve:
     """Return the exact privacy curve of a law, upper and lower."""
-    spread = 8 * EPS * float(np.abs(law.losses).max())
+    # A loss takes five operations, each of which rounds by EPS of the largest one at most.
+    loss_error = 8 * EPS * float(np.abs(law.losses).max())
     return LossCurve(
         law.losses,
         law.log_masses,
         log_error=law.log_error,
-        loss_error=spread,
+        loss_error=loss_error,
         tail=law.tail,
         epsilon_max=math.inf,
         exact=True,
@@ -227,7 +238,7 @@ class _ContinuousCurve(Curve):
         bound.
         """
         upper = Curve.answer(self, query)
-        if self.mu > 1000:  # the rounding allowance of the continuous pair is no longer small
+        if self.mu > _LARGEST_MU_FROM_BELOW:
             return upper
         if query.epsilon is not None:
             log_lower = float(self.log_lower(np.array([query.epsilon]))[0])
@@ -235,7 +246,8 @@ class _ContinuousCurve(Curve):
         if query.delta_below <= 0:
             return Answer(upper.value, upper.value)
         # ln δ, rounded up: at a larger δ the ε that is found is smaller.
-        target = np.array([math.log(query.delta_below) * (1 - 1e-13) + 1e-13])
+        log_delta = math.log(query.delta_below)
+        target = np.array([log_delta * (1 - _LOG_SUM_ERROR) + _LOG_SUM_ERROR])
         inner = float(smallest_where(self.log_lower, target, np.inf)[0])
         return Answer(upper.value, min(inner * (1 - 1e-12), upper.value))
 
@@ -245,17 +257,19 @@ class _ContinuousCurve(Curve):
         log_continuous = gaussian_log_delta(self.mu * (1 + 2 * EPS), epsilon=epsilon)
         # -B_2(θ)/2 is at most 1/24 and at least -1/12, times f'(y0) > 0.
         with_slope = np.logaddexp(log_continuous, log_slope + math.log(1 / 24))
-        log_delta = np.logaddexp(with_slope, log_variation) + self.log_error + 1e-13
+        log_delta = np.logaddexp(with_slope, log_variation) + self.log_error + _LOG_SUM_ERROR
         return np.minimum(log_delta, 0.0)
 
     def log_lower(self, epsilon: Floats) -> Floats:
         """Return a lower bound on ln δ at each ε."""
         log_slope, log_variation = self._corrections(epsilon)
-        log_continuous = gaussian_log_delta(self.mu * (1 - 4 * EPS), epsilon=epsilon) - 1e-10
-        log_share_away = np.logaddexp(log_slope + math.log(1 / 12), log_variation) - log_continuous
-        share_away = np.exp(np.minimum(log_share_away, 0.0))
+        rounded_up = gaussian_log_delta(self.mu * (1 - 4 * EPS), epsilon=epsilon)
+        log_continuous = rounded_up - _PAIR_ERROR_BELOW
+        # -B_2(θ)/2 is at least -1/12; the share of δ that both corrections can take off.
+        log_share = np.logaddexp(log_slope + math.log(1 / 12), log_variation) - log_continuous
+        share = np.exp(np.minimum(log_share, 0.0))
         with np.errstate(divide="ignore"):
-            return log_continuous + np.log1p(-share_away) - self.log_error - 1e-13
+            return log_continuous + np.log1p(-share) - self.log_error - _LOG_SUM_ERROR
 
     def _corrections(self, epsilon: Floats) -> tuple[Floats, Floats]:
         """Return the logarithms of f'(y0) and of max|B_3|/6 times the total variation of f'' from

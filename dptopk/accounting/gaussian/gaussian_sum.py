@@ -43,6 +43,14 @@ LOSS_ROUNDING = 64 * EPS
 # Relative error of Σ e^{t - top}, t - top > -745: half of 745 EPS each and two units for the
 # exponential, and pairwise sums, 21 + 16 roundings.
 SUM_ROUNDING = 400 * EPS
+LARGEST_MU = 1e100  # squares of it are no overflow
+# Points of a lattice of one standard deviation: 39 on either side (``discrete``), and the ends.
+POINTS_PER_DEVIATION = 78
+# Logarithms of masses that are left out of a product of laws, and a bound on each: e^-715 < 1e-310.
+LOG_SMALLEST_MASS = -715
+SMALLEST_MASS = 1e-310
+# Errors of log masses below this are within what an exact curve promises.
+EXACT_LOG_ERROR = 3e-11
 
 
 def total_mu(charge: Charge) -> float:
@@ -50,9 +58,8 @@ def total_mu(charge: Charge) -> float:
     counts = {cost.mu: counts for cost, counts in charge.of(GaussianDP).items()}
     if not counts:
         return 0.0
-    largest = max(
-        counts
-    )  # scaled by the largest, so that no square overflows or the sum underflows
+    # Scaled by the largest, so that no square overflows and the sum does not underflow.
+    largest = max(counts)
     squares = sum_up([_square_up(mu / largest, count) for mu, count in counts.items()])
     return float(outward(largest * math.sqrt(squares), SQUARE_ROUNDING))
 
@@ -76,7 +83,7 @@ def gaussian(charge: Charge) -> Curve:
         NotApplicable: when μ is too large, or the lattices are too large to be listed.
     """
     mu = total_mu(charge)
-    if mu > 1e100:
+    if mu > LARGEST_MU:
         raise NotApplicable("mu is too large")
     groups = charge.of(DiscreteGaussianDP)
     if not groups:
@@ -86,7 +93,8 @@ def gaussian(charge: Charge) -> Curve:
             ((cost, times),) = groups.items()
             return discrete_gaussian_curve(cost.scale, cost.shift, times)
         widths = [cost.scale * math.sqrt(times) for cost, times in groups.items()]
-        if max(widths) > LISTED or math.prod(78 * width + 3 for width in widths) > _POINTS:
+        points = math.prod(POINTS_PER_DEVIATION * width + 3 for width in widths)
+        if max(widths) > LISTED or points > _POINTS:
             raise NotApplicable(
                 "the lattices of different discrete Gaussians have too many points together"
             )
@@ -94,10 +102,10 @@ def gaussian(charge: Charge) -> Curve:
             discrete_gaussian_curve(cost.scale, cost.shift, times)  # refuses what cannot be listed
     except InvalidParameter as reason:
         raise NotApplicable(str(reason)) from None
-    return DeferredCurve(lambda: _curve_of_both(mu, groups))
+    return DeferredCurve(lambda: _product_curve(mu, groups))
 
 
-def _curve_of_both(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
+def _product_curve(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
     """Return the curve of one Gaussian of μ (0: none) and the discrete Gaussians of ``groups``."""
     laws = [lattice_law(cost.scale, cost.shift, times) for cost, times in groups.items()]
     law = reduce(_product, laws)
@@ -108,7 +116,7 @@ def _curve_of_both(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
         """Return an upper bound on ln δ."""
         return _expected_log_delta(epsilon, mu, law)
 
-    exact = float(law.log_error.max()) < 3e-11  # within what an exact curve promises
+    exact = float(law.log_error.max()) < EXACT_LOG_ERROR
     return _MixedCurve(log_delta, exact=exact, atoms=law.losses.size)
 
 
@@ -135,9 +143,9 @@ def _product(first: LatticeLaw, second: LatticeLaw) -> LatticeLaw:
     losses = np.add.outer(first.losses, second.losses).ravel()
     log_masses = np.add.outer(first.log_masses, second.log_masses).ravel()
     log_error = np.add.outer(first.log_error, second.log_error).ravel()
-    tail = first.tail + second.tail + 1e-310 * losses.size  # e^-715 < 1e-310
+    tail = first.tail + second.tail + SMALLEST_MASS * losses.size
     order = np.argsort(losses, kind="stable")
-    order = order[log_masses[order] > -715]
+    order = order[log_masses[order] > LOG_SMALLEST_MASS]
     log_masses = log_masses[order]
     return LatticeLaw(losses[order], log_masses, log_error[order] + EPS * np.abs(log_masses), tail)
 
@@ -153,7 +161,7 @@ def _expected_log_delta(epsilon: Floats, mu: float, law: LatticeLaw) -> Floats:
     """
     upper_losses = law.losses + LOSS_ROUNDING * float(np.abs(law.losses).max())
     weights = law.log_masses + law.log_error
-    sums = np.array([_log_sum(weights + _profile(x - upper_losses, mu)) for x in epsilon])
+    sums = np.array([_log_sum(weights + _log_delta_on_line(x - upper_losses, mu)) for x in epsilon])
     # Two sums of the exponents and three roundings of the result are relative to its size.
     upper = sums + SUM_ROUNDING + 8 * EPS * (1 + np.abs(sums))
     with_tail = np.logaddexp(upper, math.log(law.tail))
@@ -169,16 +177,14 @@ def _log_sum(exponents: Floats) -> float:
         return largest
 
 
-def _profile(x: Floats, mu: float) -> Floats:
-    """Return an upper bound on ln δ_μ(x) at any real x; below 0 by the symmetry δ(x) = 1 - e^x +
+def _log_delta_on_line(x: Floats, mu: float) -> Floats:
+    """Return an upper bound on ln δ_μ(x) at any real x; for x < 0 by the symmetry δ(x) = 1 - e^x +
     e^x δ(-x) of the pair.
-
-    With s the share of e^{x + t} in that sum, its relative error is at most EPS (s |x + t| + 4),
-    and s |x + t| is at most the logarithm of the sum, in size, plus s ln(1/s) < 1.
     """
     values = gaussian_log_delta(mu, epsilon=np.abs(x))
     below_0 = np.minimum(x, -math.ulp(0.0))  # where x >= 0 this is not used
     with np.errstate(under="ignore"):
         at_negative = np.log(-np.expm1(below_0) + np.exp(below_0 + values))
+    # Twice what the error above amounts to, for the logarithm itself and its sum.
     at_negative += EPS * (2 * np.abs(at_negative) + 8)
     return np.where(x < 0, np.minimum(at_negative, 0.0), values)

@@ -35,6 +35,10 @@ DIFFERENCE_ERROR = MILLS_ERROR + EPS
 FAR_OUT = 1e4
 # How close to the largest μ a search ends, relatively.
 ROOT_TOLERANCE = 1e-13
+MOST_STEPS = 120  # of that search: a sixth of them halve a bracket of ln μ of about 700
+LEAST_LOG_MU = -700.0  # about the logarithm of the smallest float
+FIRST_STEP = 1e-3  # in ln μ, before two values give a slope
+LARGEST_RATIO = 1e100  # of ε and μ: squares of it are no overflow
 
 
 def _mills(x: Floats) -> Floats:
@@ -94,7 +98,7 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
     x = np.asarray(epsilon, dtype=float)
     flat = x.ravel()
     with np.errstate(over="ignore"):
-        ratio = np.minimum(flat / mu, 1e100)  # a smaller ε is on the safe side
+        ratio = np.minimum(flat / mu, LARGEST_RATIO)  # a smaller ε is on the safe side
     a = ratio - mu / 2
     moved = 2 * EPS * (ratio + mu)
     a_inner = np.maximum(a, -1.0)
@@ -109,13 +113,17 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
 
 
 def _log_delta_close_to_1(a: Floats, b: Floats, moved: Floats) -> Floats:
-    """Return ln(1 - Φ(a) - φ(a) R(b)) for a <= -1, rounded up; ``moved`` bounds the error of a and
-    b.
+    """Return ln(1 - Φ(a) - φ(a) R(b)), rounded up.
+
+    Args:
+        a: a <= -1, any shape.
+        b: of the same shape.
+        moved: bounds on the errors of a and of b.
     """
     density = np.exp(-a * a / 2 - _HALF_LOG_2PI)
     missing = special.ndtr(a) + density * _mills(b)
-    of_a = (np.abs(a) + 2) * moved + 2 * EPS * a * a
-    relative = of_a + NDTR_ERROR + MILLS_ERROR
+    error_by_a = (np.abs(a) + 2) * moved + 2 * EPS * a * a
+    relative = error_by_a + NDTR_ERROR + MILLS_ERROR
     return np.log1p(-missing * np.maximum(1 - relative, 0.0))
 
 
@@ -159,7 +167,8 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     target = math.log(validate.probability(delta=delta, allow_zero=False))
     # gaussian_delta moves δ up by SLACK, and takes one more logarithm.
     target -= 3 * SLACK + 4 * EPS * abs(target)
-    low = -700.0  # of ln μ
+    # A bracket of ln μ: at μ = e (ε + 100) the pair has δ > 1/2.
+    low = LEAST_LOG_MU
     high = math.log(x[0] + 100) + 1
     # First guess: ε/μ - μ/2 = t with t = sqrt(2 ln(1/δ)), that is μ = sqrt(t² + 2ε) - t.
     tail = math.sqrt(-2 * target)
@@ -169,7 +178,7 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     previous_log_mu = math.nan
     previous_value = math.nan
     # Secants to just below the root; halving where they lead outside, and every sixth time.
-    for number in range(120):
+    for number in range(MOST_STEPS):
         value = float(gaussian_log_delta(math.exp(log_mu), epsilon=x)[0]) - target
         if value <= 0:
             low = log_mu
@@ -182,7 +191,7 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
         previous_log_mu = log_mu
         previous_value = value
         if math.isnan(slope):
-            log_mu = log_mu - 1e-3
+            log_mu = log_mu - FIRST_STEP
         else:
             log_mu = log_mu - value / slope - ROOT_TOLERANCE / 2
         if not low < log_mu < high or number % 6 == 5:

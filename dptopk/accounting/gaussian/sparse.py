@@ -37,9 +37,10 @@ LISTED_SCALE = 400.0
 # (STEP²)/8.
 LOG_DELTA_STEP = 0.03
 # At most this many statements below ε = μ²/2, where the noise is as good as none.
-MOST_BEFORE = 1000
+MOST_BEFORE_MEAN = 1000
 # δ's below this are not told apart.
 SMALLEST_DELTA = 1e-40
+FLAT = 1e-9  # relative: where δ is this close to its last value the curve is flat
 
 
 def sparse_gaussian_delta(
@@ -64,24 +65,25 @@ def sparse_gaussian_delta(
     log_hidden = math.log1p(-gaussian_tail(scale, threshold - shift))
     worst = np.full(epsilon.shape, -math.expm1(labels * log_hidden))
     previous_j = 0
-    for j in _splits(labels):
-        # Splits with before < j' <= j: more of either kind is never better for the user.
+    for j in _bounded_splits(labels):
+        # All splits with previous_j < j' <= j at once: at most j labels of others, and at most m of
+        # the user's own; δ grows in both.
         m = labels - previous_j - 1
         previous_j = j
         curve = discrete_gaussian_curve(scale, shift, j, listed=LISTED_SCALE)
         hidden = math.exp(m * log_hidden)
         added = -math.expm1(m * log_hidden) + hidden * curve.delta(epsilon - m * log_hidden)
-        earlier = epsilon + m * log_hidden
+        moved_left = epsilon + m * log_hidden
         # δ(y) = 1 - e^y + e^y δ(-y) for y < 0: one discrete Gaussian is the other's mirror image.
-        before_zero = np.minimum(earlier, 0.0)
-        removed = np.exp(before_zero) * curve.delta(np.abs(earlier)) - np.expm1(before_zero)
+        before_zero = np.minimum(moved_left, 0.0)
+        removed = np.exp(before_zero) * curve.delta(np.abs(moved_left)) - np.expm1(before_zero)
         worst = np.maximum(worst, np.maximum(added, removed))
     return np.minimum(outward(worst), 1.0)
 
 
-def _splits(labels: int) -> list[int]:
-    """Return the numbers j >= 1 of labels that others have too for which a split is bounded, rising
-    to all; the split with none is bounded apart.
+def _bounded_splits(labels: int) -> list[int]:
+    """Return the numbers j >= 1, rising to ``labels``, at which a split is bounded: j of the labels
+    are counted for others too. The split with none is bounded apart.
     """
     if labels <= MOST_SPLITS:
         return list(range(1, labels + 1))
@@ -95,11 +97,8 @@ def _splits(labels: int) -> list[int]:
 def sparse_gaussian_statements(
     scale: float, shift: int, threshold: int, labels: int
 ) -> tuple[tuple[float, float], ...]:
-    """Return several hundred (ε, δ) statements, by falling ε; the chords between them are hardly
-    above the curve.
-
-    The last δ is that of labels shown which only one of two neighbours has: from there on the curve
-    is flat.
+    """Return several hundred (ε, δ) statements, by falling ε; the chords between them are above the
+    curve by a share of about LOG_DELTA_STEP²/8.
 
     Args:
         scale: of the noise, absolute.
@@ -120,10 +119,10 @@ def sparse_gaussian_statements(
         raise InvalidParameter(
             f"sigma is too small for l0 = {labels}: no finite epsilon bounds the loss"
         )
-    start = np.linspace(0.0, mu * mu / 2, min(math.ceil(mu), MOST_BEFORE) + 1)[:-1]
+    start = np.linspace(0.0, mu * mu / 2, min(math.ceil(mu), MOST_BEFORE_MEAN) + 1)[:-1]
     epsilons = np.concatenate([start, mu * mu / 2 + mu * np.sqrt(squares)])
     deltas = sparse_gaussian_delta(epsilons, scale, shift, threshold, labels)
-    last = int(np.argmax(deltas <= deltas[-1] * (1 + 1e-9))) + 1
+    last = int(np.argmax(deltas <= deltas[-1] * (1 + FLAT))) + 1
     return tuple(zip(epsilons[:last].tolist(), deltas[:last].tolist(), strict=True))[::-1]
 
 

@@ -25,6 +25,12 @@ from numpy.typing import ArrayLike
 from dptopk._internal.rounding import EPS, Floats
 
 ERROR_FACTOR = 8
+RARE_MEAN = (
+    1e-280  # a mean number of failures that is so near the smallest float that it is inexact
+)
+LAST_TABULATED = 15  # of Stirling's error: the series is exact to roundoff from 16 on
+SERIES_RANGE = 0.1  # |v| below which 12 terms of a series in v² are exact to roundoff
+SERIES_TERMS = 12
 
 # ln n! - (n + 1/2) ln n + n - ln sqrt(2π) for n = 0 (never used), 1, ..., 15, where the asymptotic
 # series is too short.
@@ -109,7 +115,7 @@ def log_response_pmf(
     success = 1 / (1 + small)
     failure = small / (1 + small)
     # So small a mean number of lies matters at every index through its logarithm only.
-    if count * failure < 1e-280:
+    if count * failure < RARE_MEAN:
         lies = (count - hits).astype(float)
         values = _with_rare_failures(hits.astype(float), lies, float(count), success, log_failure)
     else:
@@ -148,12 +154,14 @@ def _with_rare_failures(
 
 def _stirling_error(n: Floats) -> Floats:
     """Return s(n), the error of Stirling's formula for ln n!, at integers n >= 1."""
-    large = np.maximum(n, 15.0)
+    large = np.maximum(n, float(LAST_TABULATED))
     x = 1 / large**2
+    # s(n) = 1/(12n) - 1/(360n³) + 1/(1260n⁵) - ..., six terms by Horner's rule in x = n^-2.
     series = (
         1 / 12 - x * (1 / 360 - x * (1 / 1260 - x * (1 / 1680 - x * (1 / 1188 - x * 691 / 360360))))
     ) / large
-    return np.where(n > 15, series, _STIRLING[np.clip(n, 0, 15).astype(int)])
+    tabulated = _STIRLING[np.clip(n, 0, LAST_TABULATED).astype(int)]
+    return np.where(n > LAST_TABULATED, series, tabulated)
 
 
 def _deviance(x: Floats, mean: Floats) -> Floats:
@@ -163,8 +171,8 @@ def _deviance(x: Floats, mean: Floats) -> Floats:
     v = (x - mean) / (x + mean)
     # x ln(x/mean) + mean - x = (x - mean) v + 2 x (atanh(v) - v)
     series = np.zeros_like(v)
-    for j in range(12, 0, -1):
+    for j in range(SERIES_TERMS, 0, -1):
         series = (series + 1 / (2 * j + 1)) * v**2
     by_series = (x - mean) * v + 2 * x * v * series
     by_logarithm = x * np.log(x / mean) + mean - x
-    return np.where(np.abs(v) < 0.1, by_series, by_logarithm)
+    return np.where(np.abs(v) < SERIES_RANGE, by_series, by_logarithm)

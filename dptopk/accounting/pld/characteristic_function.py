@@ -31,6 +31,8 @@ TINIEST = 1e-200
 # An FFT of length n loses at most FFT_ERROR · log2(n) · EPS in the 2-norm (a few times the usual
 # worst-case constant).
 FFT_ERROR = 8.0
+# Relative, of the sums of error bounds themselves: far above their rounding.
+SUM_SLACK = 1e-9
 
 
 class CharacteristicFunction:
@@ -50,7 +52,7 @@ class CharacteristicFunction:
         self._active = np.arange(length // 2 + 1)
         self._values = np.ones(self._active.size, dtype=complex)
         self._errors = np.full(self._active.size, TINIEST)  # bounds on the absolute errors
-        self._dropped = 0.0  # the sum of the squares of those of the others
+        self._dropped = 0.0  # the sum of the squares of the errors at frequencies given up
 
     @cached_property
     def _roots(self) -> NDArray[np.complex128]:
@@ -60,7 +62,7 @@ class CharacteristicFunction:
     def error(self) -> float:
         """Return a bound on the 2-norm of the error at all frequencies, negative ones included."""
         squares = inner(self._errors, self._errors) + self._dropped
-        return math.sqrt(2 * squares) * (1 + 1e-9)
+        return math.sqrt(2 * squares) * (1 + SUM_SLACK)
 
     def masses(self, first: int) -> tuple[Floats, float]:
         """Return the masses on the grid from place ``first`` on, and a bound on the 1-norm of their
@@ -79,6 +81,11 @@ class CharacteristicFunction:
     def multiply(self, indices: Indices, masses: Floats, count: int) -> None:
         """Multiply by the characteristic functions of several laws, each to the power ``count``.
 
+        With w a root of unity, a law with masses m_j at the places x_j has the value Σ_j m_j w^{f
+        x_j} at frequency f. The laws are taken in blocks that share few places: the values of a
+        block are a sparse matrix of masses times a matrix of roots, or come from an FFT where that
+        takes less.
+
         Args:
             indices: shape (laws, atoms), the integer places of the atoms.
             masses: the probabilities of the atoms, same shape.
@@ -90,22 +97,25 @@ class CharacteristicFunction:
         by_fft = atoms * self._active.size > FFT_WORTH * self._length
         for rows in _blocks(indices[:, 0]):
             if rows.size == 1 and by_fft:
-                self._by_fft(indices[rows[0]], masses[rows[0]], count)
+                self._multiply_by_fft(indices[rows[0]], masses[rows[0]], count)
                 continue
             points, place = np.unique(indices[rows], return_inverse=True)
             place = place.reshape(rows.size, -1)
-            ends = np.arange(0, place.size + 1, atoms)
+            # Row r of the sparse matrix has the masses of law r in the columns of its places.
+            row_ends = np.arange(0, place.size + 1, atoms)
             weights = csr_array(
-                (masses[rows].ravel(), place.ravel(), ends), shape=(rows.size, points.size)
+                (masses[rows].ravel(), place.ravel(), row_ends), shape=(rows.size, points.size)
             )
-            basis = self._roots[(points[:, None] % self._length) * self._active % self._length]
-            # The laws share few places: the sums over atoms are a sparse matrix times the powers of
-            # the roots of unity, each of which is taken as a pair of reals.
-            factors = (weights @ basis.view(float)).view(complex)
+            # Exponents are reduced modulo the length first, so that their products stay integers.
+            exponents = (points[:, None] % self._length) * self._active % self._length
+            roots = self._roots[exponents]
+            # The matrix is real: the complex roots are multiplied as pairs of reals.
+            factors = (weights @ roots.view(float)).view(complex)
+            # Of each law a sum of ``atoms`` products and an inexact root; then a product of them.
             error = rows.size * (atoms + 16) * EPS
-            self._factor(np.multiply.reduce(factors, axis=0), count, error)
+            self._multiply_by_power(np.multiply.reduce(factors, axis=0), count, error)
 
-    def _by_fft(self, indices: Indices, masses: Floats, count: int) -> None:
+    def _multiply_by_fft(self, indices: Indices, masses: Floats, count: int) -> None:
         """Multiply by the characteristic function of one law, computed by an FFT.
 
         Args:
@@ -117,9 +127,9 @@ class CharacteristicFunction:
         dense = np.asarray(counted, dtype=float)
         norm = math.sqrt(self._length) * min(math.sqrt(inner(dense, dense)), 1.0)
         error = (FFT_ERROR * math.log2(self._length + 1) * norm + 8) * EPS
-        self._factor(np.fft.rfft(dense)[self._active], count, error)
+        self._multiply_by_power(np.fft.rfft(dense)[self._active], count, error)
 
-    def _factor(self, factor: NDArray[np.complex128], count: int, error: float) -> None:
+    def _multiply_by_power(self, factor: NDArray[np.complex128], count: int, error: float) -> None:
         """Multiply by a power of a factor that is known to an absolute ``error``, itself at most 1
         in modulus.
 
@@ -137,7 +147,7 @@ class CharacteristicFunction:
             + 4 * EPS * moduli * power_moduli
             + TINIEST
         )
-        self._errors = errors * (1 + 1e-9)
+        self._errors = errors * (1 + SUM_SLACK)
         self._values = self._values * power
         alive = np.abs(self._values) > FAINT
         if 2 * np.count_nonzero(alive) < alive.size:
@@ -148,8 +158,11 @@ class CharacteristicFunction:
 
 
 def _blocks(cells: Indices) -> list[Indices]:
-    """Return the rows in blocks, such that the laws of one block share a few grid points; the
-    blocks are in a shuffled order.
+    """Return the rows in blocks, such that the laws of one block share a few grid points, in a
+    shuffled order that is always the same.
+
+    Args:
+        cells: shape (rows,), a grid point of each law.
     """
     order = np.argsort(cells, kind="stable")
     rank = np.concatenate([[0], np.cumsum(np.diff(cells[order]) > 0)])

@@ -51,10 +51,11 @@ def decay(epsilon: float, side: int = 1) -> float:
         inverse = math.exp(-epsilon) / -math.expm1(-epsilon)
     else:
         inverse = LARGEST_KAPPA
+    # The two exponentials move by ε EPS with the rounding of ε, and round like the other steps.
     return min(inverse * (1 - side * (8 + epsilon) * EPS), LARGEST_KAPPA)
 
 
-def _log_share(kappa: float) -> float:
+def _log_a_times_kappa_plus_1(kappa: float) -> float:
     """Return ln((κ+1) A) = -κ ln(1 + 1/κ), in [-1, 0)."""
     return -kappa * math.log1p(1 / kappa)
 
@@ -69,11 +70,12 @@ def clock_log_mgf(epsilon: float, lam: Floats) -> Floats:
     if kappa == 0.0:
         return np.full_like(lam, math.inf)
     # B = (2κ + 1) A, the probability of a loss other than 0; (κ + 1) A is known by its logarithm.
-    not_zero = (1 + kappa / (kappa + 1)) * math.exp(_log_share(kappa))
+    not_zero = (1 + kappa / (kappa + 1)) * math.exp(_log_a_times_kappa_plus_1(kappa))
     # Where λ >= κ a smaller λ is put in, and the value is not used.
     below_kappa = np.minimum(lam, kappa * (1 - EPS))
     s = below_kappa / kappa * ((1 + below_kappa) / (kappa + 1))
     one_minus_s = (kappa - below_kappa) / kappa * ((kappa + 1 + below_kappa) / (kappa + 1))
+    # Some fifteen operations on positive numbers, none of which cancels.
     values = np.log1p(not_zero * (s / one_minus_s)) * (1 + 16 * EPS)
     return np.where(lam < kappa, values, math.inf)
 
@@ -116,7 +118,7 @@ class ExponentialClock(LossComponent):
         kappa = decay(self.epsilon)
         if kappa == 0.0:
             return math.inf
-        share = math.exp(_log_share(kappa))
+        share = math.exp(_log_a_times_kappa_plus_1(kappa))
         below = (kappa / (kappa + 1)) / (kappa + 1) / (kappa + 1)
         return self.count * 2 * share * (1 / kappa / kappa + below)
 
@@ -140,69 +142,73 @@ class ExponentialClock(LossComponent):
         kappa = decay(self.epsilon, grid.side)
         if not grid.tilt < kappa:
             raise OverflowError("a tilt at which the clock has no moment")
-        width = grid.step if grid.side > 0 else grid.step * _cells(grid.step * kappa)
+        width = grid.step if grid.side > 0 else grid.step * _steps_per_cell(grid.step * kappa)
         reach = LOG_CUT_MASS / ((kappa - grid.tilt) * width) + 2
         if not reach < MOST_PLACES / 4:
             raise OverflowError(f"a clock of more than {MOST_PLACES} places")
         j = np.arange(1.0, math.ceil(reach) + 1)
         farthest = float(j[-1])
         if grid.side > 0:
-            start = _start_above(kappa, width)
+            log_scale = _log_scale_above(kappa, width)
         else:
-            start = _start_below(kappa, width)
+            log_scale = _log_scale_below(kappa, width)
         losses = np.concatenate([-width * j[::-1], [0.0], width * j])
-        log_masses = _log_two_sided(start, kappa, width, j)
+        log_masses = _log_geometric_masses(log_scale, kappa, width, j)
         # The products κwj are known to their own roundoff, ``start`` to some ulps; from below also
         # c, times κ.
-        size = abs(start) + (kappa + 1) * width * farthest + self.epsilon
+        size = abs(log_scale) + (kappa + 1) * width * farthest + self.epsilon
         if grid.side < 0:
             size += 8 * kappa
         pair = pair_of(losses, log_masses, self.count, log_error=EPS * (8 * size + 64))
+        # The two ends, what 0 has of them, and the rounding of the sum of all masses.
         missing = 3 * math.exp(-LOG_CUT_MASS) + 64 * EPS * j.size
         return [replace(pair, error=missing, loss_error=4 * EPS * width * farthest)]
 
 
-def _log_two_sided(start: float, kappa: float, width: float, j: Floats) -> Floats:
+def _log_geometric_masses(log_scale: float, kappa: float, width: float, j: Floats) -> Floats:
     """Return the logarithms of the masses at -jw, ..., 0, ..., jw.
 
     They are G e^{-κjw} at jw and G e^{-(κ+1)jw} at -jw; 0 has the rest of the probability.
 
     Args:
-        start: ln G.
+        log_scale: ln G.
         kappa: κ.
         width: w.
         j: 1, 2, ..., the last place.
     """
-    log_up = start - kappa * width * j
+    log_up = log_scale - kappa * width * j
     log_down = log_up - width * j
     moved = np.exp(log_up).sum() + np.exp(log_down).sum()
     at_zero = 1.0 - float(moved)
     # What is beyond the last place belongs elsewhere.
     farthest = float(j[-1])
-    mass_at_last = math.exp(start - kappa * width * farthest) / -math.expm1(-kappa * width)
+    mass_at_last = math.exp(log_scale - kappa * width * farthest) / -math.expm1(-kappa * width)
     mass_beyond = mass_at_last * (1 + math.exp(-width * farthest))
     at_zero = max(at_zero - mass_beyond, 0.0)
     with np.errstate(divide="ignore"):
         return np.concatenate([log_down[::-1], [np.log(at_zero)], log_up])
 
 
-def _cells(step: float) -> int:
-    """Return the number of steps (of 1/κ) in a cell of the law from below; as steps are halved,
-    cells shrink by sqrt(2).
+def _steps_per_cell(step: float) -> int:
+    """Return the number of steps in a cell of the law from below; as steps are halved, cells shrink
+    by sqrt(2), so that the error falls with the step.
+
+    Args:
+        step: the step in units of 1/κ.
     """
     return max(1, math.floor(math.sqrt(0.05 / step)))
 
 
-def _start_above(kappa: float, h: float) -> float:
+def _log_scale_above(kappa: float, h: float) -> float:
     """Return ln G for the law from above, whose masses at jh are G e^{-κjh} and at -jh G
     e^{-(κ+1)jh}: G = A (1-e^{-κh})(e^{(κ+1)h}-1)/(e^h-1).
     """
-    log_a = _log_share(kappa) - math.log1p(kappa)
+    log_a = _log_a_times_kappa_plus_1(kappa) - math.log1p(kappa)
     ratio = math.expm1(-(kappa + 1) * h) / math.expm1(-h)
     return log_a + math.log(-math.expm1(-kappa * h)) + kappa * h + math.log(ratio)
 
 
-def _start_below(kappa: float, w: float) -> float:
+def _log_scale_below(kappa: float, w: float) -> float:
     """Return ln G for the law from below, whose cells [a + (j-1)w, a + jw], a = w - c, have the
     loss jw.
 
@@ -211,4 +217,4 @@ def _start_below(kappa: float, w: float) -> float:
     """
     ratio = math.expm1(-kappa * w) / math.expm1(-(kappa + 1) * w)
     c = math.log(ratio) + math.log1p(1 / kappa)
-    return _log_share(kappa) + kappa * c + math.log(-math.expm1(-kappa * w))
+    return _log_a_times_kappa_plus_1(kappa) + kappa * c + math.log(-math.expm1(-kappa * w))

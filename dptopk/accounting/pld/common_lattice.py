@@ -25,6 +25,9 @@ Parts = Sequence[tuple[Responses, int]]
 
 # The losses of a composition reach at most this many steps from end to end.
 MOST_LATTICE_CELLS = 60_000
+LARGEST_DENOMINATOR = 1000  # of the ratios of two ε's that are looked for
+# Units of roundoff by which an ε may be off its node; two written decimals are off by about two.
+NODE_ROUNDINGS = 8
 
 
 def signs(epsilon: float) -> tuple[float, float]:
@@ -45,10 +48,12 @@ class CommonLattice:
     step: float
     nodes: Mapping[float, int]
 
-    def near(self) -> bool:
-        """Return whether every ε is its node times the step, up to 8 units of roundoff."""
+    def is_within_rounding(self) -> bool:
+        """Return whether every ε is its node times the step, up to NODE_ROUNDINGS units of
+        roundoff.
+        """
         return all(
-            abs(node * self.step - epsilon) <= 8 * ROUNDOFF * epsilon
+            abs(node * self.step - epsilon) <= NODE_ROUNDINGS * ROUNDOFF * epsilon
             for epsilon, node in self.nodes.items()
         )
 
@@ -61,11 +66,12 @@ class CommonLattice:
         """
         total = Power(np.ones(1))
         for responses, times in parts:
-            total = total.times(power(self._masses(responses), times))
+            total = total.convolved(power(self._masses(responses), times))
         # A single mass: the weight, the sign's share and the sum of the two, below 16 units of
         # roundoff.
         mass_error = total.error + 16 * ROUNDOFF * sum(times for _, times in parts)
         largest_loss = sum(times * largest_epsilon(responses) for responses, times in parts)
+        # Every ε is off its node by NODE_ROUNDINGS units; the rest covers the products and sums.
         loss_error = 24 * ROUNDOFF * largest_loss
         return LossLaw.sort(
             losses=self.step * total.places(),
@@ -100,11 +106,13 @@ def common_lattice(parts: Parts) -> CommonLattice | None:
     smallest = min((epsilon for epsilon in epsilons if epsilon), default=1.0)
     if max(epsilons) / smallest > MOST_LATTICE_CELLS:
         return None
-    ratios = {epsilon: Fraction(epsilon / smallest).limit_denominator(1000) for epsilon in epsilons}
-    fine = math.lcm(*(ratio.denominator for ratio in ratios.values()))
-    nodes = {epsilon: int(ratio * fine) for epsilon, ratio in ratios.items()}
+    ratios = {}
+    for epsilon in epsilons:
+        ratios[epsilon] = Fraction(epsilon / smallest).limit_denominator(LARGEST_DENOMINATOR)
+    steps_of_smallest = math.lcm(*(ratio.denominator for ratio in ratios.values()))
+    nodes = {epsilon: int(ratio * steps_of_smallest) for epsilon, ratio in ratios.items()}
     reach = sum(times * nodes[largest_epsilon(responses)] for responses, times in parts)
-    lattice = CommonLattice(smallest / fine, nodes)
-    if lattice.near() and 2 * reach <= MOST_LATTICE_CELLS:
+    lattice = CommonLattice(smallest / steps_of_smallest, nodes)
+    if lattice.is_within_rounding() and 2 * reach <= MOST_LATTICE_CELLS:
         return lattice
     return None

@@ -56,8 +56,8 @@ class RandomizedResponseMixture:
     dropped: tuple[Pair, ...]
 
     def atoms(self) -> tuple[Floats, Floats]:
-        """Return the losses, rising (+inf last where there is an atom), and their probabilities
-        under P.
+        """Return the losses with their probabilities under P, rising; the last is +inf where there
+        is an atom.
         """
         law: dict[float, float] = {}
         for epsilon, weight in zip(self.epsilons, self.weights, strict=True):
@@ -93,7 +93,7 @@ def mixture(
     >>> [round(weight, 6) for weight in worst.weights]
     [0.249952, 0.750048]
     """
-    smallest_deltas = _smallest_delta_each(constraints)
+    smallest_deltas = _smallest_deltas(constraints)
     epsilons, slopes = _lower_hull(smallest_deltas, nudge)
     if not slopes:
         return RandomizedResponseMixture((), (), 1.0, (), tuple(smallest_deltas))
@@ -154,7 +154,7 @@ def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...
     return mixture(constraints).active
 
 
-def _smallest_delta_each(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
+def _smallest_deltas(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
     """Return the validated constraints by falling ε, with the smallest δ for each ε."""
     if isinstance(constraints, MultiDP):  # whose pairs were validated when it was made
         pairs = constraints.constraints

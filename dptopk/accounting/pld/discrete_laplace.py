@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from dptopk._internal.rounding import EPS, Floats
-from dptopk.accounting.pld.loss_components import Grid, LossComponent, summed
+from dptopk.accounting.pld.loss_components import Grid, LossComponent, sum_of_copies
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 
 # Atoms of one pair that are listed: LISTED for one copy, LISTED / sqrt(count) but no fewer than
@@ -29,6 +29,7 @@ from dptopk.accounting.pld.pairs import Pairs, pair_of
 # by a share of about 1 / atoms².
 LISTED = 4096
 FEWEST = 64
+SERIES_BELOW = 0.5  # an ε below which ε - 1 + e^{-ε} cancels; 13 terms are exact to roundoff there
 
 
 def mean_loss(scale: float, shift: int) -> float:
@@ -53,7 +54,7 @@ def mean_loss(scale: float, shift: int) -> float:
 
 def continuous_mean_loss(epsilon: float) -> float:
     """Return ε - 1 + e^{-ε}, the mean loss of continuous Laplace noise, to a few ulps."""
-    if epsilon >= 0.5:
+    if epsilon >= SERIES_BELOW:
         return epsilon - 1 + math.exp(-epsilon)
     # Taylor: the terms alternate and fall, so to end with a positive one is an upper bound
     return math.fsum((-1) ** j * epsilon**j / math.factorial(j) for j in range(2, 15))
@@ -75,6 +76,7 @@ def discrete_laplace_log_mgf(scale: float, shift: int, lam: Floats) -> Floats:
     phi = (lam + 0.5) * h
     with np.errstate(under="ignore"):
         w = np.exp(-2 * shift * phi)
+    # ln of [cosh(aφ) + sinh(aφ) tanh(h/2)/tanh(φ)] e^{-aφ}: positive terms, some ten roundings.
     remainder = np.log((1 + w) / 2 + (1 - w) / 2 * (math.tanh(h / 2) / np.tanh(phi)))
     slack = 16 * EPS * (1 + np.abs(remainder))
     closed = lam * epsilon * (1 + 8 * EPS) + remainder + slack
@@ -98,8 +100,8 @@ class DiscreteLaplace(LossComponent):
 
     def log_mgf(self, tilt: float) -> float:
         """Return ln E e^{θL} of all copies at θ = ``tilt``."""
-        of_one = discrete_laplace_log_mgf(self.scale, self.shift, np.array([tilt]))
-        return self.count * float(of_one[0])
+        log_mgf_of_one = discrete_laplace_log_mgf(self.scale, self.shift, np.array([tilt]))
+        return self.count * float(log_mgf_of_one[0])
 
     def spread(self) -> float:
         """Return twice the mean loss of all copies, about their variance."""
@@ -108,10 +110,10 @@ class DiscreteLaplace(LossComponent):
     @property
     def exact(self) -> bool:
         """Return whether the pair is listed in full, in steps of 1."""
-        return self._steps == 1
+        return self._values_per_step == 1
 
     @property
-    def _steps(self) -> int:
+    def _values_per_step(self) -> int:
         """Return m, the number of values of j that are gathered in one step, so that not too many
         atoms are listed.
         """
@@ -121,15 +123,15 @@ class DiscreteLaplace(LossComponent):
         """Return the pair in steps of m; for several copies their product on the lattice of the
         j's, which is exact.
         """
-        m = self._steps
+        m = self._values_per_step
         shift = -(-self.shift // m) if grid.side > 0 else self.shift // m
-        copies = replace(_pair(self.scale, shift, m, grid.side), count=self.count)
+        copies = replace(_pair_by_steps(self.scale, shift, m, grid.side), count=self.count)
         spacing = 2 * m / self.scale
         offset = self.count * shift * m / self.scale
-        return [summed(copies, spacing, offset, grid)]
+        return [sum_of_copies(copies, spacing, offset, grid)]
 
 
-def _pair(scale: float, shift: int, m: int, side: int) -> Pairs:
+def _pair_by_steps(scale: float, shift: int, m: int, side: int) -> Pairs:
     """Return the pair for a move by shift·m, its losses (shift - 2i) mh given as -i, i = 0..shift.
 
     From above (side = 1) it is that of the law of scale / m moved by ``shift``, which takes m steps
@@ -145,7 +147,8 @@ def _pair(scale: float, shift: int, m: int, side: int) -> Pairs:
     """
     h = 1 / scale
     i = np.arange(shift + 1.0)
-    # outcomes gathered in block i begin at e^{-starts}
+    # Block i holds the outcomes from a distance on, in units of the scale: its mass has the
+    # logarithm -starts, less that of the normalisation, times what the block's length leaves.
     if side > 0:
         first_step = m * h
     else:
@@ -154,5 +157,6 @@ def _pair(scale: float, shift: int, m: int, side: int) -> Pairs:
     log_masses = -starts - math.log1p(math.exp(-first_step))
     log_masses[1:-1] += math.log(-math.expm1(-m * h))
     log_masses[0] += first_step
+    # Of a sum of four logarithms, none much larger than the sum itself.
     log_error = 4 * EPS * (float(np.abs(log_masses).max()) + 8)
     return pair_of(-i, log_masses, log_error=log_error)

@@ -34,6 +34,10 @@ _MILLS_ERROR = 4 * EPS  # of Mills' ratio by erfcx, measured (gaussian.pair)
 # SciPy's inverses of Φ and erf at the corner of ε-DP: measured below 1e-14, ε from 1e-300 to 700.
 COVERING_ERROR = 2e-12
 _LEAST = 1e-6  # below this scale quotients are no longer rounded as stated
+# Of c_k, relative: so small an error keeps the slope of ln Q, on which the error bound rests, at
+# least max(0.99 c, 0.79) between the computed and the true c_k.
+_LARGEST_ERROR = 0.01
+_LEAST_SLOPE = 0.79  # φ(0)/Q(0) = 0.797...
 
 
 def dominating_mu(scale: float, shift: int = 1) -> float:
@@ -58,30 +62,31 @@ def dominating_mu(scale: float, shift: int = 1) -> float:
     shift = validate.count(shift=shift)
     if scale < _LEAST:
         raise InvalidParameter(f"scale must be at least {_LEAST}, got {scale}")
-    return math.nextafter(shift * _of_one(scale), math.inf)
+    return math.nextafter(shift * _mu_of_unit_shift(scale), math.inf)
 
 
 @lru_cache(maxsize=1024)
-def _of_one(scale: float) -> float:
+def _mu_of_unit_shift(scale: float) -> float:
     """Return an upper bound on the least μ for a move by one, by steps 2 and 3 of the module
     docstring.
     """
     if scale > _LISTED:  # step 3: with y = s^-2, m = 1 + y/12 + y²/12 has m - m³ y/12 >= 1 + y²/20
         square = 1 / (scale * scale)
         return (1 + square / 12 * (1 + square)) / scale * (1 + 8 * EPS)
-    _, c_0 = _ends(scale, 0)
+    _, c_0 = _vertex_bounds(scale, 0)
     first = 2 * float(c_0[0])  # an upper bound on d_0, which is twice c_0
     excess = first * scale - 1
+    # Step 2: from k = sμ / (2 (sμ - 1)) on no d_k is larger; a little more covers rounding.
     last = math.ceil((1 + excess) / (2 * excess) * 1.001) + 1
-    low, high = _ends(scale, last)
+    low, high = _vertex_bounds(scale, last)
     widest = max(first, float(np.max(high[1:] - low[:-1])))
     if not (math.isfinite(widest) and widest > 0):
         raise InvalidParameter(f"scale {scale} is out of range")
     return widest * (1 + 4 * EPS)
 
 
-def _ends(scale: float, last: int) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds on c_0, ..., c_last for noise of this scale."""
+def _vertex_bounds(scale: float, last: int) -> tuple[Floats, Floats]:
+    """Return lower and upper bounds on the vertices c_0, ..., c_last for noise of this scale."""
     log_tails, log_error = _log_tails(scale, last + 1)
     c = -special.ndtri_exp(log_tails)
     # How far off that is, by Mills' ratio: ln Q(c) = -c²/2 - ln(2π)/2 + ln R(c), of slope -φ/Q, at
@@ -90,8 +95,8 @@ def _ends(scale: float, last: int) -> tuple[Floats, Floats]:
     recomputed = -c * c / 2 - 0.5 * math.log(2 * math.pi) + log_mills
     rounding = EPS * (2 * c * c + 2 * np.abs(log_mills) + 8) + _MILLS_ERROR
     difference = np.abs(recomputed - log_tails) + rounding + log_error
-    error_of_c = difference / np.maximum(0.99 * c, 0.79)
-    if not np.all(error_of_c <= 0.01 * c):  # also so that the slope was one at c_k
+    error_of_c = difference / np.maximum(0.99 * c, _LEAST_SLOPE)
+    if not np.all(error_of_c <= _LARGEST_ERROR * c):
         raise InvalidParameter(f"scale {scale} is out of range")
     return c - error_of_c, c + error_of_c
 

@@ -25,7 +25,7 @@ from dptopk.accounting.pld.discrete_laplace import (
     DiscreteLaplace,
     continuous_mean_loss,
 )
-from dptopk.accounting.pld.loss_components import Grid, LossComponent, summed
+from dptopk.accounting.pld.loss_components import Grid, LossComponent, sum_of_copies
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 
 
@@ -36,6 +36,7 @@ def laplace_mean_loss(epsilon: float) -> float:
     >>> round(laplace_mean_loss(0.5), 9)
     0.10653066
     """
+    # A sum of at most 13 terms that are each known to a few units of roundoff.
     return max(continuous_mean_loss(epsilon) * (1 + 16 * EPS), math.ulp(0.0))
 
 
@@ -44,6 +45,7 @@ def laplace_log_mgf(epsilon: float, lam: Floats) -> Floats:
     or λ(1+λ) E L if that is less.
     """
     fall = np.expm1(-(1 + 2 * lam) * epsilon)
+    # ln of [(1+λ) + λ e^{-(1+2λ)ε}]/(1+2λ), some ten roundings.
     remainder = np.log1p(lam / (1 + 2 * lam) * fall)
     slack = 16 * EPS * (1 + np.abs(remainder))
     closed = lam * epsilon * (1 + 8 * EPS) + remainder + slack
@@ -93,13 +95,13 @@ class Laplace(LossComponent):
             return DiscreteLaplace(scale, cells, self.count).pairs(grid)
         epsilon = self.epsilon * (1 - 4 * EPS)
         h = epsilon / cells
-        copies = replace(_middles(h, cells), count=self.count)
-        return [summed(copies, h, self.count * epsilon, grid)]
+        copies = replace(_pair_of_cells(h, cells), count=self.count)
+        return [sum_of_copies(copies, h, self.count * epsilon, grid)]
 
 
-def _middles(h: float, cells: int) -> Pairs:
-    """Return the pair of which only the cell is seen, and the two atoms; its losses ε, ε - h, ε -
-    3h, ..., -ε are given as 0, -1, -3, ...
+def _pair_of_cells(h: float, cells: int) -> Pairs:
+    """Return the pair of an observer who sees only the cell of an outcome, or one of the two atoms;
+    the losses ε, ε - h, ε - 3h, ..., -ε are given as 0, -1, -3, ...
 
     Args:
         h: half the length of a cell.

@@ -47,6 +47,13 @@ SNAP = 1e-9
 # Places of one product, about 1 GB with all that is made of it; what needs more is left to other
 # bounds.
 MOST_PLACES = 2**23
+# Relative, of sums of errors and of bounds by e^x: far above their rounding.
+SUM_SLACK = 1e-9
+LARGEST_EXPONENT = 700  # e^709 is the largest float
+SMALLEST_EXPONENT = 745  # e^-745 is the smallest float
+UNDERFLOW = 1e-300  # above a sum of at most MOST_PLACES masses times what underflows
+# The most by which losses are weighted in ``splitting_gap``, as a logarithm per grid step: e^30.
+LARGEST_TWIST = 30
 
 
 @dataclass(frozen=True)
@@ -118,7 +125,7 @@ class LossDistribution:
             epsilon: ε.
             side: 1 for an upper bound, -1 for a lower one; None: the side of this product.
         """
-        slack = self.error * _exp(self.log_unit(epsilon)) * (1 + 1e-9)
+        slack = self.error * _exp(self.log_unit(epsilon)) * (1 + SUM_SLACK)
         if side is None:
             side = self.side
         if side > 0:
@@ -132,7 +139,7 @@ class LossDistribution:
         if self.side > 0:
             # F falls: the slack at the first guess covers that at the larger ε found with it.
             guess = float(self._curve.epsilon(delta))
-            slack = self.error * _exp(self.log_unit(guess)) * (1 + 1e-9)
+            slack = self.error * _exp(self.log_unit(guess)) * (1 + SUM_SLACK)
             if delta > slack:
                 return float(self._curve.epsilon(delta - slack))
             return math.inf
@@ -141,20 +148,20 @@ class LossDistribution:
         guess = float(self._curve.epsilon_lower(delta))
         slack = 2 * self.error * _exp(self.log_unit(guess))
         lower_end = float(self._curve.epsilon_lower(min(delta + slack, 1.0)))
-        if self.error * _exp(self.log_unit(lower_end)) <= slack * (1 - 1e-9):
+        if self.error * _exp(self.log_unit(lower_end)) <= slack * (1 - SUM_SLACK):
             return lower_end
         return 0.0
 
 
 def _exp(exponent: float) -> float:
     """Return e^exponent, or inf where that is beyond the floats."""
-    if exponent < 700:
+    if exponent < LARGEST_EXPONENT:
         return math.exp(exponent)
     return math.inf
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _GridPairs:
     """Independent pairs on the grid, tilted.
 
     Attributes:
@@ -170,20 +177,20 @@ class _Placed:
     indices: Indices
     masses: Floats
     count: int
-    log_scale: float  # summed over rows, for one copy
-    error: float  # of all rows and copies, in total variation of the tilted product
-    shift: float  # rounding of the total loss
-    noise: float  # Σ E[(grid point - loss)²] of a split, over all rows and copies
+    log_scale: float
+    error: float
+    shift: float
+    noise: float
 
 
 @dataclass(frozen=True)
-class _Moved:
+class _GridLosses:
     """Losses brought onto the grid, before the tilt: each row a pair, each column a grid point.
 
     Attributes:
         indices: the losses as multiples of the step, whole numbers.
         log_masses: the logarithms of the masses under P.
-        moves: the distances by which the losses were moved, counted by ``_Placed.noise``.
+        moves: the distances by which the losses were moved, counted by ``_GridPairs.noise``.
     """
 
     indices: Floats
@@ -191,12 +198,8 @@ class _Moved:
     moves: Floats
 
 
-def _split(pairs: Pairs, step: float, twist: float) -> _Moved:
-    """Divide every loss between its two neighbours on the grid.
-
-    With r the distance of a loss from the grid point below it and h the step, p (1 - e^{-r}) / (1 -
-    e^{-h}) goes up and p e^{-r} (1 - e^{r - h}) / (1 - e^{-h}) down, which keeps the mass under P
-    and under Q.
+def _split_losses(pairs: Pairs, step: float, twist: float) -> _GridLosses:
+    """Return every loss divided between its two neighbours on the grid.
 
     Args:
         pairs: the losses.
@@ -213,44 +216,45 @@ def _split(pairs: Pairs, step: float, twist: float) -> _Moved:
         )
     moves = np.hstack([-above_point, step - above_point])
     indices = np.hstack([lower_points, lower_points + 1])
-    return _Moved(indices, np.hstack([down, up]) + twist * moves, moves)
+    return _GridLosses(indices, np.hstack([down, up]) + twist * moves, moves)
 
 
-def _place(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0) -> _Placed:
-    """Bring losses onto the grid and tilt them.
+def _on_grid(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0) -> _GridPairs:
+    """Return pairs whose losses are brought onto the grid, tilted.
 
     Args:
         pairs: the losses.
         step: the step of the grid.
         tilt: θ.
-        side: 1 to split losses (see ``_split``), -1 to round them down.
+        side: 1 to split losses (see ``_split_losses``), -1 to round them down.
         twist: s; each part of a split is multiplied by e^{s (grid point - loss)}.
     """
     rounding = pairs.loss_error + 4 * EPS * float(np.abs(pairs.losses).max())
     if side > 0:
-        moved = _split(pairs, step, twist)
+        moved = _split_losses(pairs, step, twist)
     else:
         # A loss that misses a grid point from below by rounding alone is taken to be there; the
         # shift pays for it.
         rounding += SNAP * step
         indices = np.floor(pairs.losses / step + SNAP)
-        moved = _Moved(indices, pairs.log_masses, np.zeros(1))
+        moved = _GridLosses(indices, pairs.log_masses, np.zeros(1))
     # e^{θL} factors over the parts of L: tilted parts convolve to the tilted product, and log
     # scales add.
     exponents = moved.log_masses + (tilt * step) * moved.indices
     log_mgf = log_sum(exponents)
     masses = np.exp(exponents - log_mgf[:, None])
     finite = np.where(moved.log_masses > -np.inf, moved.log_masses, 0.0)
-    largest = float(np.abs(finite).max()) + tilt * step * np.abs(moved.indices).max()
+    largest_exponent = float(np.abs(finite).max()) + tilt * step * np.abs(moved.indices).max()
     rows = pairs.count * masses.shape[0]
-    exponent_error = EPS * (8 + 4 * largest + masses.shape[1])
+    # An exponent takes four operations, the sum of a row one for each atom.
+    exponent_error = EPS * (8 + 4 * largest_exponent + masses.shape[1])
     relative = float(np.max(pairs.log_error)) + exponent_error + abs(twist) * rounding
     # A loss L moves to L' by at most a step, which multiplies its mass, tilted and twisted, by at
     # most e^{(θ + |s|) step}. What is left sums to at least its tilted mass if it is split, because
     # E[e^{aE} | L], E = L' - L, is convex in a and 1 at a = -1 and 0; rounded down, to at least
     # e^{-θ step} of it.
     moved_share = math.exp(min((tilt + abs(twist)) * step, 700.0))
-    return _Placed(
+    return _GridPairs(
         indices=moved.indices.astype(np.int64),
         masses=masses,
         count=pairs.count,
@@ -275,7 +279,7 @@ def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
         side: 1 or -1.
     """
     losses = pairs.losses[0]
-    first, cell, above_point = _cells(losses, step)
+    first, cell, above_point = _cells_of_losses(losses, step)
     exponents = pairs.log_masses[0] + tilt * losses
     largest = float(exponents.max())
     masses = np.exp(exponents - largest)  # of the losses where they are, tilted
@@ -293,9 +297,9 @@ def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     return replace(pair, loss_error=loss_error, error=pairs.error)
 
 
-def _cells(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
-    """Return the first grid index, for each loss the number of its cell from there, and how far it
-    lies above the point at which the cell begins.
+def _cells_of_losses(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
+    """Return the first grid index; for each loss the number of its cell, counted from there; and
+    the distance of each loss from the grid point at which its cell begins.
     """
     lower_points = np.floor(losses / step)
     first = int(lower_points.min())
@@ -304,7 +308,15 @@ def _cells(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
 
 
 def _binning_error(pairs: Pairs, cell: Indices, tilt: float) -> float:
-    """Return a bound on the error of the logarithms of ``binned``, that of the pair included."""
+    """Return a bound on the error of the logarithms of ``binned``, that of the pair included.
+
+    A mass is a sum of up to ``crowd`` terms, each of which takes a few exponentials.
+
+    Args:
+        pairs: a single row.
+        cell: the number of each loss's cell.
+        tilt: θ.
+    """
     crowd = float(np.bincount(cell).max())
     farthest = np.abs(pairs.losses[0]).max()
     largest = float(np.abs(pairs.log_masses[0]).max() + tilt * farthest)
@@ -314,7 +326,7 @@ def _binning_error(pairs: Pairs, cell: Indices, tilt: float) -> float:
 def _split_masses(
     masses: Floats, cell: Indices, above_point: Floats, step: float, tilt: float
 ) -> Floats:
-    """Return tilted masses at the grid points, split as in ``_split``.
+    """Return tilted masses at the grid points, split as in ``_split_losses``.
 
     The tilt moves from the loss to the grid point that takes its mass.
 
@@ -353,8 +365,8 @@ def product(
     Raises:
         OverflowError: when it would have more than MOST_PLACES places.
     """
-    placed = [_place(item, step, tilt, side, twist) for item in pairs]
-    low, high, aliased = _window(placed)
+    placed = [_on_grid(item, step, tilt, side, twist) for item in pairs]
+    low, high, aliased = _index_window(placed)
     if high - low >= MOST_PLACES:
         raise OverflowError(f"a product of more than {MOST_PLACES} places")
     spectrum = CharacteristicFunction(high - low + 1)
@@ -372,6 +384,8 @@ def product(
         masses=np.maximum(masses, 0.0),
         tilt=tilt,
         log_scale=log_scale,
+        # Errors of factors multiply: 1.1 times their sum covers it while they are below a tenth,
+        # and a larger error makes the bound say nothing in any case.
         error=1.1 * (numerical + math.fsum(item.error for item in placed)) + aliased,
         log_error=4 * EPS * (abs(log_scale) + tilt * step * farthest + 8),
         shift=shift,
@@ -392,10 +406,10 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
     are two more products on the same grid. With s about sqrt(2) / std(E) this is some five times
     what splitting adds, and of second order in the step too.
     """
-    noise = math.fsum(_place(item, step, tilt, 1).noise for item in pairs)
+    noise = math.fsum(_on_grid(item, step, tilt, 1).noise for item in pairs)
     # Larger than 1 + θ, as the sums below need; masses are multiplied by up to e^{s step}, a float.
     twist = max(math.sqrt(2 / max(noise, 1e-300)), 2 * (1 + tilt))
-    twist = min(twist, 30 / step)
+    twist = min(twist, LARGEST_TWIST / step)
     if twist <= 1 + tilt:
         return _no_bound
     weighted_up = product(pairs, step=step, tilt=tilt, side=1, twist=twist)
@@ -404,13 +418,14 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
     def gap(x: float) -> float:
         """Return an upper bound on what splitting adds to δ at ε = x."""
         at = x + weighted_up.shift + weighted_down.shift
-        above, above_error = _decayed_sum(
+        # The two terms of the docstring: over grid points above x, and over those below.
+        first, first_error = _decayed_sum(
             weighted_up, weighted_up.losses - at, tilt + twist, tilt * at
         )
-        below, below_error = _decayed_sum(
+        second, second_error = _decayed_sum(
             weighted_down, at - weighted_down.losses, twist - tilt - 1, tilt * at
         )
-        return (above + above_error + below + below_error) * (1 + 1e-9)
+        return (first + first_error + second + second_error) * (1 + SUM_SLACK)
 
     return gap
 
@@ -433,13 +448,13 @@ def _decayed_sum(
         rate: r, at least 0.
         log_factor: f.
     """
-    # e^-745 underflows to 0; the 1e-300 below covers what is left out.
-    counted = (distance > 0) & (rate * distance < 745)
+    # Terms that underflow are left out, and covered by UNDERFLOW.
+    counted = (distance > 0) & (rate * distance < SMALLEST_EXPONENT)
     d = distance[counted]
     unit = _exp(law.log_scale - log_factor + law.log_error)
     gains = np.exp(-rate * d) * -np.expm1(-d)
     sums = inner(law.masses[counted], gains)
-    return unit * (sums + 1e-300), unit * law.error * math.exp(log_peak(rate))
+    return unit * (sums + UNDERFLOW), unit * law.error * math.exp(log_peak(rate))
 
 
 @dataclass(frozen=True)
@@ -459,7 +474,7 @@ class _IndexSum:
     centred: list[tuple[int, Floats, Floats]]
 
     @classmethod
-    def of(cls, placed: Sequence[_Placed]) -> _IndexSum:
+    def of(cls, placed: Sequence[_GridPairs]) -> _IndexSum:
         """Return the law of the sum of all placed pairs, all copies counted."""
         totals = []
         variances = []
@@ -477,7 +492,7 @@ class _IndexSum:
             least=sum(item.count * int(item.indices.min(axis=1).sum()) for item in placed),
             most=sum(item.count * int(item.indices.max(axis=1).sum()) for item in placed),
             mean=math.fsum(totals),
-            deviation=math.sqrt(math.fsum(variances)) + 1e-9,
+            deviation=math.sqrt(math.fsum(variances)) + 1e-9,  # positive where all is constant
             centred=centred,
         )
 
@@ -491,37 +506,40 @@ class _IndexSum:
         cumulant = 0.0
         for count, distances, log_masses in self.centred:
             cumulant += count * math.fsum(log_sum(log_masses + s * distances))
-        upper = cumulant * (1 + 1e-9) + 1e-9
+        upper = cumulant * (1 + SUM_SLACK) + SUM_SLACK
         return (upper + math.log(2 / ALIASED)) / abs(s)
 
 
-def _window(placed: Sequence[_Placed]) -> tuple[int, int, float]:
-    """Return the first and the last grid index worth keeping, and a bound on the tilted mass
-    outside.
-
-    The bound is Chernoff's, applied to both sides.
+def _index_window(placed: Sequence[_GridPairs]) -> tuple[int, int, float]:
+    """Return the first and the last grid index that are kept, and a bound on the tilted mass
+    outside, by Chernoff's inequality on either side.
     """
     law = _IndexSum.of(placed)
-    below = _least(law.reach, -1 / law.deviation) * (1 + 1e-9) + 1
-    above = _least(law.reach, 1 / law.deviation) * (1 + 1e-9) + 1
-    low = max(law.least, math.floor(law.mean - below))
-    high = min(law.most, math.ceil(law.mean + above))
+    reach_below = _least_reach(law.reach, -1 / law.deviation) * (1 + SUM_SLACK) + 1
+    reach_above = _least_reach(law.reach, 1 / law.deviation) * (1 + SUM_SLACK) + 1
+    low = max(law.least, math.floor(law.mean - reach_below))
+    high = min(law.most, math.ceil(law.mean + reach_above))
     if (low, high) == (law.least, law.most):
         return low, high, 0.0
     return low, high, ALIASED
 
 
 _SLOPES = np.geomspace(0.3, 30, 24).tolist()
-_USUAL = 16  # that of a normal law's least reach, about sqrt(2 ln(2 / ALIASED))
+# The place of a normal law's best slope, about sqrt(2 ln(2 / ALIASED)), among them.
+_USUAL_SLOPE = 16
 
 
-def _least(reach: Callable[[float], float], scale: float) -> float:
-    """Return the least reach among the slopes, times ``scale``.
+def _least_reach(reach: Callable[[float], float], scale: float) -> float:
+    """Return the least reach at any of the slopes; any of them is a bound.
 
     The reach falls and then rises, so it is looked for downhill from the usual slope.
+
+    Args:
+        reach: maps s, the exponent of a Chernoff bound, to a distance.
+        scale: s of slope 1, one over the deviation, with the sign of the side.
     """
-    place = _USUAL
-    least = reach(_SLOPES[_USUAL] * scale)
+    place = _USUAL_SLOPE
+    least = reach(_SLOPES[_USUAL_SLOPE] * scale)
     for direction in (-1, 1):
         while 0 <= place + direction < len(_SLOPES):
             neighbour = reach(_SLOPES[place + direction] * scale)

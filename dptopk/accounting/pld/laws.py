@@ -177,7 +177,7 @@ class Power:
         """
         return np.pad(self.masses, (self.offset, last + 1 - self.offset - len(self.masses)))
 
-    def times(self, other: Power) -> Power:
+    def convolved(self, other: Power) -> Power:
         """Return the convolution with another law.
 
         It is computed by direct sums, never a Fourier transform: all terms are positive, so that
@@ -213,25 +213,25 @@ def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
 
 def power(factor: Power, count: int) -> Power:
     """Return the ``count``-fold convolution of probabilities with themselves, with the errors of
-    ``Power.times``.
+    ``Power.convolved``.
     """
     if count:
-        return by_squaring(Power.times, factor, count)
+        return by_squaring(Power.convolved, factor, count)
     return Power(np.ones(1))
 
 
-def by_squaring(times: Callable[[Factor, Factor], Factor], factor: Factor, count: int) -> Factor:
-    """Return the product of ``count`` >= 1 equal factors by repeated squaring; ``times`` multiplies
-    two and accounts for its own errors.
+def by_squaring(multiply: Callable[[Factor, Factor], Factor], factor: Factor, count: int) -> Factor:
+    """Return the product of ``count`` >= 1 equal factors by repeated squaring; ``multiply``
+    multiplies two and accounts for its own errors.
     """
     while not count & 1:
-        factor = times(factor, factor)
+        factor = multiply(factor, factor)
         count = count >> 1
     result = factor
     count = count >> 1
     while count:
-        factor = times(factor, factor)
+        factor = multiply(factor, factor)
         if count & 1:
-            result = times(result, factor)
+            result = multiply(result, factor)
         count = count >> 1
     return result

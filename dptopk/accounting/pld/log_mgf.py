@@ -38,11 +38,16 @@ LOG_MGF_ERROR = 1e-14
 # Of more different costs than this, a best order is looked for on fewer and smaller grids: to about
 # 1e-4 of the bound.
 MANY_ADDENDS = 1000
+BLOCK = 2**18  # values that are computed at once, 2 MB
 GRIDS = (64, *[24] * 7)
 FEW_GRIDS = (64, *[8] * 4)
 
 # Products of very small ε's underflow by less than this, which vanishes beside any normal float.
 _LEAST = 1e-322
+# ln λ between which the best λ of a Chernoff bound is looked for: e^-30 to e^45.
+SMALLEST_LOG_ORDER = -30.0
+LARGEST_LOG_ORDER = 45.0
+PRODUCT_ROUNDING = 1e-15  # of λ x
 
 # Taylor coefficients in x² of sinh(x)/x - 1 and of cosh(x) - sinh(x)/x, divided by x²; both to an
 # ulp on [0, 1].
@@ -104,6 +109,7 @@ def _log_sinhc_rise(start: Floats, step: Floats) -> Floats:
     share = h / np.maximum(start + h, np.nextafter(0, 1))
     hyperbolic = 2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)
     rise = (1 - share) * hyperbolic + share * h**2 * _series(_SINHC, h)
+    # A step of 1 or more: from the closed form of S, or from its series where the start is below 1.
     for_small_step = np.log1p(rise) + _LEAST
     u = np.maximum(start, 1.0)
     w = np.maximum(step, 1.0)
@@ -144,7 +150,9 @@ def mixture_log_mgf(cost: MultiDP, lam: Floats) -> Floats:
     is 0: a mixture of randomised responses.
     """
     worst = worst_case(cost, PERTURBATION)
-    column = (-1, *[1] * lam.ndim)  # the shape that is broadcast against λ
+    # A mixture's E e^{λL} is the mean of its parts': ln Σ w e^g, shifted by the largest g where
+    # that is large. Rows are ε's, of a shape that is broadcast against λ.
+    column = (-1, *[1] * lam.ndim)
     epsilons = np.array(worst.epsilons).reshape(column)
     weights = np.array(worst.weights).reshape(column)
     curves = pure_dp_log_mgf(epsilons, lam)
@@ -171,7 +179,7 @@ def summed_log_mgf(
     def total(lam: Floats) -> Floats:
         """Return the sum at each λ."""
         flat = lam.reshape(1, -1)
-        block = max(1, 2**18 // flat.size)
+        block = max(1, BLOCK // flat.size)
         values = np.zeros(flat.shape[1])
         for start in range(0, len(epsilons), block):
             rows = slice(start, start + block)
@@ -280,8 +288,10 @@ class ChernoffCurve(Curve):
     def log_delta(self, epsilon: Floats) -> Floats:
         """Return an upper bound on ln δ (at most 0) for each ε of a one-dimensional array."""
         x = epsilon[:, None]
-        logs = _smallest(
-            lambda lam: (1 + 2 * LOG_MGF_ERROR) * self.log_mgf(lam) - (1 - 1e-15) * lam * x,
+        logs = _smallest_values(
+            lambda lam: (
+                (1 + 2 * LOG_MGF_ERROR) * self.log_mgf(lam) - (1 - PRODUCT_ROUNDING) * lam * x
+            ),
             len(epsilon),
             self._grids,
         )
@@ -296,14 +306,14 @@ class ChernoffCurve(Curve):
         """Return upper bounds on ε."""
         with np.errstate(divide="ignore"):
             log_inverse = -np.log(delta)[:, None]
-        epsilons = _smallest(
+        epsilons = _smallest_values(
             lambda lam: (self.log_mgf(lam) + log_inverse) / lam, delta.size, self._grids
         )
         epsilons = np.where(np.isnan(epsilons), np.inf, np.maximum(epsilons, 0.0))
         return np.minimum(outward(epsilons, 2 * LOG_MGF_ERROR), self.epsilon_max)
 
 
-def _smallest(
+def _smallest_values(
     objective: Callable[[Floats], Floats], size: int, grids: Sequence[int] = GRIDS
 ) -> Floats:
     """Return the smallest value found of several unimodal functions of λ > 0, by zooming in on
@@ -316,8 +326,8 @@ def _smallest(
         grids: the number of points of each grid, coarse to fine.
     """
     # ln λ; the first grid is the same for all functions, so that g(λ) is computed once there.
-    low = np.full(1, -30.0)
-    high = np.full(1, 45.0)
+    low = np.full(1, SMALLEST_LOG_ORDER)
+    high = np.full(1, LARGEST_LOG_ORDER)
     best = np.full(size, np.inf)
     rows = np.arange(size)
     for points in grids:

@@ -50,6 +50,15 @@ NEGLIGIBLE = 50.0
 REACH_OF_ANSWERS = 6.5
 REACH_OF_NOISE = 12
 CUT_MASS = 1e-30
+GUESSED_GROUPS = 32  # of merged responses
+# Of a group of merged responses: the most of them, and the most that Σ (ε + LOG_2) may be, while
+# ``merged_responses`` allows Σ (ε + ln 2) up to 700.
+MOST_MERGED = 400
+LARGEST_LOG_ODDS = 600.0
+LOG_2 = 0.7  # above ln 2
+LARGEST_EXPONENT = 700.0  # e^709 is no float
+QUADRATURE_ERROR = 1e-10  # of a Gaussian's total mass
+QUADRATURE_REACH = 10  # standard deviations on either side of the tilted mean
 
 
 @dataclass(frozen=True)
@@ -73,8 +82,8 @@ class LossComponent:
     """The contribution of one kind of cost to a product of pairs."""
 
     def log_mgf(self, tilt: float) -> float:
-        """Return K(θ) = ln E[e^{θ L}] at θ = ``tilt``, good enough to choose a tilt; by default
-        that of a Gaussian of the same variance.
+        """Return K(θ) = ln E[e^{θ L}] at θ = ``tilt``, or an estimate that is good enough to choose
+        a tilt; by default that of a Gaussian of the same variance.
         """
         return self.spread() * tilt * (tilt + 1) / 2
 
@@ -85,15 +94,15 @@ class LossComponent:
         """
         return True
 
-    def raised(self) -> float:
-        """Return the relative amount by which rounding of the pairs can have raised δ, beyond their
-        stated errors.
+    def relative_increase(self) -> float:
+        """Return the relative amount by which rounding of the pairs can have raised δ,
+        beyond their stated errors.
         """
         return 0.0
 
     def atoms(self) -> int:
-        """Return the number of losses listed before they are put on the grid, if that is large,
-        else 0.
+        """Return the number of losses that are listed before they are put on the grid; 0 where that
+        is small.
         """
         return 0
 
@@ -104,7 +113,7 @@ class LossComponent:
         return 0.0
 
     def spread(self) -> float:
-        """Return about the variance of the total loss, which sizes the first grid."""
+        """Return an estimate of the variance of the total loss, which sizes the first grid."""
         raise NotImplementedError
 
     def roundings(self) -> tuple[int, int]:
@@ -114,7 +123,9 @@ class LossComponent:
         return 1, 1
 
     def factors(self) -> int:
-        """Return about how many different pairs there are to multiply, for a guess at the work."""
+        """Return an estimate of the number of different pairs to multiply, for a guess at
+        the work.
+        """
         return self.roundings()[0]
 
     def pairs(self, grid: Grid) -> list[Pairs]:
@@ -149,7 +160,7 @@ class Responses(LossComponent):
         above = 0
         for times in self.counts.values():
             above += times if times <= FEW_COPIES else 1
-        return above, min(len(self.counts), 32)
+        return above, min(len(self.counts), GUESSED_GROUPS)
 
     def atoms(self) -> int:
         """Return the number of losses of the binomial sums."""
@@ -164,12 +175,14 @@ class Responses(LossComponent):
         pairs: list[Pairs] = []
         for epsilon, times in self.counts.items():
             if times > FEW_COPIES:
-                pairs.append(trimmed(_binomial(epsilon, times, grid.tilt), grid.tilt))
+                pairs.append(
+                    without_negligible_atoms(_binomial_loss(epsilon, times, grid.tilt), grid.tilt)
+                )
             else:
                 few[epsilon] = times
         if grid.side < 0:
             merged = [merged_responses(group) for group in _close_groups(few, grid.width)]
-            pairs += [trimmed(pair, grid.tilt) for pair in merged]
+            pairs += [without_negligible_atoms(pair, grid.tilt) for pair in merged]
             return pairs
         for times in set(few.values()):
             epsilons = np.array([epsilon for epsilon, n in few.items() if n == times])
@@ -182,9 +195,9 @@ def _log_cosh(x: Floats) -> Floats:
     return np.abs(x) + np.log1p(np.exp(-2 * np.abs(x))) - math.log(2)
 
 
-def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:
+def _binomial_loss(epsilon: float, count: int, tilt: float) -> Pairs:
     """Return the summed loss of many equal ε's, cut to answers near its tilted mean."""
-    exponent = min(epsilon * (2 * tilt + 1), 700.0)  # e^709 is no float
+    exponent = min(epsilon * (2 * tilt + 1), LARGEST_EXPONENT)
     mean = count / (1 + math.exp(-exponent))
     reach = REACH_OF_ANSWERS * math.sqrt(count) + 1
     first = max(math.floor(mean - reach), 0)
@@ -195,29 +208,34 @@ def _binomial(epsilon: float, count: int, tilt: float) -> Pairs:
 
 
 def _close_groups(counts: dict[float, int], width: float) -> list[Floats]:
-    """Return the ε's (with repetitions) in groups of spread at most ``width`` and bounded size."""
+    """Return the ε's, each as often as it occurs, in groups that may be merged.
+
+    Args:
+        counts: the number of responses of each ε.
+        width: the largest difference of two ε's of a group.
+    """
     groups: list[list[float]] = []
-    total = 0.0
+    log_odds = 0.0
     for epsilon, times in sorted(counts.items()):
         for _ in range(times):
             too_far = bool(groups) and epsilon > groups[-1][0] + width
-            # ``merged_responses`` allows Σ (ε + ln 2) up to 700, and ln 2 < 0.7.
-            too_large = total + epsilon + 0.7 > 600
-            if not groups or too_far or too_large or len(groups[-1]) >= 400:
+            too_large = log_odds + epsilon + LOG_2 > LARGEST_LOG_ODDS
+            if not groups or too_far or too_large or len(groups[-1]) >= MOST_MERGED:
                 groups.append([])
-                total = 0.0
+                log_odds = 0.0
             groups[-1].append(epsilon)
-            total += epsilon + 0.7
+            log_odds += epsilon + LOG_2
     return [np.array(group) for group in groups]
 
 
-def trimmed(pairs: Pairs, tilt: float) -> Pairs:
-    """Return a pair (one row) without the atoms that are negligible under the tilt; what they weigh
-    is added to its error.
+def without_negligible_atoms(pairs: Pairs, tilt: float) -> Pairs:
+    """Return a pair (one row) without the atoms that are negligible under the tilt; their share of
+    the weight is added to its error.
     """
     exponents = pairs.log_masses[0] + tilt * pairs.losses[0]
     weights = np.exp(exponents - exponents.max())
     counted = weights > math.exp(-NEGLIGIBLE)
+    # Of all of the weight, which the sum is to well within a hundredth.
     lost_share = float(weights[~counted].sum() / weights.sum()) * 1.01
     errors = pairs.log_error
     if isinstance(errors, np.ndarray):
@@ -233,13 +251,13 @@ def trimmed(pairs: Pairs, tilt: float) -> Pairs:
     )
 
 
-def summed(pair: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:
+def sum_of_copies(pair: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:
     """Return the sum of all copies of a pair as one pair.
 
     Args:
-        pair: its losses are given as integers.
-        spacing: a loss is spacing · integer, of the sum plus ``offset``.
-        offset: see ``spacing``.
+        pair: one row, its losses given as integers.
+        spacing: the loss of the sum is offset + spacing · (sum of the integers).
+        offset: the offset of the sum, >= 0.
         grid: the tilt and the side.
     """
     total = pair
@@ -291,15 +309,15 @@ class GaussianLoss(LossComponent):
         # A derivative is a power of the distance to the mean, at most that of STRONG_TILT.
         finer = min(max(abs(grid.tilt) * mu / STRONG_TILT, 1.0), MOST_FINER)
         widest = min(mu, 1.0) / 4 / finer
-        losses, shares = _gauss_legendre(centre, 10 * mu, step, widest)
+        losses, shares = _gauss_legendre(centre, QUADRATURE_REACH * mu, step, widest)
         z = (losses - variance / 2) / mu
         log_masses = -(z**2) / 2 + np.log(shares / (2 * mu)) - math.log(2 * math.pi) / 2
         farthest = float(np.abs(z).max())
         # z is known to EPS of the losses over μ, and enters as z²/2.
         largest = float(np.abs(losses).max())
-        of_z = farthest * (farthest + largest / mu)
-        rounding = 8 * EPS * (of_z + abs(math.log(step / mu)) + 8)
-        error = 1e-10 if abs(grid.tilt) * mu <= FARTHEST_TILT else 1.0
+        size_of_z = farthest * (farthest + largest / mu)
+        rounding = 8 * EPS * (size_of_z + abs(math.log(step / mu)) + 8)
+        error = QUADRATURE_ERROR if abs(grid.tilt) * mu <= FARTHEST_TILT else 1.0
         return [replace(pair_of(losses, log_masses, log_error=rounding), error=error)]
 
 
@@ -328,14 +346,14 @@ def _gauss_legendre(
     nodes, weights = np.polynomial.legendre.leggauss(2 if narrow else 5)
     shares_of_part = (np.arange(parts)[:, None] + (1 + nodes) / 2).ravel()
     losses = (cells[:-1, None] + widths[:, None] * shares_of_part).ravel()
-    of_cells = np.repeat(np.maximum(widths, 1e-300), shares_of_part.size)
-    return losses, np.tile(weights, parts * widths.size) * of_cells
+    cell_widths = np.repeat(np.maximum(widths, 1e-300), shares_of_part.size)
+    return losses, np.tile(weights, parts * widths.size) * cell_widths
 
 
 @dataclass(frozen=True)
 class DiscreteGaussian(LossComponent):
-    """n discrete Gaussians of one kind; with Y the summed noise the loss is (n shift² - 2 shift Y)
-    / (2 scale²).
+    """n discrete Gaussians of one kind; with Y the summed noise the loss is (n shift² - 2
+    shift Y) / (2 scale²).
 
     From scale ``CLOSED_FORM_SCALE`` on, Y is a discrete Gaussian of scale sqrt(n)·scale, and its
     normalisation sqrt(2π) of that: by Poisson summation either is off by less than a factor 1 ± 3n
@@ -363,22 +381,22 @@ class DiscreteGaussian(LossComponent):
         return self.scale < CLOSED_FORM_SCALE
 
     def atoms(self) -> int:
-        """Return the number of integers within twelve deviations of the summed noise; 0 for a scale
-        that is infinite.
+        """Return the number of integers within twelve deviations of the summed noise; 0 for
+        a scale that is infinite.
         """
         if math.isfinite(self.scale):
             return math.ceil(2 * REACH_OF_NOISE * self.scale * math.sqrt(self.count))
         return 0
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """Return the summed loss, by the closed form where the noise is wide and by convolution
-        otherwise.
+        """Return the summed loss, by the closed form where the noise is wide and by
+        convolution otherwise.
         """
         if self.scale >= CLOSED_FORM_SCALE:
-            return [self._wide(grid)]
-        return self._narrow(grid)
+            return [self._pair_by_closed_form(grid)]
+        return self._pairs_by_convolution(grid)
 
-    def _wide(self, grid: Grid) -> Pairs:
+    def _pair_by_closed_form(self, grid: Grid) -> Pairs:
         """Return the summed loss by the closed form for wide noise, its atoms binned on
         the grid.
         """
@@ -396,24 +414,27 @@ class DiscreteGaussian(LossComponent):
         pair = replace(pair, error=CUT_MASS, loss_error=8 * EPS * farthest)
         return binned(pair, step=grid.step, tilt=grid.tilt, side=grid.side)
 
-    def _narrow(self, grid: Grid) -> list[Pairs]:
-        """Return the summed loss as the product of the atoms of all copies on the integers."""
+    def _pairs_by_convolution(self, grid: Grid) -> list[Pairs]:
+        """Return the summed loss as the product of the atoms of all copies on the
+        integers.
+        """
         spacing = self.shift / self.scale**2
         offset = self.count * (self.shift / self.scale) ** 2 / 2
         centre = round(self.shift * grid.tilt)
         reach = math.ceil(REACH_OF_NOISE * self.scale + REACH_OF_NOISE)
         y = np.arange(-centre - reach, -centre + reach + 1.0)
-        log_masses = -(y**2) / (2 * self.scale**2) - _log_total(self.scale)
+        log_masses = -(y**2) / (2 * self.scale**2) - _log_normalisation(self.scale)
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
         copies = replace(pair_of(-y, log_masses, self.count, log_error=rounding), error=CUT_MASS)
-        return [summed(copies, spacing, offset, grid)]
+        return [sum_of_copies(copies, spacing, offset, grid)]
 
 
 @lru_cache(maxsize=256)
-def _log_total(scale: float) -> float:
+def _log_normalisation(scale: float) -> float:
     """Return the logarithm of the sum of e^{-y²/2 scale²} over the integers y."""
-    whole = math.ceil(40 * scale + 2)
-    squares = np.arange(-whole, whole + 1.0) ** 2
+    # Beyond 40 standard deviations e^-800 is 0.
+    farthest = math.ceil(40 * scale + 2)
+    squares = np.arange(-farthest, farthest + 1.0) ** 2
     return math.log(math.fsum(np.exp(-squares / (2 * scale**2))))
 
 
@@ -440,7 +461,7 @@ class SeveralConstraints(LossComponent):
         log_masses = np.log(masses[finite]) - math.log1p(-worst.atom)
         return pair_of(losses[finite], log_masses, self.count, log_error=20 * EPS)
 
-    def raised(self) -> float:
+    def relative_increase(self) -> float:
         """Return a bound on the relative amount by which perturbed δ's raise δ.
 
         The δ's are perturbed twice, for their own rounding, which raises δ by less than (1 + 2

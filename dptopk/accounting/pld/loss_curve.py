@@ -52,6 +52,7 @@ class LossCurve(Curve):
         self._losses = losses
         self._log_masses = log_masses
         self._log_error = log_error
+        # The error of a loss, and of a difference of a loss and an ε.
         self._shift = loss_error + 4 * EPS * float(np.abs(losses).max())
         self._tail = tail
         if epsilon_max is None:
@@ -78,7 +79,7 @@ class LossCurve(Curve):
         error = error + EPS * (np.abs(sums) + np.abs(log_g))
         log_d = np.full(x.shape, -np.inf)
         if x.size > 1:
-            # Equal losses (gap 0) get a gap that changes no sum.
+            # Equal losses (gap 0) get a gap that is too small to change a sum.
             log_steps = _log_below_1(-np.maximum(np.diff(x), 1e-300))
             steps = log_steps + log_g[1:]
             rounding = EPS * (np.abs(log_steps) + np.abs(steps) + 4)
@@ -133,15 +134,15 @@ class LossCurve(Curve):
         return epsilons.reshape(np.shape(delta))
 
     def _without_tail(self, delta: Floats) -> Floats:
-        """Return what the tail leaves of each δ, rounded down; -1 where it leaves nothing."""
+        """Return δ - tail for each δ, rounded down; -1 where δ does not exceed the tail."""
         delta_left = np.where(delta > self._tail, np.nextafter(delta - self._tail, 0), -1.0)
         if self._tail:
             return np.where(delta_left >= 0, delta_left, -1.0)
         return np.maximum(delta_left, 0.0)
 
     def _crossings(self, log_delta: Floats, side: int) -> Floats:
-        """Return where the curve, moved up (``side`` = 1) or down (-1) by its error, falls to each
-        δ.
+        """Return the ε at which the curve, moved up (``side`` = 1) or down (-1) by its error, falls
+        to each δ.
         """
         x, log_g, log_d, error = self._sums
         if x.size == 0:
@@ -213,4 +214,5 @@ def _suffix_log_sums(log_terms: Floats, errors: Floats) -> tuple[Floats, Floats]
     log_rounding = np.log(EPS * (np.abs(sums) + 4))
     weighted = np.logaddexp(log_terms + np.log(errors), sums + log_rounding)
     total = np.logaddexp.accumulate(weighted[::-1])[::-1]
+    # A hundredth covers the rounding of the error bounds themselves; e^700 is a float.
     return sums, 1.01 * np.exp(np.minimum(total - sums, 700.0))

@@ -27,7 +27,9 @@ FEWEST_RESPONSES = 50_000  # below, the exact engine is quick
 LARGEST_EPSILON = 1.0
 BLOCKS = 2048  # geometric sequences in the sum
 BEYOND = 9.0  # standard deviations of the loss beyond the threshold that are summed up
-RETREATS: Floats = np.geomspace(1e-8, 0.1, 57)  # relative, of the ε's that are tried
+RETREATS: Floats = np.geomspace(1e-8, 0.1, 57)  # relative distances of the ε's that are tried
+LARGEST_SHARE = 0.9  # of n, of a place j: as far as the rounding of the deviance is bounded
+SMALLEST_LOG_RATIO = 1e-300  # of a geometric sequence: 0 would be 0/0
 EXACT_INTEGERS = 2.0**52
 SUM_SLACK = 1e-9  # relative: rounding of the sums, of their terms, and of places times ε
 
@@ -69,11 +71,12 @@ def responses_delta_below(count: int, epsilon: float, x: float) -> float:
     n = float(count)
     t = math.tanh(epsilon / 2)
     deviation = math.sqrt(n * (1 - t * t))
+    # Losses above x; two more, as a place too few is a lower bound and a place too many none.
     first = math.floor(x / epsilon) + 2
     first += (first - count) % 2
     width = max(math.ceil(BEYOND * deviation / BLOCKS / 2), 1)  # of a block, in steps of 2
     last = first + 2 * width * BLOCKS
-    if not (first > -0.9 * n and last < 0.9 * n and last < EXACT_INTEGERS):
+    if first <= -LARGEST_SHARE * n or last >= min(LARGEST_SHARE * n, EXACT_INTEGERS):
         return 0.0
     ends: Floats = first + 2.0 * width * np.arange(BLOCKS + 1, dtype=float)
     gain = -np.expm1(np.minimum(x - ends * epsilon * (1 - 4 * EPS), 0.0))
@@ -91,7 +94,8 @@ def _geometric_sums(logs: Floats, width: int, usable: NDArray[np.bool_]) -> Floa
     """
     first_terms = logs[:-1]
     ratio = (logs[1:] - first_terms) / width  # of neighbouring terms, a logarithm
-    ratio = np.where(usable & (np.abs(ratio) > 1e-300), ratio, -1e-300)
+    is_regular = usable & (np.abs(ratio) > SMALLEST_LOG_RATIO)
+    ratio = np.where(is_regular, ratio, -SMALLEST_LOG_RATIO)
     sums: Floats = np.exp(first_terms) * np.expm1(width * ratio) / np.expm1(ratio)
     return sums
 

@@ -51,7 +51,9 @@ def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:
     log_p = -np.log1p(np.exp(-e))
     losses = np.hstack([e, -e])
     log_masses = np.hstack([log_p, log_p - e])
-    return Pairs(losses, log_masses, count, 8 * EPS * (1 + float(e.max())))
+    # Logarithms of size at most ε + ln 2, by three operations.
+    log_error = 8 * EPS * (1 + float(e.max()))
+    return Pairs(losses, log_masses, count, log_error)
 
 
 def pair_of(
@@ -64,6 +66,9 @@ def pair_of(
     return Pairs(
         np.asarray(losses, dtype=float)[None, :], np.asarray(log_masses)[None, :], count, error
     )
+
+
+LARGEST_LOG = 700  # e^-700 is still a normal float
 
 
 def merged_responses(epsilons: Floats) -> Pairs:
@@ -80,7 +85,9 @@ def merged_responses(epsilons: Floats) -> Pairs:
     for lie, truth in zip(small / (1 + small), 1 / (1 + small), strict=True):
         masses = np.convolve(masses, (lie, truth))
     log_masses = np.log(masses)
-    error = 4 * EPS * (len(masses) + 700)
+    # A mass is a sum of products of ``len(masses)`` - 1 factors, each off by a few units of
+    # roundoff; its logarithm, of size at most LARGEST_LOG, rounds once more.
+    error = 4 * EPS * (len(masses) + LARGEST_LOG)
     pair = pair_of(log_masses - log_masses[::-1], log_masses, log_error=error)
     return replace(pair, loss_error=2 * error)
 

@@ -12,6 +12,9 @@ from dptopk._internal.search import bisect
 
 # How closely the logarithm of the best tilt is looked for.
 TILT_ACCURACY = 0.02
+# ln θ is looked for between these; every θ gives a bound.
+SMALLEST_LOG_TILT = -14.0
+LARGEST_LOG_TILT = 9.0
 
 
 def log_peak(tilt: float) -> float:
@@ -39,8 +42,8 @@ class _HasLogMgf(Protocol):
 def best_tilt(
     pairs: Sequence[_HasLogMgf], *, delta: float | None = None, epsilon: float | None = None
 ) -> float:
-    """Return about the tilt θ whose bound δ <= F(ε) is sharpest at the δ or ε asked for; there the
-    masses of a lattice should be centred.
+    """Return a tilt θ near the one whose bound δ <= F(ε) is sharpest at the δ or ε asked for; there
+    the masses of a lattice should be centred.
 
     Args:
         pairs: the parts of the product.
@@ -60,18 +63,25 @@ def best_tilt(
         """Return whether the product has a moment of this order."""
         return math.isfinite(objective(log_tilt))
 
-    # ln θ is looked for between these; every θ gives a bound.
-    low = -14.0
-    high = 9.0
+    low = SMALLEST_LOG_TILT
+    high = LARGEST_LOG_TILT
     if not has_moment(high):  # a loss with exponential tails has moments below some θ only
         high, _ = bisect(has_moment, low, high, halvings=15)
     accuracy = min(TILT_ACCURACY, (high - low) / 2)
-    return math.exp(_lowest(objective, low, high, accuracy))
+    return math.exp(_golden_section_minimum(objective, low, high, accuracy))
 
 
-def _lowest(function: Callable[[float], float], low: float, high: float, accuracy: float) -> float:
-    """Return about where a unimodal function is lowest, by golden sections; importing an optimizer
-    of SciPy would take longer than the search.
+def _golden_section_minimum(
+    function: Callable[[float], float], low: float, high: float, accuracy: float
+) -> float:
+    """Return a place near which a unimodal function is lowest, by golden sections; importing an
+    optimizer of SciPy would take longer than the search.
+
+    Args:
+        function: the function, falling and then rising.
+        low: the left end of the interval.
+        high: its right end.
+        accuracy: the length of the last interval.
     """
     share = (math.sqrt(5) - 1) / 2
     left = high - share * (high - low)

@@ -25,6 +25,8 @@ from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.concentrated import zcdp_total
 from dptopk.costs import Charge
 
+THIRTY_ROUNDINGS = 1e-14  # relative, and as much again
+
 
 def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     """Return δ of one ε-DP mechanism followed by two adaptive ε-BR ones: the exact optimum, rounded
@@ -43,7 +45,7 @@ def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     low = np.minimum(g, e)
     first = np.where(low >= e / 2, _x(e / 2, e, low), _y((e + low) / 3, e, low))
     below_epsilon = first + _z((2 * e + low) / 3, e, low)
-    return _rounded(np.where(g < e, below_epsilon, _delta_from_epsilon(e, g)))
+    return _rounded_up(np.where(g < e, below_epsilon, _delta_from_epsilon(e, g)))
 
 
 def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
@@ -64,7 +66,7 @@ def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     # The best t >= ε_g for y + z, as min(ε_g, ε/2) is the best t <= ε_g for x.
     t = np.maximum(low, e / 2)
     below = np.maximum(_x(np.minimum(low, e / 2), e, low), _y(t, e, low) + _z(t, e, low))
-    return _rounded(np.where(g < e, below, _delta_from_epsilon(e, g)))
+    return _rounded_up(np.where(g < e, below, _delta_from_epsilon(e, g)))
 
 
 def _arguments(epsilon: float, at_epsilon: ArrayLike) -> tuple[float, Floats]:
@@ -72,11 +74,11 @@ def _arguments(epsilon: float, at_epsilon: ArrayLike) -> tuple[float, Floats]:
     return validate.positive(epsilon=epsilon), validate.nonnegatives(at_epsilon=at_epsilon)
 
 
-def _rounded(delta: Floats) -> Floats:
-    """Return δ rounded outward by about thirty roundings of sums and products of non-negative
-    terms, at most 1.
+def _rounded_up(delta: Floats) -> Floats:
+    """Return δ rounded up, at most 1; it was computed by about thirty sums and products of
+    non-negative terms.
     """
-    return np.minimum(outward(delta, 1e-14), 1.0)
+    return np.minimum(outward(delta, THIRTY_ROUNDINGS), 1.0)
 
 
 # In the formulas e is ε, g is ε_g, and x, y, z are the terms of CR Lemma 5.4.
@@ -87,12 +89,12 @@ def _q(t: float | Floats, e: float) -> Floats:
     return np.asarray(np.expm1(t - e) / np.expm1(-e))
 
 
-def _rr(e: float) -> float:
+def _larger_response(e: float) -> float:
     """Return q_{2ε,ε}, the probability of +ε in randomised response."""
     return float(1 / (1 + np.exp(-e)))
 
 
-def _square(t: float | Floats, e: float) -> Floats:
+def _one_range_delta(t: float | Floats, e: float) -> Floats:
     """Return δ of one BR mechanism at 2t - ε, which is q_{ε,t}² (1 - e^{-ε})."""
     return -np.expm1(-e) * _q(t, e) ** 2
 
@@ -101,31 +103,31 @@ def _x(t: float | Floats, e: float, g: Floats) -> Floats:
     """Return x(t): the DP mechanism has loss +ε, and the BR mechanisms continue at both of their
     outcomes.
     """
-    up = _q(t, e) * _square((g - t) / 2, e)
-    down = (1 - _q(t, e)) * _square((g + e - t) / 2, e)
-    return _rr(e) * (up + down)
+    up = _q(t, e) * _one_range_delta((g - t) / 2, e)
+    down = (1 - _q(t, e)) * _one_range_delta((g + e - t) / 2, e)
+    return _larger_response(e) * (up + down)
 
 
 def _y(t: float | Floats, e: float, g: Floats) -> Floats:
     """Return y(t): as x(t), where after the larger outcome everything counts."""
     up = -_q(t, e) * np.expm1(g - e - t)
-    down = (1 - _q(t, e)) * _square((g + e - t) / 2, e)
-    return _rr(e) * (up + down)
+    down = (1 - _q(t, e)) * _one_range_delta((g + e - t) / 2, e)
+    return _larger_response(e) * (up + down)
 
 
 def _z(t: float | Floats, e: float, g: Floats) -> Floats:
     """Return z(t): the DP mechanism has loss -ε, and only the larger outcome of the first BR
     mechanism counts.
     """
-    return (1 - _rr(e)) * _q(t, e) * _square(e + (g - t) / 2, e)
+    return (1 - _larger_response(e)) * _q(t, e) * _one_range_delta(e + (g - t) / 2, e)
 
 
 def _delta_from_epsilon(e: float, g: Floats) -> Floats:
-    """Return δ at each ε_g >= ε."""
+    """Return δ at each ε_g >= ε, where the order of the three makes no difference."""
     y = np.clip(g - e, 0, 2 * e)
     t = (y + e) / 3
     below_half = _x(e / 2, e, np.clip(g, e, 1.5 * e))
-    from_half = _rr(e) * _q(t, e) * _square(t, e)
+    from_half = _larger_response(e) * _q(t, e) * _one_range_delta(t, e)
     return np.where(y < e / 2, below_half, from_half)
 
 
@@ -146,6 +148,7 @@ def setwise_cdp(charge: Charge) -> Curve:
     for cost, times in charge:
         mean, tau = converted(cost, "cdp")
         means.append((mean, times))
+        # The product rounds by one unit of roundoff; nextafter is for squares that underflow.
         squares.append((math.nextafter(tau * tau * (1 + 1e-15), math.inf), times))
     mu = sum_times(means)
     square = sum_times(squares)

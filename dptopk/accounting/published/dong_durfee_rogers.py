@@ -41,11 +41,12 @@ Moment = Callable[[Floats], Floats]
 # Squares of an ε below 1e-146 lose digits or are 0, and some count may be large enough to make up
 # for it: rounded up.
 SMALLEST_SQUARE = 1e-292
+FEW_ROUNDINGS = 1e-15  # relative, of up to four operations on positive numbers
 
 
 def _square(epsilon: Floats, divisor: int = 1) -> Floats:
     """Return ε² / divisor, rounded up, also where ε² underflows."""
-    return outward(np.maximum(epsilon * epsilon, SMALLEST_SQUARE) / divisor, 1e-15)
+    return outward(np.maximum(epsilon * epsilon, SMALLEST_SQUARE) / divisor, FEW_ROUNDINGS)
 
 
 def _max_kl(epsilon: Floats) -> Floats:
@@ -53,7 +54,7 @@ def _max_kl(epsilon: Floats) -> Floats:
     return np.array([max_kl(size) for size in epsilon.tolist()])
 
 
-def _quadratic(
+def _registered_quadratic_bound(
     name: str, source: str, takes: tuple[type[Any], ...], mean: Moment, variance: Moment
 ) -> Builder:
     """Register the bound ε(δ) = min(Σ ε, Σ mean + sqrt(2 Σ variance ln(1/δ))), and return its
@@ -69,29 +70,39 @@ def _quadratic(
 
     @bound(name, source=source, takes=takes, published=True)
     def curve(charge: Charge) -> EpsilonCurve:
-        """Return the curve of a charge; the docstring of ``_quadratic`` has the formula."""
+        """Return the curve of a charge; the docstring of ``_registered_quadratic_bound``
+        has the formula.
+        """
         epsilons = pure_epsilons(charge)
         sizes = np.array(list(epsilons))
         total = sum_times(zip(mean(sizes).tolist(), epsilons.values(), strict=True))
         spread = sum_times(zip(variance(sizes).tolist(), epsilons.values(), strict=True))
         return EpsilonCurve(
-            lambda log_inverse: outward(total + np.sqrt(2 * spread * log_inverse), 1e-15),
+            lambda log_inverse: outward(total + np.sqrt(2 * spread * log_inverse), FEW_ROUNDINGS),
             epsilon_max=sum_up(epsilons),
         )
 
     return curve
 
 
-_half = partial(_square, divisor=2)
-_quarter = partial(_square, divisor=4)
+_half_square = partial(_square, divisor=2)
+_quarter_square = partial(_square, divisor=4)
 _BR = (BoundedRange,)
 _PURE = types_with("pure")
-_dr19 = _quadratic(
-    "dr19", "Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7", _BR, _half, _quarter
+_dr19 = _registered_quadratic_bound(
+    "dr19",
+    "Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7",
+    _BR,
+    _half_square,
+    _quarter_square,
 )
 _drv10_source = "Dwork-Rothblum-Vadhan 2010, as improved in Dong-Durfee-Rogers 2020, Section 7"
-_improved_drv10 = _quadratic("improved_drv10", _drv10_source, _PURE, _half, _square)
-_opt_kl = _quadratic("opt_kl", "Dong-Durfee-Rogers 2020, Corollary 3.1", _BR, _max_kl, _quarter)
+_improved_drv10 = _registered_quadratic_bound(
+    "improved_drv10", _drv10_source, _PURE, _half_square, _square
+)
+_opt_kl = _registered_quadratic_bound(
+    "opt_kl", "Dong-Durfee-Rogers 2020, Corollary 3.1", _BR, _max_kl, _quarter_square
+)
 
 
 @bound("mgf", source="Dong-Durfee-Rogers 2020, Theorem 5", takes=_PURE, published=True)
@@ -108,9 +119,9 @@ def _mgf(charge: Charge) -> ChernoffCurve:
         """Return the sum over all costs."""
         total = np.zeros(order.shape)
         if ranged:
-            total = total + _summed(ranged, bounded_range_log_mgf, order)
+            total = total + _summed_log_mgfs(ranged, bounded_range_log_mgf, order)
         if pure:
-            total = total + _summed(pure, pure_dp_log_mgf, order)
+            total = total + _summed_log_mgfs(pure, pure_dp_log_mgf, order)
         return total
 
     return ChernoffCurve(
@@ -118,7 +129,7 @@ def _mgf(charge: Charge) -> ChernoffCurve:
     )
 
 
-def _summed(
+def _summed_log_mgfs(
     counts: Mapping[float, int], log_mgf: Callable[[Floats, Floats], Floats], order: Floats
 ) -> Floats:
     """Return Σ n log_mgf(ε, λ) over the ε's with their counts n, at each order λ."""
@@ -236,8 +247,8 @@ def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Fl
 
 
 def adaptivity_gap(epsilon: float, count: int, *, at_epsilon: float) -> bool | None:
-    """Return whether an adaptive analyst gains over independent selections of k ε-BR mechanisms, as
-    far as DDR prove it.
+    """Return whether DDR prove that an adaptive analyst gains over independent selections of k ε-BR
+    mechanisms.
 
     Args:
         epsilon: ε > 0 of all.

@@ -17,6 +17,8 @@ from dptopk.accounting.pure_dp.homogeneous import one_epsilon
 from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, sum_up
 
+ROUNDING = 1e-14  # relative: of a dozen operations on numbers that are not negative
+
 
 def advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
     """Return ε_g = ε sqrt(2k ln(1/δ)) + k ε (e^ε - 1), the classical advanced composition: an upper
@@ -36,14 +38,20 @@ def advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
     count = validate.count(count=count)
     with np.errstate(divide="ignore"):
         log_inverse = np.maximum(-np.log(validate.nonnegatives(delta=delta)), 0.0)
-    return _sum(epsilon, count, math.expm1(epsilon), log_inverse)
+    return _advanced_sum(epsilon, count, math.expm1(epsilon), log_inverse)
 
 
-def _sum(epsilon: float, count: int, mean: float, log_inverse: Floats) -> Floats:
-    """Return ε sqrt(2k ln(1/δ)) + k ε · ``mean``, rounded up."""
-    return np.asarray(
-        outward(epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean, 1e-14)
-    )
+def _advanced_sum(epsilon: float, count: int, mean: float, log_inverse: Floats) -> Floats:
+    """Return ε sqrt(2k ln(1/δ)) + k ε · m, rounded up.
+
+    Args:
+        epsilon: ε of each mechanism.
+        count: k.
+        mean: m, the largest mean loss of a mechanism over ε.
+        log_inverse: ln(1/δ), any shape.
+    """
+    total = epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean
+    return np.asarray(outward(total, ROUNDING))
 
 
 @bound(
@@ -59,6 +67,6 @@ def advanced(charge: Charge) -> Curve:
     # Times ε it is the largest mean loss of ε-DP (Kairouz-Oh-Viswanath 2017, Theorem 3.4).
     mean = math.tanh(epsilon / 2)
     return EpsilonCurve(
-        lambda log_inverse: _sum(epsilon, count, mean, log_inverse),
+        lambda log_inverse: _advanced_sum(epsilon, count, mean, log_inverse),
         epsilon_max=sum_up({epsilon: count}),
     )

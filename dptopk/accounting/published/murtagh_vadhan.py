@@ -32,8 +32,9 @@ from dptopk.errors import InvalidParameter, NotApplicable
 MOST_TERMS = 2_000_000
 # Of costs that only imply ε-DP, for which it is not the optimum: not worth a second.
 MOST_TERMS_OF_OTHERS = 50_000
-# Above this ε a grid is pointless.
+# Above this ε a grid is pointless; below the other one squares of ε's underflow.
 LARGEST_GRID_EPSILON = 1e5
+SMALLEST_GRID_EPSILON = 1e-100
 
 
 def optimal_dp_exact_delta(
@@ -59,7 +60,9 @@ def optimal_dp_exact_delta(
     >>> float(optimal_dp_exact_delta([0.5, 1.0], at_epsilon=0.2))
     0.40257...
     """
-    return _exact(_counts(epsilons)).delta(validate.nonnegatives(at_epsilon=at_epsilon))
+    return _product_of_binomials(_validated_counts(epsilons)).delta(
+        validate.nonnegatives(at_epsilon=at_epsilon)
+    )
 
 
 def optimal_dp_exact_epsilon(
@@ -83,10 +86,12 @@ def optimal_dp_exact_epsilon(
     >>> float(optimal_dp_exact_epsilon({0.5: 1, 1.0: 1}, delta=0.0))
     1.5
     """
-    return _exact(_counts(epsilons)).epsilon(validate.nonnegatives(delta=delta))
+    return _product_of_binomials(_validated_counts(epsilons)).epsilon(
+        validate.nonnegatives(delta=delta)
+    )
 
 
-def _counts(epsilons: Mapping[float, int] | Sequence[float]) -> dict[float, int]:
+def _validated_counts(epsilons: Mapping[float, int] | Sequence[float]) -> dict[float, int]:
     """Return the validated ε's with counts, equal ones added up."""
     if isinstance(epsilons, Mapping):
         items = list(epsilons.items())
@@ -105,9 +110,15 @@ def terms(counts: Mapping[float, int]) -> int:
     return math.prod(times + 1 for times in counts.values())
 
 
-def _exact(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
-    """Return the curve of the product of binomial losses, all outcomes listed; with ``attained`` it
-    also reports a lower bound.
+def _product_of_binomials(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
+    """Return the curve of the product of binomial losses, all outcomes listed.
+
+    Args:
+        counts: the number of costs of each ε.
+        attained: whether the optimum is attained, so that a lower bound is reported.
+
+    Raises:
+        InvalidParameter: for more than MOST_TERMS outcomes.
     """
     if terms(counts) > MOST_TERMS:
         raise InvalidParameter(
@@ -150,7 +161,7 @@ def optimal_dp_exact(charge: Charge) -> Curve:
         raise NotApplicable(
             f"more than {most:.0e} outcomes to list; optimal_dp_approx brackets the optimum"
         )
-    return DeferredCurve(lambda: _exact(counts, attained=all_pure(charge)))
+    return DeferredCurve(lambda: _product_of_binomials(counts, attained=all_pure(charge)))
 
 
 def optimal_dp_approx_epsilon(
@@ -180,12 +191,14 @@ def optimal_dp_approx_epsilon(
     from dptopk.accounting.pld.pairs import randomised_response
     from dptopk.accounting.pld.tilt import best_tilt
 
-    counts = _counts(epsilons)
+    counts = _validated_counts(epsilons)
     delta = validate.probability(delta=delta, allow_zero=False)
     step = validate.positive(eta=eta) / sum(counts.values())
     rounded: Counter[float] = Counter()
     for epsilon, times in counts.items():
-        rounded[math.ceil(epsilon / step * (1 + 4 * EPS)) * step] += times
+        # Two roundings of the quotient and of the step must not make a node too small.
+        node = math.ceil(epsilon / step * (1 + 4 * EPS))
+        rounded[node * step] += times
     by_count: dict[int, list[float]] = {}
     for epsilon, times in rounded.items():
         by_count.setdefault(times, []).append(epsilon)
@@ -210,7 +223,7 @@ def optimal_dp_approx(charge: Charge) -> Curve:
     (docs/theorems.md, lattice brackets).
     """
     counts = pure_epsilons(charge)
-    if max(counts) < 1e-100:
+    if max(counts) < SMALLEST_GRID_EPSILON:
         raise NotApplicable("epsilons so small that their squares underflow")
     if max(counts) > LARGEST_GRID_EPSILON:
         raise NotApplicable(

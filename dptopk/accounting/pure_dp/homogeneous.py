@@ -66,6 +66,12 @@ MOST_SUMMED_OUTCOMES = 4_000_000
 # and what share of it they may be.
 REACH = 50.0
 NEGLIGIBLE = 1e-14
+LEAST_POSITIVE = 5e-324  # δ = 0 has no logarithm
+LEAST_TAIL = 1e-300  # above a tail that underflows
+# Relative, far above the rounding of a few operations (2**-53 each). The quotient of a geometric
+# sum is raised, so that 1 / (1 - quotient) is rounded up where the quotient is near 1.
+MARGIN = 1e-9
+QUOTIENT_ROUNDING = 1e-12
 
 
 def refuse_too_many(counts: Mapping[float, int]) -> None:
@@ -80,7 +86,12 @@ def refuse_too_many(counts: Mapping[float, int]) -> None:
 
 def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
     """Return the privacy curve of k-fold randomised response: the loss (2l - k) ε has the mass of
-    Bin(k, e^ε / (1 + e^ε)) at l. With ``attained`` it also reports a lower bound.
+    Bin(k, e^ε / (1 + e^ε)) at l.
+
+    Args:
+        epsilon: ε > 0.
+        count: k >= 1.
+        attained: whether the optimum is attained, so that a lower bound is reported.
     """
     log_masses, error = log_response_pmf(count, epsilon)
     losses = np.arange(-count, count + 1, 2, dtype=float) * epsilon
@@ -121,16 +132,16 @@ class EqualEpsilons(Curve):
         """Return the answer to one query, from the outcomes near it where they say as much as
         all of them.
         """
-        largest = self.count * self.each * (1 - 1e-9)
+        largest = self.count * self.each * (1 - MARGIN)
         if query.epsilon is not None and query.epsilon >= largest:
             return self.whole.answer(query)
-        first, last = self._near(query)
+        first, last = self._listed_range(query)
         if last - first > self.count / 2:
             return self.whole.answer(query)
         log_masses, errors = log_response_pmf(self.count, self.each, first, last)
         answers = np.arange(2 * first - self.count, 2 * last - self.count + 1, 2, dtype=float)
         losses = answers * self.each
-        beyond = self._beyond(last, float(log_masses[-1] + errors[-1]))
+        beyond = self._tail_bound(last, float(log_masses[-1] + errors[-1]))
         part = LossCurve(losses, log_masses, log_error=errors, tail=beyond, exact=self.attained)
         answer = part.answer(query)
         if query.epsilon is not None:
@@ -138,13 +149,15 @@ class EqualEpsilons(Curve):
         else:
             x, delta = answer.value, query.delta
         # Below the first loss of the part its δ is too small.
-        if losses[0] * (1 + 1e-9) < x < losses[-1] and beyond <= NEGLIGIBLE * delta:
+        if losses[0] * (1 + MARGIN) < x < losses[-1] and beyond <= NEGLIGIBLE * delta:
             return answer
         return self.whole.answer(query)
 
-    def _near(self, query: Query) -> tuple[int, int]:
+    def _listed_range(self, query: Query) -> tuple[int, int]:
         """Return the first and the last outcome l that are listed for a query: from far below its
         answer, a guess, to where e^-REACH of what is there is left.
+
+        The choice costs no validity: ``answer`` checks what the outcomes left out can add.
         """
         mean = self.count / (1 + math.exp(-self.each))
         if query.epsilon is not None:
@@ -153,13 +166,13 @@ class EqualEpsilons(Curve):
             exponent = 2 * max(at - mean, 0.0) ** 2 / self.count
             first = at
         else:
-            exponent = -math.log(max(query.delta, 5e-324))
+            exponent = -math.log(max(query.delta, LEAST_POSITIVE))
             first = mean - math.sqrt(self.count)
         last = mean + math.sqrt(self.count * (exponent + REACH) / 2)
         least = min(max(math.floor(first) - 2, 0), self.count - 1)
         return least, min(max(math.ceil(last), least + 2), self.count)
 
-    def _beyond(self, last: int, log_mass: float) -> float:
+    def _tail_bound(self, last: int, log_mass: float) -> float:
         """Return an upper bound on the probability of more than ``last`` true answers; 1 where none
         is known.
 
@@ -170,10 +183,12 @@ class EqualEpsilons(Curve):
         if last == self.count:
             return 0.0
         # The quotient of neighbouring masses falls: beyond l they are at most geometric.
-        quotient = (self.count - last) / (last + 1) * math.exp(self.each) * (1 + 1e-12)
+        quotient = (self.count - last) / (last + 1) * math.exp(self.each)
+        quotient *= 1 + QUOTIENT_ROUNDING
         if quotient >= 1:
             return 1.0
-        return min(math.exp(log_mass) * quotient / (1 - quotient) * (1 + 1e-9) + 1e-300, 1.0)
+        geometric_sum = math.exp(log_mass) * quotient / (1 - quotient)
+        return min(geometric_sum * (1 + MARGIN) + LEAST_TAIL, 1.0)
 
 
 def optimal_dp_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Floats:
@@ -197,7 +212,7 @@ def optimal_dp_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -> Fl
     >>> float(optimal_dp_delta(1.0, 1, at_epsilon=0.0))  # (e - 1) / (e + 1)
     0.46211715726...
     """
-    return _optimal(epsilon, count).delta(validate.nonnegatives(at_epsilon=at_epsilon))
+    return _validated_curve(epsilon, count).delta(validate.nonnegatives(at_epsilon=at_epsilon))
 
 
 def optimal_dp_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
@@ -220,10 +235,10 @@ def optimal_dp_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Float
     >>> round(float(optimal_dp_epsilon(0.1, 25, delta=1e-6)), 5)
     2.07906
     """
-    return _optimal(epsilon, count).epsilon(validate.nonnegatives(delta=delta))
+    return _validated_curve(epsilon, count).epsilon(validate.nonnegatives(delta=delta))
 
 
-def _optimal(epsilon: float, count: int) -> LossCurve:
+def _validated_curve(epsilon: float, count: int) -> LossCurve:
     """Return the curve of validated arguments."""
     count = validate.count(count=count, at_most=MOST_SUMMED_OUTCOMES)
     return homogeneous(validate.positive(epsilon=epsilon), count, attained=True)

@@ -24,6 +24,8 @@ LOG_ROUNDING = 2 * EPS
 LARGEST_EXPONENT = 700.0
 # Arrays of at most this many terms are formed at a time.
 CHUNK = 2_000_000
+# Distances from a root, relative, at which a lower bound on ε is checked.
+RETREATS = (1e-11, 1e-8, 1e-5, 1e-3)
 
 
 def two_epsilon_delta(
@@ -87,10 +89,12 @@ class TwoEpsilonCurve(Curve):
         counted = log_masses > -LARGEST_EXPONENT
         self._losses = (np.arange(-count, count + 1, 2, dtype=float) * epsilon)[counted]
         self._masses = np.exp(log_masses[counted])
+        # Of a mass: its logarithm's error and the exponential.
         self._error = float(errors[counted].max()) + 8 * EPS
         self._left_out = 0.0  # a bound on the masses that are not listed
         if not counted.all():
             self._left_out = (count + 1) * np.exp(-LARGEST_EXPONENT)
+        # A product and a difference of numbers of at most this size.
         self._loss_error = 4 * EPS * self._epsilon_max
         self._attained = attained
 
@@ -101,16 +105,17 @@ class TwoEpsilonCurve(Curve):
         for start in range(0, x.size, rows):
             part = x[start : start + rows]
             z = part[:, None] - self._losses - side * self._loss_error
-            values[start : start + rows] = weighted(self._delta_left(z, side), self._masses)
+            values[start : start + rows] = weighted(self._inner_delta(z, side), self._masses)
+        # The sum rounds by a unit of roundoff a term, and the terms' factors by a few.
         rounding = self._error + (self._losses.size + 8) * EPS
         if side < 0:
             return values * (1 - rounding)
         upper: Floats = np.minimum(outward(values * (1 + rounding) + self._left_out), 1.0)
         return np.where(x >= self._epsilon_max, 0.0, upper)
 
-    def _delta_left(self, z: Floats, side: int) -> Floats:
-        """Return bounds on δ_1 at any z, negative ones included: upper ones (``side`` = 1) or lower
-        ones (-1).
+    def _inner_delta(self, z: Floats, side: int) -> Floats:
+        """Return bounds on the δ_1 of the costs with more copies at any z, also below 0: upper ones
+        (``side`` = 1) or lower ones (-1).
         """
         size = np.abs(z)
         if side > 0:
@@ -141,9 +146,9 @@ class TwoEpsilonCurve(Curve):
         if query.epsilon is not None:
             return Answer(upper.value, float(self._delta(np.array([query.epsilon]), -1)[0]))
         # Just below the root the computed δ need not be above the target.
-        below = upper.value * (1 - np.array([1e-11, 1e-8, 1e-5, 1e-3]))
-        above_target = self._delta(below, -1) > query.delta_below
-        return Answer(upper.value, float(below[above_target].max(initial=0.0)))
+        candidates = upper.value * (1 - np.array(RETREATS))
+        above_target = self._delta(candidates, -1) > query.delta_below
+        return Answer(upper.value, float(candidates[above_target].max(initial=0.0)))
 
 
 @bound(

@@ -20,31 +20,31 @@ from dptopk.errors import InvalidParameter
 # The share of δ for labels that one user alone has, where the order is chosen, where divergences
 # are added and where the game is played: labels appear earliest near these, and hardly later around
 # them.
-OWN_FIRST = 0.5
-OWN_ADDED = 0.3
-OWN = 0.8
+OWN_SHARE_FOR_ORDER = 0.5
+OWN_SHARE_ADDED = 0.3
+OWN_SHARE_PLAYED = 0.8
 # By what the best order of a coin that is played is lower, above 1.
-LOWER = 0.93
+ORDER_FACTOR = 0.93
 # ln(order - 1) + ln ε - ln ln(1/δ): the first places to look for the best order, and the last step.
 ORDERS = (-0.4, 0.4, 1.2, 2.0)
 LAST_STEP = 0.05
 # A share of the divergence that makes up for the chords between the statements.
-CHORDS = 3e-4
-# The divergence that the game allows is looked for from START times that of added ones on: first
-# with every n-th level, n at most SKIP and such that THROUGH levels are left, where ln δ is about
-# MISSED too small, give or take WITHIN.
-START = 1.08
-SKIP = 4
-THROUGH = 30
-MISSED = 0.03
-WITHIN = 0.05
-# In the end ln δ is at most UNSPENT below what is allowed, or above it at a divergence larger by
-# the share NEXT.
-UNSPENT = 0.004
-NEXT = 5e-4
+CHORD_SHARE = 3e-4
+# The divergence that the game allows is looked for from GAME_START times that of added ones on:
+# first with every n-th level, n at most MOST_SKIPPED and such that LEAST_ROUGH_LEVELS levels are
+# left, where ln δ is about ROUGH_ERROR too small, give or take ROUGH_TOLERANCE.
+GAME_START = 1.08
+MOST_SKIPPED = 4
+LEAST_ROUGH_LEVELS = 30
+ROUGH_ERROR = 0.03
+ROUGH_TOLERANCE = 0.05
+# In the end ln δ is at most MOST_UNSPENT below what is allowed, or above it at a divergence that is
+# larger by the share LEAST_STEP.
+MOST_UNSPENT = 0.004
+LEAST_STEP = 5e-4
 # A step is at most so large a share of the divergence; and how many games there are at most.
-STRIDE = 0.1
-GAMES = 20
+LARGEST_STEP = 0.1
+MOST_GAMES = 20
 # Most labels of one user; from MOST_EPSILON on more buys next to nothing, below LEAST_EPSILON coins
 # are too long.
 MOST_LABELS = 10**6
@@ -54,10 +54,8 @@ LEAST_EPSILON = 1e-6
 
 @lru_cache(maxsize=256)
 def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
-    """Return the best of the tried coins: the one whose labels appear earliest among those with
-    δ(epsilon) <= delta for n labels.
-
-    Where the game is too large to be played, that is the coin which added divergences allow.
+    """Return the coin whose labels appear earliest among the tried coins with δ(epsilon) <= delta
+    for n labels.
 
     Args:
         epsilon: ε of all labels of one user together.
@@ -78,7 +76,8 @@ def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
     try:
         coin_by_divergences = _best_by_divergences(epsilon, delta, labels)
         best = min(
-            [coin_by_divergences, *_coins_by_game(epsilon, delta, coin_by_divergences)], key=_half
+            [coin_by_divergences, *_coins_by_game(epsilon, delta, coin_by_divergences)],
+            key=_half_level,
         )
         coin_chances(best.order, best.divergence, best.first)  # raises where it has too many levels
     except InvalidParameter as reason:
@@ -92,8 +91,8 @@ def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
     def too_small(epsilon: float) -> bool:
         """Return whether all coins at this ε have too many levels."""
         for place in ORDERS:
-            order = _order(epsilon, delta, place)
-            coin = _by_divergences(epsilon, delta, labels, order, OWN_ADDED)
+            order = _order_at(epsilon, delta, place)
+            coin = _coin_by_divergences(epsilon, delta, labels, order, OWN_SHARE_ADDED)
             if coin and levels_about(coin.order, coin.divergence, coin.first) <= MOST_LEVELS:
                 return False
         return True
@@ -115,12 +114,12 @@ def _coins_by_game(
     near that of ``coin_by_divergences``; an empty list where the game is too large to be played.
     """
     labels = coin_by_divergences.labels
-    order = _short_decimal(1 + LOWER * (coin_by_divergences.order - 1))
-    first = _short_decimal(OWN * delta / labels)
+    order = _short_decimal(1 + ORDER_FACTOR * (coin_by_divergences.order - 1))
+    first = _short_decimal(OWN_SHARE_PLAYED * delta / labels)
 
-    def above(every: int) -> Callable[[float], float]:
-        """Return by how much ln δ is above what is allowed, as a function of the divergence, where
-        every n-th level is played.
+    def excess_function(every: int) -> Callable[[float], float]:
+        """Return the function that maps a divergence to ln(δ / the δ that is allowed), where every
+        n-th level is played.
         """
 
         def excess(divergence: float) -> float:
@@ -131,53 +130,57 @@ def _coins_by_game(
         return excess
 
     levels = len(coin_chances(order, coin_by_divergences.divergence, first).shown)
-    if above(levels)(coin_by_divergences.divergence) == math.inf:
+    if excess_function(levels)(coin_by_divergences.divergence) == math.inf:
         return []
-    every = max(min(levels // THROUGH, SKIP), 1)
+    every = max(min(levels // LEAST_ROUGH_LEVELS, MOST_SKIPPED), 1)
     slope = labels * (order - 1)
     rise = math.nan
-    start = START * coin_by_divergences.divergence
+    start = GAME_START * coin_by_divergences.divergence
     if every > 1:
-        _, start, rise = _crossing(above(every), start, slope, rise, -MISSED, WITHIN)
-    divergence, _, _ = _crossing(above(1), start, slope, rise, -UNSPENT / 2, UNSPENT / 2)
+        _, start, rise = _crossing(
+            excess_function(every), start, slope, rise, -ROUGH_ERROR, ROUGH_TOLERANCE
+        )
+    divergence, _, _ = _crossing(
+        excess_function(1), start, slope, rise, -MOST_UNSPENT / 2, MOST_UNSPENT / 2
+    )
     if divergence:
         return [LabelCoinsDP(order, divergence, first, labels)]
     return []
 
 
 def _crossing(
-    above: Callable[[float], float],
+    excess: Callable[[float], float],
     place: float,
     slope: float,
     rise: float,
     aim: float,
     tolerance: float,
 ) -> tuple[float, float, float]:
-    """Find where a rising function reaches a value, by secants from a first place.
+    """Find the place where a rising function reaches a value, by secants from a first place.
 
-    The function may be flat below 0 and steep above: where it rises less than it should, only a
-    place just beyond that is above 0 ends the search.
+    The function may be flat below 0 and steep above. Where it is flat, a value near the aim proves
+    nothing, and the search goes on until a place just beyond is above 0.
 
     Args:
-        above: the function.
-        place: the first place.
-        slope: what the function should rise by.
-        rise: what it rises by at the first place, NaN if that is not known.
+        excess: the function.
+        place: the first place, > 0.
+        slope: the slope that the function should have.
+        rise: its slope at the first place, NaN if that is not known.
         aim: the value that is looked for, below 0.
         tolerance: how close to the aim a value must be.
 
     Returns:
-        The largest place seen with a value of at most 0 (0 if there is none), about where the value
-        is the aim, and the slope there.
+        The largest place seen with a value of at most 0 (0 if there is none), a place where the
+        value is about the aim, and the slope there.
     """
     low = 0.0
     high = math.inf
     previous_place = 0.0
     previous_value = 0.0
-    stride = NEXT
-    for _ in range(GAMES):
+    stride = LEAST_STEP
+    for _ in range(MOST_GAMES):
         place = _short_decimal(place)
-        value = above(place)
+        value = excess(place)
         if value <= 0:
             low = max(low, place)
         else:
@@ -189,14 +192,15 @@ def _crossing(
         flat = not rise > slope / 2
         previous_place = place
         previous_value = value
+        # The slope seen, but within a factor of two of what it should be: rounding of the game.
         rate = slope if math.isnan(rise) else min(max(rise, slope / 2), 2 * slope)
         step = (aim - value) / rate
-        if (abs(value - aim) <= tolerance and not flat) or high <= low * (1 + NEXT):
+        if (abs(value - aim) <= tolerance and not flat) or high <= low * (1 + LEAST_STEP):
             return low, place + step, rise
         if flat and value <= 0 and not math.isnan(rise):
             step = max(step, stride * place)
             stride = 2 * stride
-        place += min(max(step, -STRIDE * place), STRIDE * place)
+        place += min(max(step, -LARGEST_STEP * place), LARGEST_STEP * place)
         if high < math.inf and not low < place < high:
             place = (low + high) / 2
     return low, place, rise
@@ -213,9 +217,11 @@ def _best_by_divergences(epsilon: float, delta: float, labels: int) -> LabelCoin
 
     def half(place: float) -> float:
         """Return the level that the coin of this order shows with chance 1/2."""
-        coin = _by_divergences(epsilon, delta, labels, _order(epsilon, delta, place), OWN_FIRST)
+        coin = _coin_by_divergences(
+            epsilon, delta, labels, _order_at(epsilon, delta, place), OWN_SHARE_FOR_ORDER
+        )
         if coin:
-            return _half(coin)
+            return _half_level(coin)
         return math.inf
 
     step = ORDERS[1] - ORDERS[0]
@@ -228,18 +234,20 @@ def _best_by_divergences(epsilon: float, delta: float, labels: int) -> LabelCoin
         tried = {best: levels[best], lower: half(lower), higher: half(higher)}
         best = min(tried, key=tried.__getitem__)
         levels.update(tried)
-    coin = _by_divergences(epsilon, delta, labels, _order(epsilon, delta, best), OWN_ADDED)
+    coin = _coin_by_divergences(
+        epsilon, delta, labels, _order_at(epsilon, delta, best), OWN_SHARE_ADDED
+    )
     if coin is None or levels[best] == math.inf:
         raise InvalidParameter("no order leaves a coin")
     return coin
 
 
-def _order(epsilon: float, delta: float, place: float) -> float:
+def _order_at(epsilon: float, delta: float, place: float) -> float:
     """Return the order at a place of ``ORDERS``: 1 + e^place ln(1/δ)/ε."""
     return _short_decimal(1 + math.exp(place) * math.log(1 / delta) / epsilon)
 
 
-def _by_divergences(
+def _coin_by_divergences(
     epsilon: float, delta: float, labels: int, order: float, own_share: float
 ) -> LabelCoinsDP | None:
     """Return the coin of an order by added divergences alone; None where nothing is left for the
@@ -257,7 +265,7 @@ def _by_divergences(
     log_delta = math.log((1 - own_share) * delta)
     excess = log_delta + math.log(order - 1) - order * math.log1p(-1 / order)
     total_divergence = epsilon + excess / (order - 1)
-    divergence = (1 - CHORDS) * total_divergence / labels
+    divergence = (1 - CHORD_SHARE) * total_divergence / labels
     if divergence > 0:
         return LabelCoinsDP(
             order, _short_decimal(divergence), _short_decimal(own_share * delta / labels), labels
@@ -265,9 +273,9 @@ def _by_divergences(
     return None
 
 
-def _half(coin: LabelCoinsDP) -> float:
-    """Return the level at which the chance to be shown, drawn as a line between levels, is 1/2; inf
-    for a coin with too many levels.
+def _half_level(coin: LabelCoinsDP) -> float:
+    """Return the level, not always whole, at which the chance to be shown is 1/2 on the line
+    between two levels; inf for a coin with too many levels.
     """
     try:
         shown = coin_chances(coin.order, coin.divergence, coin.first, 0.5).shown
@@ -277,5 +285,5 @@ def _half(coin: LabelCoinsDP) -> float:
 
 
 def _short_decimal(value: float) -> float:
-    """Round to six digits, so that a coin can be written down exactly."""
+    """Return the value rounded to six digits, so that a coin can be written down exactly."""
     return float(f"{value:.5e}")

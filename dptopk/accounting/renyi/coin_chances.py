@@ -29,7 +29,7 @@ TOO_LONG = f"a coin of more than {MOST_LEVELS} steps: epsilon is too small for t
 # at most.
 STEP_TOLERANCE = 1e-10
 STEP_TRIES = 80
-# Number of log-odds at which steps are computed, to estimate the number of levels.
+# Number of log-odds, or chances, at which steps are computed to estimate the number of levels.
 LOG_ODDS_NODES = 40
 # After this many levels a coin that is certain to be refused is given up.
 LAST_LEVEL = 100
@@ -75,11 +75,13 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
     step = 0.0
     previous_step = 0.0
     while shown[-1] < until:
-        guess = None
+        guessed_rise = None
         if previous_step:
             # Steps change by nearly the same factor from level to level.
-            guess = step * (step / previous_step)
-        up, down, next_step = _next(shown[-1], hidden[-1], order, divergence, first, guess)
+            guessed_rise = step * (step / previous_step)
+        up, down, next_step = _next_chances(
+            shown[-1], hidden[-1], order, divergence, first, guessed_rise
+        )
         previous_step = step
         step = next_step
         if up <= 0.5:
@@ -99,8 +101,13 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
     return Chances(np.array(shown), np.array(hidden))
 
 
-def _next(
-    shown: float, hidden: float, order: float, divergence: float, first: float, guess: float | None
+def _next_chances(
+    shown: float,
+    hidden: float,
+    order: float,
+    divergence: float,
+    first: float,
+    guessed_rise: float | None,
 ) -> tuple[float, float, float]:
     """Return p_{n+1}, 1 - p_{n+1}, and by how much the log-odds of ν rose.
 
@@ -110,7 +117,7 @@ def _next(
         order: α.
         divergence: ρ.
         first: q.
-        guess: about the rise of the log-odds, or None.
+        guessed_rise: about the rise of the log-odds, or None.
     """
     scaled_hidden = hidden - first  # of level n, times 1 - q
     step = 0.0
@@ -118,19 +125,21 @@ def _next(
         up = 1.0
         down = 0.0
     elif order == math.inf:
-        up, down = _grown(shown / (1 - first), scaled_hidden / (1 - first), divergence)
+        up, down = _chances_of_order_inf(
+            shown / (1 - first), scaled_hidden / (1 - first), divergence
+        )
     else:
         p = math.log(shown / (1 - first))
         r = math.log(scaled_hidden / (1 - first))
-        if not guess:
-            # A first step is hardly below what its moment of a shown label alone allows.
-            guess = ((order - 1) * divergence - p) / order
-        step = _farthest(p, r, order, divergence, guess)
-        up, down = _chance(p - r + step)
+        if not guessed_rise:
+            # The moment of a shown label alone allows a first step that is little larger.
+            guessed_rise = ((order - 1) * divergence - p) / order
+        step = _largest_rise(p, r, order, divergence, guessed_rise)
+        up, down = _chances_of_log_odds(p - r + step)
     return first + (1 - first) * up, (1 - first) * down, step
 
 
-def _grown(p: float, r: float, divergence: float) -> tuple[float, float]:
+def _chances_of_order_inf(p: float, r: float, divergence: float) -> tuple[float, float]:
     """Return ν(p) and 1 - ν(p) for the order inf, lower by the rounding.
 
     Args:
@@ -144,7 +153,7 @@ def _grown(p: float, r: float, divergence: float) -> tuple[float, float]:
     return min(grown, 1 - shrunk), max(1 - grown, shrunk)
 
 
-def _chance(odds: float) -> tuple[float, float]:
+def _chances_of_log_odds(odds: float) -> tuple[float, float]:
     """Return the chance whose log-odds are ``odds``, and 1 less it."""
     e = math.exp(-abs(odds))
     likely = 1 / (1 + e)
@@ -154,9 +163,8 @@ def _chance(odds: float) -> tuple[float, float]:
     return (rare, likely)
 
 
-def _farthest(p: float, r: float, order: float, divergence: float, guess: float) -> float:
-    """Return by how much the log-odds of ν(e^p) are above those of e^p, found by bracketed Newton
-    steps.
+def _largest_rise(p: float, r: float, order: float, divergence: float, guess: float) -> float:
+    """Return the rise of the log-odds from e^p to ν(e^p), found by Newton steps inside a bracket.
 
     Args:
         p: the logarithm of a chance.
@@ -170,7 +178,7 @@ def _farthest(p: float, r: float, order: float, divergence: float, guess: float)
     high = math.inf
     step = guess
     for _ in range(STEP_TRIES):
-        value, slope = _moment(p - r + step, p, r, order)
+        value, slope = _larger_moment(p - r + step, p, r, order)
         if value <= largest_moment:
             low = step
         else:
@@ -187,7 +195,7 @@ def _farthest(p: float, r: float, order: float, divergence: float, guess: float)
     return low
 
 
-def _moment(odds: float, p: float, r: float, order: float) -> tuple[float, float]:
+def _larger_moment(odds: float, p: float, r: float, order: float) -> tuple[float, float]:
     """Return the larger of (α - 1) D_α in both directions between the chance of these log-odds and
     e^p, and its slope in the log-odds.
 
@@ -201,7 +209,7 @@ def _moment(odds: float, p: float, r: float, order: float) -> tuple[float, float
     likely = -math.log1p(e)
     rare = -math.log1p(e) - abs(odds)
     up, down = (likely, rare) if odds > 0 else (rare, likely)
-    shown, hidden = _chance(odds)
+    shown, hidden = _chances_of_log_odds(odds)
     lam = order - 1
     forward, forward_share = _log_sum(order * up - lam * p, order * down - lam * r)
     backward, backward_share = _log_sum(order * p - lam * up, order * r - lam * down)
@@ -218,14 +226,17 @@ def _log_sum(a: float, b: float) -> tuple[float, float]:
 
 
 def levels_about(order: float, divergence: float, first: float) -> float:
-    """Estimate the number of levels of ``coin_chances`` up to 1, without computing them, for a
-    finite order and many levels.
+    """Return an estimate of the number of levels of ``coin_chances`` up to 1, for a finite order
+    and many levels.
+
+    With y the log-odds, a coin takes about ∫ dy / rise(y) levels to 1/2, and as many from there to
+    1; the second term is that of a sum against an integral (Euler-Maclaurin).
     """
     odds = np.linspace(math.log(first), 0.0, LOG_ODDS_NODES)
     rises = []
     for log_odds in odds.tolist():
-        shown, hidden = _chance(log_odds)
-        up, down, _ = _next(shown, hidden, order, divergence, first, None)
+        shown, hidden = _chances_of_log_odds(log_odds)
+        up, down, _ = _next_chances(shown, hidden, order, divergence, first, None)
         rises.append(math.log(up / down) - log_odds)
     if min(rises) <= 0:  # lost to rounding
         return math.inf
@@ -243,7 +254,7 @@ def least_levels(order: float, divergence: float, first: float) -> float:
     """
     if order == math.inf:
         return 0.0
-    y = -np.log(np.geomspace(first, 0.5, 40))  # of t
+    y = -np.log(np.geomspace(first, 0.5, LOG_ODDS_NODES))  # ln(1/t) at some t's
     constant = (order - 1) * divergence + order * first * np.exp(y)  # α c
     logs = np.log((y + constant) / (math.log(2) + constant))
     return 2 * float(logs.max()) / -math.log1p(-1 / order)

@@ -75,6 +75,9 @@ def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
     return renyi_curve(lambda lam: lam * (xi + rho * (1 + lam)))
 
 
+ROUNDING = 4e-13  # relative, far above that of two roots, a quotient and a square
+
+
 def zcdp_rho(*, epsilon: float, delta: float) -> float:
     """Return the largest ρ for which ρ-zCDP implies (ε, δ)-DP by ρ + 2 sqrt(ρ ln(1/δ)) = ε (BS16
     Prop. 1.3), rounded down.
@@ -90,7 +93,7 @@ def zcdp_rho(*, epsilon: float, delta: float) -> float:
     log_inverse = -np.log(validate.probability(delta=delta, allow_zero=False))
     # sqrt(ρ) = sqrt(L + ε) - sqrt(L), without cancellation.
     roots = np.sqrt(log_inverse + epsilon) + np.sqrt(log_inverse)
-    return float((epsilon / roots) ** 2 * (1 - 4e-13))
+    return float((epsilon / roots) ** 2 * (1 - ROUNDING))
 
 
 @bound(

@@ -39,15 +39,20 @@ COARSE = 0.3
 MOST_SUMS = 6e6
 # How far the grid goes to the left of 0, as a share of how far it goes to the right: beyond, V is
 # hardly above 1 - e^x.
-LEFTWARDS = 0.35
+LEFT_SHARE = 0.35
 # From above: what a round of the game can lose by rounding, and all rounds together with the
 # chances' own rounding; and the rounding of where a loss lies within its cell, in cells, for each
 # cell that it moves by.
-ROUND = 1 + 1e-12
-PLACE = 1e-15
+ROUND_ROUNDING = 1 + 1e-12
+PLACE_ROUNDING = 1e-15
 # How far beyond an ε the grid goes where the δ at that ε is all that is asked, times α - 1: V falls
 # by about e a unit.
 REACH_BEYOND = 3.0
+# Relative: of all labels' chances, each known to some 1e-14; and of sums of divergences.
+CHANCE_ERROR = 1e-10
+DIVERGENCE_ERROR = 1e-9
+# The orders that are tried around that of a coin, as factors of α - 1.
+ORDER_FACTORS: Floats = np.geomspace(0.2, 5.0, 41)
 # Where the curve ends: what is left above the chance that an own label is shown, as a share of it.
 LEAST_LEFT_SHARE = 1e-3
 # An ε beyond which e^ε is not played with, and how many statements there are at most.
@@ -59,8 +64,8 @@ MOST_STATEMENTS = 2000
 def label_coins_statements(
     order: float, divergence: float, first: float, labels: int
 ) -> tuple[tuple[float, float], ...]:
-    """Return (ε, δ) statements by falling ε, one to several hundred: upper bounds whose chords are
-    hardly above the curve.
+    """Return (ε, δ) statements by falling ε, one to several hundred: upper bounds on a fine grid of
+    ε's, so that the chords between them are close to the curve.
 
     Args:
         order: α > 1.
@@ -72,13 +77,13 @@ def label_coins_statements(
         InvalidParameter: as ``coin_chances`` does, or when every δ is 1.
     """
     coin = coin_chances(order, divergence, first)
-    reach, cells = _extent(order, divergence, first, labels)
+    reach, cells = _reach_and_cells(order, divergence, first, labels)
     if cells:
         x = np.arange(cells + 1) * (reach / cells)
         with_user, without_user = _directions(coin)
         deltas = np.maximum(
-            _game(with_user, labels, reach / cells, cells),
-            _game(without_user, labels, reach / cells, cells),
+            _game_values(with_user, labels, reach / cells, cells),
+            _game_values(without_user, labels, reach / cells, cells),
         )
     else:
         x = np.linspace(0, reach, min(math.ceil(reach * order / 0.1), MOST_STATEMENTS))
@@ -94,7 +99,7 @@ def label_coins_statements(
 def game_delta(
     order: float, divergence: float, first: float, labels: int, epsilon: float, every: int = 1
 ) -> float:
-    """Estimate the δ at one ε, in less time than all statements take.
+    """Return an estimate of the δ at one ε, in less time than all statements take.
 
     Args:
         order: α > 1.
@@ -102,38 +107,43 @@ def game_delta(
         first: q in (0, 1/2).
         labels: how many labels one user touches at most.
         epsilon: ε.
-        every: n; only each n-th level is played, which takes an n-th of the time: δ is then a
+        every: n; only each n-th level is played, which takes an n-th of the time and makes δ a
             little too small.
 
     Returns:
-        About δ; inf where the game is too large to be played.
+        An estimate of δ; inf where the game is too large to be played.
     """
     coin = coin_chances(order, divergence, first)
-    reach, cells = _extent(order, divergence, first, labels)
+    reach, cells = _reach_and_cells(order, divergence, first, labels)
     if not cells:
         return math.inf
     step = reach / cells
     shorter = min(cells, math.ceil((epsilon + REACH_BEYOND / (order - 1)) / step))
     deltas = [
-        _game(_Pair(pair.P[::every], pair.Q[::every]), labels, step, shorter)
+        _game_values(_Pair(pair.P[::every], pair.Q[::every]), labels, step, shorter)
         for pair in _directions(coin)
     ]
     nodes = np.exp(step * np.arange(shorter + 1))
     return float(np.interp(math.exp(epsilon), nodes, np.maximum(*deltas)))
 
 
-def _extent(order: float, divergence: float, first: float, labels: int) -> tuple[float, int]:
-    """Return up to which ε there are statements, and on how many cells the game is played until
-    there; 0 cells if it is not played.
+def _reach_and_cells(
+    order: float, divergence: float, first: float, labels: int
+) -> tuple[float, int]:
+    """Return the largest ε of the statements, and the number of cells on which the game is played
+    up to it; 0 cells if it is not played.
     """
+    # From here on δ is at most LEAST_LEFT_SHARE above nq: e^{(α-1)(nρ - ε)} is that small.
     log_least = max(-math.log(LEAST_LEFT_SHARE * labels * first), 1.0)
     reach = labels * divergence + log_least / (order - 1)
+    # A chord over a cell of length h is too high by a share of about (α+1)² h²/12 in each of the n
+    # rounds, so that n (α+1)² h²/12 = share.
     levels = len(coin_chances(order, divergence, first).shown)
-    fine = math.ceil(reach * (order + 1) / math.sqrt(12 * FINE / labels))
-    coarse = math.ceil(reach * (order + 1) / math.sqrt(12 * COARSE / labels))
-    affordable = int(MOST_SUMS / (4.0 * labels * levels))
-    cells = min(max(fine, LEAST_CELLS), affordable, MOST_STATEMENTS)
-    if cells >= coarse and reach < LARGEST_PLAYED:
+    fine_cells = math.ceil(reach * (order + 1) / math.sqrt(12 * FINE / labels))
+    coarse_cells = math.ceil(reach * (order + 1) / math.sqrt(12 * COARSE / labels))
+    affordable_cells = int(MOST_SUMS / (4.0 * labels * levels))
+    cells = min(max(fine_cells, LEAST_CELLS), affordable_cells, MOST_STATEMENTS)
+    if cells >= coarse_cells and reach < LARGEST_PLAYED:
         return reach, cells
     return reach, 0
 
@@ -160,7 +170,7 @@ def _directions(coin: Chances) -> tuple[_Pair, _Pair]:
     return with_user, without_user
 
 
-def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
+def _game_values(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
     """Return upper bounds on V_labels at the nodes from 0 to ``cells`` steps, the levels played in
     the order of the rows.
 
@@ -173,10 +183,10 @@ def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
         step: the distance of two nodes.
         cells: the number of cells from 0 on.
     """
-    cells_below_0 = math.ceil(LEFTWARDS * cells)
+    cells_below_0 = math.ceil(LEFT_SHARE * cells)
     levels = len(pair.P)
     x: Floats = step * np.arange(-cells_below_0, cells + 1.0)
-    revealed, expected = _round(pair, len(x), step)
+    revealed, expected = _round_matrix(pair, len(x), step)
     # A row for each level from which on the user may still play. In front: H(0) = 1, for the cell
     # that ends at the first node; at the end, a cell without a slope.
     nodes = np.ones((levels, len(x) + 2))
@@ -184,21 +194,21 @@ def _game(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
     nodes[:, -1] = nodes[:, -2]
     for _ in range(labels):
         finite = (expected @ nodes.ravel()).reshape(levels, -1)
-        played = (finite + revealed) * ROUND
+        played = (finite + revealed) * ROUND_ROUNDING
         for level in range(levels - 2, -1, -1):
             np.maximum(played[level], played[level + 1], out=played[level])
         np.minimum(played, 1.0, out=nodes[:, 1:-1])
         nodes[:, -1] = nodes[:, -2]
-    upper: Floats = outward(nodes[0, cells_below_0 + 1 : -1], 1e-10)
+    upper: Floats = outward(nodes[0, cells_below_0 + 1 : -1], CHANCE_ERROR)
     return np.minimum(upper, 1.0)
 
 
-def _round(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.csr_array]:
+def _round_matrix(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.csr_array]:
     """Return E[V(x - L)] of every level at the nodes, as a linear function of V's values at the
     nodes.
 
-    A loss moves all nodes by equally many cells, so that each row has one place in its cell and two
-    nodes an outcome.
+    A loss moves all nodes by the same number of cells. So each of the two outcomes of a level reads
+    two nodes of V at each x, and a row of the matrix has four entries.
 
     Returns:
         What an infinite loss gives, shape (levels, 1), and a matrix that maps V's values to the
@@ -210,29 +220,31 @@ def _round(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.csr_arra
     for p, q in zip(pair.P.T[:, :, None], pair.Q.T[:, :, None], strict=True):
         finite = (p > 0) & (q > 0)
         ratio = np.where(finite, p, 1) / np.where(finite, q, 1)
-        cell, share = _cells_after(-np.log(ratio) / step, size, step)
+        cell, share = _cells_after_loss(-np.log(ratio) / step, size, step)
         mass = np.where(finite, p, 0)
         place = start + 1 + cell
         places += [place, place + 1]
         masses += [mass * (1 - share), mass * share]
     revealed = np.where(pair.Q == 0, pair.P, 0).sum(axis=1, keepdims=True)
-    return revealed, _rows_of_four(masses, places, columns=start.size * (size + 2))
+    return revealed, _matrix_of_four_entries(masses, places, columns=start.size * (size + 2))
 
 
-def _rows_of_four(masses: list[Floats], places: list[Ints], columns: int) -> sparse.csr_array:
+def _matrix_of_four_entries(
+    masses: list[Floats], places: list[Ints], columns: int
+) -> sparse.csr_array:
     """Return the sparse matrix with four entries in every row: the masses, in the columns of their
     places.
     """
     entries = np.stack(masses, axis=-1).ravel()
-    of_entries = np.stack(places, axis=-1).astype(np.int32).ravel()
+    entry_columns = np.stack(places, axis=-1).astype(np.int32).ravel()
     rows = entries.size // 4
-    ends = np.arange(0, 4 * rows + 1, 4, dtype=np.int32)
-    return sparse.csr_array((entries, of_entries, ends), shape=(rows, columns))
+    row_ends = np.arange(0, 4 * rows + 1, 4, dtype=np.int32)
+    return sparse.csr_array((entries, entry_columns, row_ends), shape=(rows, columns))
 
 
-def _cells_after(moved: Floats, size: int, step: float) -> tuple[Ints, Floats]:
-    """Return where the nodes end up that a loss moves: in which cell, and the share in u of the
-    cell's right node.
+def _cells_after_loss(moved: Floats, size: int, step: float) -> tuple[Ints, Floats]:
+    """Return the cell in which each node lies after a loss has moved it, and the share in u = e^x
+    of the cell's right node.
 
     Args:
         moved: by how many cells each loss moves the nodes.
@@ -243,13 +255,15 @@ def _cells_after(moved: Floats, size: int, step: float) -> tuple[Ints, Floats]:
         The cells, -1 for the one that ends at the first node, and the shares.
     """
     cells = np.floor(moved)
-    # Rather too near the left end, where V is larger.
-    part_of_cell = np.maximum(moved - cells - PLACE * (8 + np.abs(moved)), 0)
-    share = np.clip(np.expm1(part_of_cell * step) / math.expm1(step) * (1 - PLACE), 0, 1)
+    # Rounded towards the left end of the cell, where V is larger.
+    part_of_cell = np.maximum(moved - cells - PLACE_ROUNDING * (8 + np.abs(moved)), 0)
+    share = np.clip(np.expm1(part_of_cell * step) / math.expm1(step) * (1 - PLACE_ROUNDING), 0, 1)
     cell = np.clip(np.arange(size) + cells, -1, size - 1)
     # Beyond the first node u is compared with the first node's.
     from_first_node = (moved + np.arange(size)) * step
-    share = np.where(cell < 0, np.exp(np.minimum(from_first_node, 0.0)) * (1 - PLACE), share)
+    share = np.where(
+        cell < 0, np.exp(np.minimum(from_first_node, 0.0)) * (1 - PLACE_ROUNDING), share
+    )
     return cell.astype(np.intp), share
 
 
@@ -267,14 +281,15 @@ def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: in
         first: q.
         labels: how many labels one user touches at most.
     """
-    orders = 1 + (order - 1) * np.geomspace(0.2, 5.0, 41)[:, None]
+    orders = 1 + (order - 1) * ORDER_FACTORS[:, None]
     most = _largest_moments(coin, orders, first)[:, None]
     lam = orders - 1
     exponents = labels * most - lam * x + lam * np.log(lam) - orders * np.log(orders)
-    alike = labels * math.log1p(-first)
-    of_moments = np.exp(np.minimum(exponents.min(axis=0), 0.0))
-    deltas = -math.expm1(alike) + math.exp(alike) * of_moments
-    upper: Floats = outward(deltas, 1e-9)
+    # With weight (1 - q)^n no label tells all, and the divergences of the other chances add up.
+    log_weight = labels * math.log1p(-first)
+    delta_by_moments = np.exp(np.minimum(exponents.min(axis=0), 0.0))
+    deltas = -math.expm1(log_weight) + math.exp(log_weight) * delta_by_moments
+    upper: Floats = outward(deltas, DIVERGENCE_ERROR)
     return np.minimum(upper, 1.0)
 
 
@@ -282,7 +297,7 @@ def _largest_moments(coin: Chances, orders: Floats, first: float) -> Floats:
     """Return (α - 1) times the largest Rényi divergence of neighbouring levels, at least 0, for
     each order α of a column.
     """
-    # Of the last steps, from hidden chances at or below q, nothing is left but what tells all.
+    # The last steps, from hidden chances at or below q, are with certainty ones that tell all.
     steps = np.flatnonzero((coin.shown[:-1] > 0) & (coin.hidden[:-1] > first))
     lower_shown = coin.shown[steps]
     upper_shown = coin.shown[steps + 1] - first

@@ -65,7 +65,7 @@ def log_mgf(charge: Charge) -> LogMGF:
         if build is None:
             raise NotApplicable(f"{cost_type.__name__} has no Rényi curve")
         parts.append(build(charge.of(cost_type)))
-    # A sum of n positive terms errs by n units of roundoff.
+    # A sum of n positive terms errs by n units of roundoff, 1.1e-16 each.
     slack = 1 + 2e-16 * (len(charge.costs) + len(parts))
 
     def total(lam: Floats) -> Floats:

@@ -38,17 +38,19 @@ from numpy.typing import NDArray
 from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.setwise import tuning
 
+SMALLEST_TOLERANCE = 2.0**-44  # some 500 units of roundoff, above that of sums of values
+
 
 def tolerance(h: float) -> float:
-    """Return the share of H_{i+N} below which R and S of a cell count as 0, because slopes are
-    rough.
+    """Return the share of H_{i+N} below which R and S of a cell count as 0: they are differences of
+    slopes, which are known to about a unit of roundoff over h.
     """
-    return 2.0**-44 + 32 * ROUNDOFF / h
+    return SMALLEST_TOLERANCE + 32 * ROUNDOFF / h
 
 
 def step_slack(N: int, h: float) -> float:
-    """Return a bound on the relative error of one step in floating point (docs/notes/setwise.md,
-    "Rounding").
+    """Return a bound on the relative error of one step in floating point; the factors 190, 3 and 2
+    are those of docs/notes/setwise.md, "Rounding".
     """
     amplified = 1 + N / -math.expm1(-N * h)
     rounding = 190 * ROUNDOFF * (4 + N * h) * amplified
@@ -107,7 +109,8 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
     # of the answer.
     reached = np.zeros((len(rows), n + 2 * N - 2))
     answer = reached[:, N - 1 : N - 1 + n]
-    answer[:] = rows[:, N : N + n] * cells.geometry.slack  # t = 0 and t = ε
+    # The chords that begin or end at u itself, t = 0 or ε, are worth H(u).
+    answer[:] = rows[:, N : N + n] * cells.geometry.slack
     _raise_to_best_chords(reached, cells)
     return answer.reshape(*values.shape[:-1], n)
 
@@ -180,20 +183,20 @@ class _Cells:
         # is this square.
         root = np.take(self.geometry.root_omega, offsets) * self._root_of_R - self._root_of_S
         gain = root * root * self.geometry.scale
-        return self._raised_by_gain(gain, offsets, self._near_values, self._far_values)
+        return self._chord_values(gain, offsets, self._near_values, self._far_values)
 
     def at_first_points(self, some: NDArray[np.intp], offsets: NDArray[np.intp]) -> Floats:
         """Return the values of the chords that end in the first points of the cells ``some``, at
         the nodes of their offsets.
         """
         gain = np.zeros(len(some))
-        return self._raised_by_gain(gain, offsets, self._near_values[some], self._far_values[some])
+        return self._chord_values(gain, offsets, self._near_values[some], self._far_values[some])
 
-    def _raised_by_gain(
+    def _chord_values(
         self, gain: Floats, offsets: NDArray[np.intp], near_values: Floats, far_values: Floats
     ) -> Floats:
-        """Return the values of chords: the weighted values at the cells' first points, plus a gain,
-        to which they are added in place.
+        """Return the values of chords: the weighted values at the cells' first points, plus a gain.
+        The array ``gain`` is overwritten.
 
         Args:
             gain: by how much each chord is above the one that ends in the cells' first points.
@@ -206,9 +209,14 @@ class _Cells:
         return gain
 
     def out_of_order(self, reached: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return cells and offsets (as two arrays) of the chords that must be looked at besides the
-        usual ones: where the worth may rise in the cell before, or be constant, and fall in this
-        one.
+        """Return cells and offsets, as two arrays, of the chords that are looked at besides those
+        of ``best``.
+
+        In the usual order the best chord of a cell ends in its last points where that of the next
+        cell ends in its first. Where ``first`` jumps by more than 1 from one cell to the next, the
+        worth may rise in one cell, or be constant, and fall in the next: the chords that end
+        between them are tried at all offsets of the jump. So are those of hollow cells, where R and
+        S are not positive, at every offset.
 
         Args:
             reached: the least value reached so far at each node of the answer and those left of it.
@@ -230,31 +238,38 @@ class _Cells:
         # The offset of the last node of the answer, from each cell.
         last = reached.shape[1] - 1 + N - cells % self.first.shape[1]
         low = np.maximum(low, self._first_that_gain(cells, reached))
-        return _every_offset(cells, low, np.minimum(high, last))
+        return _pairs_of_cell_and_offset(cells, low, np.minimum(high, last))
 
     def _first_that_gain(self, cells: NDArray[np.intp], reached: Floats) -> NDArray[np.intp]:
         """Return the least offset of each cell at whose node a chord may be above what is reached
         there, or at any node left of it.
 
         No chord is above both of its ends, and no step of H is above 1.
+
+        Args:
+            cells: places in the flattened array ``first``.
+            reached: shape (rows, nodes of the answer), falling along each row.
         """
         N = self.geometry.N
         ends = np.maximum(self._near_values[cells], self._far_values[cells])
-        most = np.minimum(ends * self.geometry.slack, 1.0)
+        highest_chord = np.minimum(ends * self.geometry.slack, 1.0)
+        # The cells are grouped by row, as the rows of ``reached`` are searched one by one.
         row, place = np.divmod(cells, self.first.shape[1])
         order = np.argsort(row, kind="stable")
         cuts = np.searchsorted(row[order], np.arange(len(reached) + 1))
         nodes = np.empty(len(cells), dtype=np.intp)
         for values, (begin, end) in zip(reached, pairwise(cuts.tolist()), strict=True):
-            here = order[begin:end]
-            nodes[here] = np.searchsorted(-values, -most[here], side="right")
+            cells_of_row = order[begin:end]
+            nodes[cells_of_row] = np.searchsorted(
+                -values, -highest_chord[cells_of_row], side="right"
+            )
         return nodes + N - place
 
 
-def _every_offset(
+def _pairs_of_cell_and_offset(
     cells: NDArray[np.intp], low: NDArray[np.intp], high: Floats
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """Pair each cell with each of its offsets from ``low`` to ``high``, as two arrays of equal
+    """Return each cell with each of its offsets from ``low`` to ``high``, as two arrays of equal
     length.
     """
     counts = np.maximum(high - low + 1, 0.0).astype(np.intp)
@@ -280,7 +295,7 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
     n = values.shape[-1] - 2 * steps
     geometry = _geometry(steps, h, -1)
     out = np.zeros((*values.shape[:-1], n))
-    for block in _blocks_to_try(values, n, geometry):
+    for block in _blocks_with_offsets(values, n, geometry):
         highest = out[..., block.begin : block.end]
         nodes = block.end - block.begin
         for offset in range(block.first, block.last + 1):
@@ -307,11 +322,12 @@ class _Block(NamedTuple):
     last: int
 
 
-def _blocks_to_try(values: Floats, n: int, geometry: _Geometry) -> list[_Block]:
+def _blocks_with_offsets(values: Floats, n: int, geometry: _Geometry) -> list[_Block]:
     """Divide the ``n`` nodes of the answer into blocks, with the offsets that a sample of the nodes
     suggests for each.
     """
     N = geometry.N
+    # For so few nodes a sample takes about as long as all offsets.
     if n <= 8 * N:
         return [_Block(0, n, 0, N)]
     count = min(tuning.SAMPLED_BLOCKS, n // (4 * N))
@@ -322,7 +338,7 @@ def _blocks_to_try(values: Floats, n: int, geometry: _Geometry) -> list[_Block]:
     blocks = []
     for at, (begin, end) in enumerate(pairwise(cuts)):
         sampled = best[..., at * per_block : (at + 1) * per_block + 1]
-        blocks.append(_Block(begin, end, *_offsets_around(sampled, N)))
+        blocks.append(_Block(begin, end, *_offset_range(sampled, N)))
     return blocks
 
 
@@ -337,7 +353,7 @@ def _best_offsets(values: Floats, picks: NDArray[np.intp], geometry: _Geometry) 
     return (near_values + far_values).argmax(axis=-1)
 
 
-def _offsets_around(sampled: NDArray[np.intp], N: int) -> tuple[int, int]:
+def _offset_range(sampled: NDArray[np.intp], N: int) -> tuple[int, int]:
     """Return the first and the last offset worth trying between samples with these best offsets."""
     # Between neighbouring samples the best offset may lie beyond both, about as far as it changes.
     changes = np.abs(np.diff(sampled))

@@ -84,8 +84,14 @@ MOST_PLACES = 2**22
 MOST_LISTED = 2**13  # losses of a closed form
 COARSER_RUNS = (1.0, 3.0, 10.0, 30.0)
 UNDERFLOW = 1e-40  # the checker's quotients by u, at most e^LARGEST_LOSS, underflow below it
+# Of V without costs, 1 - e^x: relative and absolute, wider than the checker's intervals of it.
+EMPTY_LIFT = 1e-13
+EMPTY_MARGIN = 2e-15
+LARGE_GUESS = 30.0  # an ε from which on the checker's rounding counts for more
+LARGEST_CHECKER_SHARE = 0.05  # of δ
 WIDEST_INTERVAL = 1e-6  # relative, of the checker's floats
-LOW_BITS = 2**24 - 1  # of a node value, 0 in the file
+LOW_BITS = 2**24 - 1  # of a node value, 0 in the file: they are 2^-28 of it at most
+LIFT_PER_DEPTH = 2.0**-27
 # A node right of all others: beyond the last stored value the checker goes on with that value.
 BEYOND_TOPS = 2**40
 
@@ -143,15 +149,17 @@ def certify(
         delta_left = 0.0
     if math.isinf(aim) and delta_left:
         aim = _optimum(failure_free, Query(delta=delta_left, rtol=rtol, work=Work.of(effort)))
-    candidates = list(_of_one_curve(charge, failure_free, delta, delta_left, aim))
+    candidates = list(_single_factor_certificates(charge, failure_free, delta, delta_left, aim))
     good = aim * (1 + rtol / 2)
     least = _least_epsilon(candidates)
     if least > aim * (1 + STEP_BY_STEP):
-        candidates += _step_by_step(
+        candidates += _game_certificates(
             charge, failure_free, delta, delta_left, min(least, 2 * aim), effort
         )
     if delta_left >= SMALLEST_DELTA and _least_epsilon(candidates) > good:
-        candidates += _of_products(charge, failure_free, delta, delta_left, Aim(good, rtol, effort))
+        candidates += _product_certificates(
+            charge, failure_free, delta, delta_left, Aim(good, rtol, effort)
+        )
     if not candidates:
         raise NotCertified("these costs have no finite ε that can be certified at this delta")
     return min(candidates, key=lambda certificate: certificate.epsilon)
@@ -162,7 +170,7 @@ def _least_epsilon(certificates: Sequence[Certificate]) -> float:
     return min((certificate.epsilon for certificate in certificates), default=math.inf)
 
 
-def _step_by_step(
+def _game_certificates(
     charge: Charge,
     failure_free: Charge,
     delta: float,
@@ -242,7 +250,7 @@ def _optimum(failure_free: Charge, query: Query) -> float:
         return math.inf
 
 
-def _of_one_curve(
+def _single_factor_certificates(
     charge: Charge, failure_free: Charge, delta: float, delta_left: float, aim: float
 ) -> Iterator[Certificate]:
     """Yield certificates with a single factor, which the checker evaluates at ε itself.
@@ -274,7 +282,7 @@ def _of_one_curve(
         if curve is not None:
             entries.append((_epsilon_of(curve, room), _factor_of_list(kind, failure_free)))
     if delta_left >= SMALLEST_DELTA:
-        entries += [(aim, entry) for entry in _exact(failure_free)]
+        entries += [(aim, entry) for entry in _closed_form_of_all(failure_free)]
     for epsilon, entry in entries:
         if epsilon < LARGEST_FLOAT:
             above = epsilon * (1 + ABOVE_ONE_CURVE)
@@ -290,17 +298,17 @@ def _epsilon_of(curve: Curve, delta: float) -> float:
         return math.inf
 
 
-def _exact(failure_free: Charge) -> Iterator[Entry]:
-    """Yield everything as one closed form, where all costs are alike or all are Gaussian and the
-    checker can compute it.
+def _closed_form_of_all(failure_free: Charge) -> Iterator[Entry]:
+    """Yield one factor for all costs by a closed form, where they are equal or are all Gaussian,
+    and the checker can compute it.
     """
     gaussian = len(failure_free.of(GaussianDP)) == len(failure_free.costs)
-    alike = _one_gaussian(failure_free) if gaussian else failure_free.costs
-    if len(alike) != 1:
+    single_cost = _one_gaussian(failure_free) if gaussian else failure_free.costs
+    if len(single_cost) != 1:
         return
-    ((cost, times),) = alike.items()
-    large = isinstance(cost, GaussianDP) and not cost.mu * math.sqrt(times) < LARGEST_MU
-    if type(cost) in PARAMETERS and times <= MOST_COPIES and not large:
+    ((cost, times),) = single_cost.items()
+    is_too_large = isinstance(cost, GaussianDP) and not cost.mu * math.sqrt(times) < LARGEST_MU
+    if type(cost) in PARAMETERS and times <= MOST_COPIES and not is_too_large:
         entry = _closed_form(cost, times, 1.0, EXACT_REACH)
         if entry["width"] <= MOST_LISTED:
             yield {name: value for name, value in entry.items() if name not in {"low", "high"}}
@@ -319,7 +327,7 @@ def _curve_of_one_gaussian(failure_free: Charge) -> Curve | None:
     return None
 
 
-def _of_products(
+def _product_certificates(
     charge: Charge, failure_free: Charge, delta: float, delta_left: float, aim: Aim
 ) -> Iterator[Certificate]:
     """Yield certificates of products of pairs, each from a finer run, until the ε of one is good
@@ -341,13 +349,15 @@ def _of_products(
     for finer in range(tuning.CERTIFIED_AGAIN + 1):
         rtol = aim.rtol / tuning.CERTIFIED_FINER**finer
         query = Query(delta=delta_left, rtol=rtol, work=Work.of(aim.effort))
-        run = _checkable(setwise.proof(query))
+        run = _checkable_run(setwise.proof(query))
         if run is None:
             return
         tilt = min(run.order, tuning.WINDOW / math.sqrt(run.variance))
-        left_for_product = delta_left * (1 - _share_of_checker(run, failure_free))
+        left_for_product = delta_left * (1 - _checker_share(run, failure_free))
         try:
-            certificate = proven(charge, delta, replace(run, order=tilt), left_for_product)
+            certificate = product_certificate(
+                charge, delta, replace(run, order=tilt), left_for_product
+            )
         except (NotCertified, ArithmeticError):
             return
         if math.isfinite(certificate.epsilon):
@@ -356,33 +366,33 @@ def _of_products(
             return
 
 
-def _share_of_checker(run: Evaluation, failure_free: Charge) -> float:
-    """Return the share of δ that is left for the checker's rounding.
-
-    Where losses are large their rounding counts for more.
+def _checker_share(run: Evaluation, failure_free: Charge) -> float:
+    """Return the share of δ that is kept for the checker's rounding; where losses are large their
+    rounding counts for more.
     """
     kinds = len({type(cost) for cost in failure_free.costs})
     if run.game.concentrated.costs:
         kinds += 1
     single_kind = kinds == 1 and run.game.stand_in is None
     least_share = tuning.CHECKER_ROOM if single_kind else tuning.CHECKER_ROOM_OF_MANY
-    # The share grows with ε² from 30 on: a guess; the checker decides whether it is enough.
-    return min(least_share * max(1.0, (run.guess / 30) ** 2), 0.05)
+    # The share grows with ε²: a guess; the checker decides whether it is enough.
+    growth = max(1.0, (run.guess / LARGE_GUESS) ** 2)
+    return min(least_share * growth, LARGEST_CHECKER_SHARE)
 
 
 def _game(failure_free: Charge) -> SetwiseCurve:
-    """Return the costs as a game of the set-wise engine.
+    """Return the set-wise engine's curve of the costs.
 
-    One Gaussian stands (Theorem H) for discrete Gaussians whose lattice would take the checker
-    long, and for very small ranges.
+    One Gaussian stands (Theorem H) for very small ranges, and for discrete Gaussians whose lattice
+    would take the checker long.
     """
     replaced: dict[Cost, int] = {}
     for cost, times in failure_free:
         if isinstance(cost, DiscreteGaussianDP):
-            wide = _closed_form(cost, times, 1.0, STAND_IN_REACH)["width"] > MOST_LISTED
+            is_replaced = _closed_form(cost, times, 1.0, STAND_IN_REACH)["width"] > MOST_LISTED
         else:
-            wide = isinstance(cost, BoundedRange) and cost.epsilon < SMALLEST_RANGE
-        if wide:
+            is_replaced = isinstance(cost, BoundedRange) and cost.epsilon < SMALLEST_RANGE
+        if is_replaced:
             replaced[cost] = times
     if not replaced:
         return SetwiseCurve.of(failure_free)
@@ -391,13 +401,13 @@ def _game(failure_free: Charge) -> SetwiseCurve:
     return SetwiseCurve.with_stand_in(Charge(others), stand_in, Charge(replaced))
 
 
-def _checkable(run: Evaluation) -> Evaluation | None:
+def _checkable_run(run: Evaluation) -> Evaluation | None:
     """Return the run, or a coarser one, whose file is of a size that the checker reads in seconds;
     None if even the coarsest is too large.
     """
     for coarser in COARSER_RUNS:
         coarse = replace(run, tolerance=run.tolerance * coarser)
-        sizes = [_size(group, coarse.reach) for group in coarse.groups]
+        sizes = [_estimated_size(group, coarse.reach) for group in coarse.groups]
         nodes = sum(nodes for nodes, _ in sizes)
         compared = sum(nodes * steps for nodes, steps in sizes)
         if nodes <= MOST_NODES and compared <= MOST_COMPARED:
@@ -405,17 +415,20 @@ def _checkable(run: Evaluation) -> Evaluation | None:
     return None
 
 
-def _size(group: CostGroup, reach: float) -> tuple[float, float]:
-    """Estimate how many node values a group's file holds, and the number of cells that each is
-    compared with.
+def _estimated_size(group: CostGroup, reach: float) -> tuple[float, float]:
+    """Return estimates of the number of node values in a group's file, and of the number of cells
+    that each is compared with.
     """
+    # ``reach`` deviations of one copy's loss, in grid steps.
     width = 2 * reach * math.sqrt(group.spread / group.copies) / 2 / (group.largest / group.steps)
     nodes = group.states * (width + 2 * group.steps)
     moves = len(group.levels.steps) if group.levels else len(group.ranges)
     return nodes, group.steps * moves
 
 
-def proven(charge: Charge, delta: float, run: Evaluation, delta_left: float) -> Certificate:
+def product_certificate(
+    charge: Charge, delta: float, run: Evaluation, delta_left: float
+) -> Certificate:
     """Return the certificate of a run, a product of pairs.
 
     Args:
@@ -425,16 +438,16 @@ def proven(charge: Charge, delta: float, run: Evaluation, delta_left: float) -> 
         delta_left: the δ at which the product's ε is read; less than the δ of the run by the room
             for the checker's rounding.
     """
-    recorded = [_factor_of_group(group, run.reach) for group in run.groups]
-    pairs = [pair for _, pairs_of_group in recorded for pair in pairs_of_group]
+    factors_and_pairs = [_factor_of_group(group, run.reach) for group in run.groups]
+    pairs = [pair for _, pairs_of_group in factors_and_pairs for pair in pairs_of_group]
     step = run.lattice_step(pairs)
     run = replace(run, query=replace(run.query, delta=delta_left))
     best = Concentrated.best(run, pairs, step)
     entries: list[Entry] = []
     if not best.split.by_renyi.of(BoundedRange):
-        for entry, _ in recorded:
+        for entry, _ in factors_and_pairs:
             grid = entry["step"]
-            entries.append(entry | _ends(entry["low"] * grid, entry["high"] * grid, step))
+            entries.append(entry | _place_range(entry["low"] * grid, entry["high"] * grid, step))
     entries += _closed_forms(run, step)
     entries += best.entries(run, step)
     window = 2 * (run.reach + tuning.CERTIFIED_LEFT) * math.sqrt(run.variance)
@@ -461,11 +474,11 @@ class Concentrated:
     @classmethod
     def best(cls, run: Evaluation, pairs: Sequence[GroupPair], step: float) -> Concentrated:
         """Return the way with the least upper bound; ``pairs`` are those of the bounded ranges."""
-        ways = [cls(run.of_split(*split, pairs, step), split) for split in run.splits()]
+        ways = [cls(run.bound_of_split(*split, pairs, step), split) for split in run.splits()]
         if run.concentrated_game is not None:
             certified = CertifiedGame.of(run.concentrated_game, whole=True)
             if certified is not None:
-                by_game = run.of_product([*run.game.parts, *pairs, certified.pair()], step)
+                by_game = run.bound_of_product([*run.game.parts, *pairs, certified.pair()], step)
                 ways.append(cls(by_game, RenyiSplit(Charge(), Charge()), certified))
         return min(ways, key=lambda way: way.bound)
 
@@ -477,15 +490,15 @@ class Concentrated:
         if self.certified_game is not None:
             last = self.certified_game.game.reach
             factor = _factor_of_game(self.certified_game, game.concentrated)
-            return [factor | _ends(-last, last, step)]
+            return [factor | _place_range(-last, last, step)]
         gaussian, together = self.split
         small = {cost: times for cost, times in game.concentrated if cost not in together.costs}
         entries = [
             _factor_of_small(Charge(small), cost, step, run.reach) for cost in gaussian.costs
         ]
         if together.costs:
-            last = run.concentrated(step, together).losses[-1]
-            entries.append(_factor_of_list("Renyi", together) | _ends(-last, last, step))
+            last = run.renyi_pair(step, together).losses[-1]
+            entries.append(_factor_of_list("Renyi", together) | _place_range(-last, last, step))
         return entries
 
 
@@ -534,9 +547,9 @@ def _one_gaussian(charge: Charge) -> Mapping[Cost, int]:
     return {GaussianDP(mu): 1}
 
 
-def _ends(low: float, high: float, step: float) -> Entry:
-    """Return the places of the lattice between which a profile is read: one beyond ``low`` and
-    ``high`` on either side.
+def _place_range(low: float, high: float, step: float) -> Entry:
+    """Return, as entries of a factor, the places of the lattice between which a profile is read:
+    one beyond ``low`` and ``high`` on either side.
     """
     return {"low": math.floor(low / step) - 1, "high": math.ceil(high / step) + 1}
 
@@ -571,7 +584,7 @@ def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
     entry["width"] = math.ceil(2 * half_width * noise + 60 * noise) + 4
     low = max(mean - half_width * deviation, -largest_loss)
     high = min(mean + half_width * deviation, largest_loss)
-    return entry | _ends(low, high, step)
+    return entry | _place_range(low, high, step)
 
 
 def _factor_of_list(kind: str, charge: Charge) -> Entry:
@@ -656,7 +669,7 @@ def _stated_values(
     if windows.max() * rules.h > LARGEST_LOSS:
         raise NotCertified(f"a loss above {LARGEST_LOSS:g}")
     rows = {
-        state: replace(row, values=_short_values(row.values, sum(state)))
+        state: replace(row, values=_rounded_to_high_bits(row.values, sum(state)))
         for state, row in _rows(rules, states, windows.tolist(), weights).items()
     }
     nodes = np.concatenate([row.values for row in rows.values()])
@@ -686,16 +699,16 @@ def _rows(
     rows: dict[State, Layer] = {}
     for state, (first, last) in zip(states, windows, strict=True):
         x = np.arange(first, last + 1) * rules.h
-        # With nothing left V = [1 - e^x]_+; the margins are wider than the checker's intervals.
-        nothing_left = -np.expm1(np.minimum(x, 0.0)) * (1 + 1e-13) + 2e-15
-        best = np.where(x <= 0, nothing_left, 0.0) + FLOOR
+        # Without costs V = [1 - e^x]_+.
+        empty_value = -np.expm1(np.minimum(x, 0.0)) * (1 + EMPTY_LIFT) + EMPTY_MARGIN
+        best = np.where(x <= 0, empty_value, 0.0) + FLOOR
         if weights and state[0]:
-            with_less_money = rows[(state[0] - 1,)].extended(first, last)
+            with_less_money = rows[(state[0] - 1,)].values_between(first, last)
             best = np.maximum(best, with_less_money * (1 + 4 * EPS))
         for move, N in zip(moves, rules.steps, strict=True):
             state_after = tuple(count - taken for count, taken in zip(state, move, strict=True))
             if state_after in rows:
-                values_after = rows[state_after].extended(first - N, last + N)
+                values_after = rows[state_after].values_between(first - N, last + N)
                 best = np.maximum(best, _step_above_checker(values_after, N, rules.h))
         rows[state] = Layer(first, best, BEYOND_TOPS, rules.h, upper=True)
     return rows
@@ -727,11 +740,18 @@ def _step_above_checker(values: Floats, N: int, h: float) -> Floats:
     return above
 
 
-def _short_values(values: Floats, depth: int) -> Floats:
-    """Halve the digits of node values for the file. They are rounded up by at most half of the
-    factor by which a state exceeds those before it.
+def _rounded_to_high_bits(values: Floats, depth: int) -> Floats:
+    """Return node values with half of their binary digits 0, rounded up, so that the file is half
+    as long.
+
+    A value is rounded up by at most half of the factor by which it exceeds those of the states
+    before it, so that the steps between them still hold.
+
+    Args:
+        values: node values of a state.
+        depth: the number of costs, or prices, that are left in the state.
     """
-    raised = values * (1 + 2.0**-27) ** depth
+    raised = values * (1 + LIFT_PER_DEPTH) ** depth
     return ((raised.view(np.int64) + LOW_BITS) & ~LOW_BITS).view(np.float64)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal.rounding import ROUNDOFF, Floats
-from dptopk.accounting.pld.loss_components import Grid, LossComponent, trimmed
+from dptopk.accounting.pld.loss_components import Grid, LossComponent, without_negligible_atoms
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
@@ -58,9 +58,11 @@ class GroupPair(LossComponent):
         first = math.floor(self.losses[0] / step)
         last = math.ceil(self.losses[-1] / step)
         nodes = np.arange(first, last + 1)
+        # Moved left by more than the rounding of a product: the profile falls.
         inward = 1 - np.sign(nodes) * 4 * ROUNDOFF
         x = np.minimum(nodes * step * inward, self.losses[-1])
         largest_log = float(np.abs(self.log_masses).max())
+        # A value is a sum of up to two terms a loss, each an exponential of a known logarithm.
         rounding = 8 * ROUNDOFF * (16 + 2 * len(self.losses) + largest_log)
         values = np.clip(self._profile(x) * (1 + rounding), FLOOR, 1.0)
         return replace(pair_above(nodes, values, step), count=self.count)
@@ -69,13 +71,13 @@ class GroupPair(LossComponent):
         """Return δ(x) of one copy of the pair at each x up to the last loss, without a margin for
         rounding.
         """
-        falls, sums_beyond = self._falls_and_sums_beyond()
+        falls, sums_beyond = self._suffix_falls_and_sums()
         right = np.searchsorted(self.losses, x)
         fall_before = np.expm1(x - self.losses[right]) * sums_beyond[right]
         profile: Floats = self.infinite + falls[right] - fall_before
         return profile
 
-    def _falls_and_sums_beyond(self) -> tuple[Floats, Floats]:
+    def _suffix_falls_and_sums(self) -> tuple[Floats, Floats]:
         """Return, for each loss l, how far the profile falls from l to the last loss, and Σ e^{l -
         l_j} p_j over the losses l_j >= l.
 
@@ -95,10 +97,11 @@ class GroupPair(LossComponent):
         """Return the finite part without the masses that are negligible under the tilt, with error
         bounds; it may be used for upper bounds only.
         """
+        # Of a logarithm that was stored, and of what it was computed from.
         errors = 64 * ROUNDOFF * (1 + np.abs(self.log_masses))
         pair = pair_of(self.losses, self.log_masses, self.count, log_error=errors)
         loss_error = 4 * ROUNDOFF * float(np.abs(self.losses).max())
-        return [trimmed(replace(pair, loss_error=loss_error), grid.tilt)]
+        return [without_negligible_atoms(replace(pair, loss_error=loss_error), grid.tilt)]
 
 
 def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
@@ -111,11 +114,11 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     positive terms, and all masses are raised by the largest ratio in which it falls short of
     ``values``.
     """
-    nodes, values = _hull(nodes, values, h)
+    nodes, values = _without_concave_points(nodes, values, h)
     masses = np.maximum(_slope_changes(nodes, values, h), 0.0)
     losses = nodes * h
     infinite = float(values[-1])
-    factor = _shortfall(nodes, values, masses, h)
+    factor = _lifting_factor(nodes, values, masses, h)
     masses[-1] = max(masses[-1], FLOOR)  # where every bound is 1, all the mass is at infinity
     positive = masses > 0
     log_masses: Floats = np.log(masses[positive]) + math.log(factor)
@@ -123,9 +126,16 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     return GroupPair(np.asarray(losses[positive]), log_masses, raised_infinite)
 
 
-def _hull(nodes: NDArray[np.int64], values: Floats, h: float) -> tuple[NDArray[np.int64], Floats]:
+def _without_concave_points(
+    nodes: NDArray[np.int64], values: Floats, h: float
+) -> tuple[NDArray[np.int64], Floats]:
     """Return the points without those above the chord of their neighbours, as far as a few passes
-    find them.
+    find them; what is left need not be quite convex.
+
+    Args:
+        nodes: j of x_j = j h, rising.
+        values: upper bounds on V at the nodes.
+        h: the grid step.
     """
     for _ in range(tuning.HULL_PASSES):
         convex = _slope_changes(nodes, values, h) >= 0
@@ -137,7 +147,7 @@ def _hull(nodes: NDArray[np.int64], values: Floats, h: float) -> tuple[NDArray[n
     return nodes, values
 
 
-def _shortfall(nodes: NDArray[np.int64], values: Floats, masses: Floats, h: float) -> float:
+def _lifting_factor(nodes: NDArray[np.int64], values: Floats, masses: Floats, h: float) -> float:
     """Return the factor, at least 1, by which the masses must be multiplied for their profile to
     reach ``values`` at every node and 1 at u = 0.
 
@@ -155,21 +165,22 @@ def _shortfall(nodes: NDArray[np.int64], values: Floats, masses: Floats, h: floa
     centred = losses - losses[-1] / 2 - losses[0] / 2
     with np.errstate(over="ignore", invalid="ignore", divide="ignore", under="ignore"):
         under_q = masses * np.exp(-centred)
-        sums_beyond = _sums_from(under_q) * np.exp(centred)
+        sums_beyond = _suffix_sums(under_q) * np.exp(centred)
         gaps = np.diff(nodes) * h
         falls = -np.expm1(-gaps) * sums_beyond[1:]
-        profile = np.append(_sums_from(falls), 0.0) + values[-1]
+        profile = np.append(_suffix_sums(falls), 0.0) + values[-1]
         at_origin = 1 / float(profile[0] + sums_beyond[0])
         at_nodes = float(np.max(values / profile))
     factor = max(1.0, at_nodes, at_origin)
     if not math.isfinite(factor):
         raise FloatingPointError
+    # Two sums with a term a node, of exponentials whose arguments are at most ``widest``.
     widest = float(np.abs(centred).max())
     rounding = 4 * ROUNDOFF * (64 + 2 * len(nodes) + 2 * widest)
     return factor * (1 + rounding)
 
 
-def _sums_from(terms: Floats) -> Floats:
+def _suffix_sums(terms: Floats) -> Floats:
     """Return, for each place, the sum of the terms from that place to the last."""
     return np.cumsum(terms[::-1])[::-1]
 

@@ -39,6 +39,7 @@ from dptopk.accounting.setwise.zcdp_gaussian import with_gaussians
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP
 
 MANY_RANGES = 150  # of more different ones than this no strategy is played by a recursion
+SUM_ROUNDING = 1e-14  # relative, far above that of a sum of products of non-negative numbers
 
 
 class DominatingProduct(NamedTuple):
@@ -90,9 +91,8 @@ class Evaluation:
 
     @cached_property
     def variance(self) -> float:
-        """Return about the variance of the whole loss under the tilt. It is at least a small share
-        of the untilted variance, because close to the largest loss differences of log-MGFs have no
-        digits.
+        """Return an estimate of the variance of the whole loss under the tilt, at least a small
+        share of the untilted one: close to the largest loss differences of log-MGFs have no digits.
         """
         spread = math.fsum(part.spread() for part in self.game.parts)
         return max(self.game.variance(self.order), tuning.LEAST_VARIANCE * spread)
@@ -117,14 +117,14 @@ class Evaluation:
         wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in discrete)
         factors = sum(part.factors() for part in game.parts) + 8 * len(self.groups)
         curves = (1 if game.concentrated.costs else 0) + (1 if game.smoothed is not None else 0)
-        above = math.fsum(group.work for group in self.groups)
-        above += math.fsum(part.work() for part in game.parts)
-        above += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
-        above += tuning.WORK_PER_CURVE * curves
-        above += self._lattice_work()
+        work = math.fsum(group.work for group in self.groups)
+        work += math.fsum(part.work() for part in game.parts)
+        work += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
+        work += tuning.WORK_PER_CURVE * curves
+        work += self._lattice_work()
         if not game.ranges or not game.bracketed(self.query):
-            return above
-        return above + self._work_below()
+            return work
+        return work + self._work_of_strategies()
 
     def _lattice_work(self) -> float:
         """Return the work of the lattice of the product, if its step is the finest step of the
@@ -134,7 +134,7 @@ class Evaluation:
         deviation = math.sqrt(self.variance)
         return tuning.WORK_PER_PLACE * tuning.WINDOW / 2 * deviation / finest
 
-    def _work_below(self) -> float:
+    def _work_of_strategies(self) -> float:
         """Return the work of the recursions, from above and from below, for the ranges that a
         strategy plays last.
         """
@@ -145,8 +145,8 @@ class Evaluation:
 
     @property
     def reach(self) -> float:
-        """Return how many standard deviations of a group's loss matter: beyond, V <= e^{-z²/2} is a
-        small share of δ.
+        """Return the number of standard deviations of a group's loss that matter: beyond, V <=
+        e^{-z²/2} is a small share of δ.
         """
         copies = max(sum(group.copies for group in self.groups), 1)
         if self.query.epsilon is None:
@@ -161,10 +161,10 @@ class Evaluation:
         """Return the pairs of all groups of ranges, which bound them from above."""
         pairs: list[GroupPair] = []
         for group in self.groups:
-            pairs += self._pairs_of(group)
+            pairs += self._group_pairs(group)
         return pairs
 
-    def _pairs_of(self, group: CostGroup) -> list[GroupPair]:
+    def _group_pairs(self, group: CostGroup) -> list[GroupPair]:
         """Return the pairs of one group: one for each size of its parts where it is a single range,
         else one.
         """
@@ -179,7 +179,7 @@ class Evaluation:
             pairs.append(replace(pair, count=times))
         return pairs
 
-    def above(self, query: Query | None = None) -> float:
+    def upper_bound(self, query: Query | None = None) -> float:
         """Return the upper bound on the answer, by the best way to bound the concentrated costs.
         One Rényi curve of everything is left out, because the refinement begins with it.
 
@@ -217,7 +217,7 @@ class Evaluation:
             splits.append(game.smoothed)
         return splits
 
-    def of_split(
+    def bound_of_split(
         self, gaussian: Charge, by_renyi: Charge, pairs: Sequence[GroupPair], step: float
     ) -> float:
         """Return the upper bound on the answer with one of the splits; arguments as for the
@@ -241,7 +241,7 @@ class Evaluation:
             parts += pairs
         parts += loss_components(gaussian)
         if by_renyi.costs:
-            parts.append(self.concentrated(step, by_renyi))
+            parts.append(self.renyi_pair(step, by_renyi))
         return self._product(parts, step)
 
     def lattice_step(self, pairs: Sequence[GroupPair]) -> float:
@@ -261,15 +261,17 @@ class Evaluation:
         tolerance = tuning.SPLITTING * tuning.LATTICE_SHARE * self.tolerance
         step = math.sqrt(tolerance * self.variance / max(splits, 1))
         step = min(step, math.sqrt(self.variance) / tuning.CELLS_PER_STD)
-        step = max(step, self._coarsest_step())
+        step = max(step, self._smallest_step())
         epsilon = self.query.epsilon
         if epsilon is not None and epsilon > step:
             # A lattice point at ε, where the chord touches.
             step = epsilon / math.ceil(epsilon / step)
         return step
 
-    def _coarsest_step(self) -> float:
-        """Return the least step of a lattice that may be used: that of the longest lattice."""
+    def _smallest_step(self) -> float:
+        """Return the smallest step of a lattice that may be used, with which it has the most points
+        that are allowed.
+        """
         game = self.game
         spread = self.variance + math.fsum(part.spread() for part in game.parts)
         step = tuning.WINDOW * math.sqrt(spread) / tuning.MOST_POINTS
@@ -277,7 +279,7 @@ class Evaluation:
             step = max(step, self.guess / tuning.MOST_POINTS)
         return step
 
-    def concentrated(self, step: float, by_renyi: Charge) -> GroupPair:
+    def renyi_pair(self, step: float, by_renyi: Charge) -> GroupPair:
         """Return the pair of concentrated costs, perhaps together with bounded ranges, by their
         Rényi curve.
 
@@ -291,9 +293,9 @@ class Evaluation:
         finest = reach / tuning.CONCENTRATED_POINTS
         return concentrated_pair(by_renyi, max(step, finest), reach)
 
-    def of_product(self, parts: Sequence[LossComponent], step: float) -> float:
-        """Answer the query from above by the product of pairs, computed on a lattice with this
-        step.
+    def bound_of_product(self, parts: Sequence[LossComponent], step: float) -> float:
+        """Return the upper bound on the query's answer by the product of pairs, computed on a
+        lattice with this step.
         """
         return self._product(parts, step).answer(self.query)
 
@@ -306,7 +308,7 @@ class Evaluation:
         infinite = math.fsum(part.infinite * part.count for part in groups) * (1 + 1e-14)
         return DominatingProduct(law, infinite)
 
-    def below(self, value: float, query: Query | None = None) -> float:
+    def lower_bound(self, value: float, query: Query | None = None) -> float:
         """Return the lower bound on the answer: the best that one of some strategies reaches.
 
         Args:
@@ -315,18 +317,18 @@ class Evaluation:
         """
         asked = query or self.query
         best = 0.0
-        low = self._lowest(value, asked)
+        low = self._smallest_tried_epsilon(value, asked)
         if self._before_game is not None:
             best = self._before_game.answer(asked, low, value)
         ranges = self.game.ranges
         if not ranges:
-            return max(best, self._below_without_ranges(asked, value))
+            return max(best, self._lower_bound_without_ranges(asked, value))
         if len(ranges) <= MANY_RANGES:
-            best = max(best, self._adaptive.answer(asked, low, value))
+            best = max(best, self._adaptive_strategy.answer(asked, low, value))
         # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick
         # for very many ranges.
         if value - best > tuning.SETTLED * self.tolerance * value:
-            best = max(best, self._fixed.answer(asked, low, value))
+            best = max(best, self._fixed_strategy.answer(asked, low, value))
         return best
 
     @property
@@ -340,16 +342,16 @@ class Evaluation:
         return game.dominated
 
     @cached_property
-    def _adaptive(self) -> Strategy:
+    def _adaptive_strategy(self) -> Strategy:
         """Return the strategy that plays the last ranges by a recursion."""
-        return self._strategy(adaptive=True)
+        return self._strategy_for_all_costs(adaptive=True)
 
     @cached_property
-    def _fixed(self) -> Strategy:
+    def _fixed_strategy(self) -> Strategy:
         """Return the strategy that plays each range with a fixed t."""
-        return self._strategy(adaptive=False)
+        return self._strategy_for_all_costs(adaptive=False)
 
-    def _strategy(self, *, adaptive: bool) -> Strategy:
+    def _strategy_for_all_costs(self, *, adaptive: bool) -> Strategy:
         """Return a strategy for all costs; ``adaptive``: whether the last ranges are played by a
         recursion.
         """
@@ -384,13 +386,13 @@ class Evaluation:
             tolerance=self.tolerance,
         )
 
-    def _lowest(self, value: float, query: Query) -> float:
+    def _smallest_tried_epsilon(self, value: float, query: Query) -> float:
         """Return the smallest ε at which a strategy is evaluated; 0 where the query states ε."""
         if query.epsilon is not None:
             return 0.0
         return max(value - tuning.STRATEGY_REACH * math.sqrt(self.variance), 0.0)
 
-    def _below_without_ranges(self, query: Query, value: float) -> float:
+    def _lower_bound_without_ranges(self, query: Query, value: float) -> float:
         """Return the lower bound where there are no bounded ranges: by a product of pairs, or for a
         single ZCDP cost by a law with two outcomes.
         """

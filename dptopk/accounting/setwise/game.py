@@ -43,6 +43,11 @@ SMALLEST_RANGE = 1e-9
 LARGEST_RANGE = 100.0
 SMALLEST_ORDER = 1e-290  # below, a loss counts as one without any moment
 LARGEST_SMOOTHED = 1e6  # variance of a Gaussian instead of zCDP costs: rounding stays small
+# ln λ is looked for this far on either side of a guess, -ln(deviation).
+LOG_ORDER_REACH = 14.0
+SMALLEST_VARIANCE = 1e-20  # of a loss, for that guess
+LOG_ROUNDING = 1e-14  # relative, of a sum or a product of a few logarithms
+ANSWER_ROUNDING = 1e-12  # relative, of the answer of the Rényi route
 
 
 class RenyiSplit(NamedTuple):
@@ -103,7 +108,7 @@ class _Smoothing(NamedTuple):
         return cls(cut, variance, variance + tuning.SMOOTHED * 2 * not_smoothed)
 
     @property
-    def possible(self) -> bool:
+    def is_usable(self) -> bool:
         """Return whether the variance is in the range in which a Gaussian's profile can be
         computed.
         """
@@ -124,7 +129,7 @@ def _best_smoothing(
     best: _Smoothing | None = None
     for halvings in range(tuning.SMOOTHED_CUTS):
         smoothing = _Smoothing.of(largest / 2**halvings, rhos, counts)
-        if smoothing.possible and (best is None or smoothing.added < best.added):
+        if smoothing.is_usable and (best is None or smoothing.added < best.added):
             best = smoothing
     return best
 
@@ -162,7 +167,7 @@ class SetwiseGame:
         self._log_mgf = log_mgf(self.all_costs)
 
     @classmethod
-    def _parts_of(cls, charge: Charge) -> tuple[dict[float, int], Charge, Charge]:
+    def _sorted_costs(cls, charge: Charge) -> tuple[dict[float, int], Charge, Charge]:
         """Return the bounded ranges (ε with its count), the costs with dominating pairs, and the
         concentrated costs of a charge without failures.
 
@@ -191,26 +196,23 @@ class SetwiseGame:
         return query.lower or (several and not self.concentrated.costs)
 
     def chernoff(self, query: Query) -> tuple[float, float]:
-        """Return (an upper bound on the answer by the Rényi route, the order λ that gives it).
-
-        The bound is on ε if the query states δ, and on δ if it states ε.
-        """
+        """Return an upper bound on the answer by the Rényi route, and the order λ that gives it."""
         best, order = self._best_order(query)
         if query.epsilon is None:
-            epsilon = float(outward(max(best, 0.0), 1e-12))
+            epsilon = float(outward(max(best, 0.0), ANSWER_ROUNDING))
             return min(epsilon, self.top), order
-        log_delta = min(best + 1e-12 * (1 + abs(best)), 0.0)
+        log_delta = min(best + ANSWER_ROUNDING * (1 + abs(best)), 0.0)
         delta = float(outward(math.exp(log_delta)))
         return min(1.0, max(delta, FLOOR)), order
 
     def _best_order(self, query: Query) -> tuple[float, float]:
-        """Return (the smallest ln δ or ε of the Rényi route that was found, its order λ). The
-        search may miss the best order; every order gives an upper bound.
+        """Return the smallest bound of the Rényi route that was found, on ln δ or on ε, and its
+        order λ. The search may miss the best order; every order gives an upper bound.
         """
-        variance = max(self.variance(self._order_with_moment()), 1e-20)
-        centre = -math.log(math.sqrt(variance))  # of ln λ
-        low = centre - 14.0
-        high = centre + 14.0
+        variance = max(self.variance(self._order_with_moment()), SMALLEST_VARIANCE)
+        centre = -math.log(math.sqrt(variance))
+        low = centre - LOG_ORDER_REACH
+        high = centre + LOG_ORDER_REACH
         if len(self.all_costs.costs) > MANY_ADDENDS:
             orders = tuning.FEW_ORDERS
         else:
@@ -219,7 +221,7 @@ class SetwiseGame:
         order = 1.0
         for _ in range(tuning.ZOOMS):
             grid = np.exp(np.linspace(low, high, orders))
-            values = self._by_orders(grid, query)
+            values = self._bounds_by_order(grid, query)
             at = int(np.nanargmin(values))
             best = min(best, float(values[at]))
             order = float(grid[at])
@@ -238,19 +240,19 @@ class SetwiseGame:
                 raise OverflowError("a loss that has no moment")
         return start
 
-    def _by_orders(self, grid: Floats, query: Query) -> Floats:
+    def _bounds_by_order(self, grid: Floats, query: Query) -> Floats:
         """Return, for each order λ of ``grid``, an upper bound on ln δ at the query's ε, or on ε at
         its δ.
         """
         bounds: Floats = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
         peaks = np.array(log_peaks(grid.tolist()))
-        bounds += 1e-14 * np.abs(peaks)
+        bounds += LOG_ROUNDING * np.abs(peaks)
         log_chernoff = bounds + peaks
         if query.epsilon is not None:
-            return log_chernoff - grid * query.epsilon * (1 - 1e-14)
+            return log_chernoff - grid * query.epsilon * (1 - LOG_ROUNDING)
         return (log_chernoff - math.log(query.delta)) / grid
 
-    def by_one_gaussian(self, query: Query) -> float:
+    def one_gaussian_bound(self, query: Query) -> float:
         """Return the upper bound of Theorem H, which replaces all costs by one Gaussian.
 
         Returns:
@@ -280,13 +282,15 @@ class SetwiseGame:
         return log_constant
 
     def variance(self, order: float) -> float:
-        """Estimate the variance of the whole loss under the tilt λ = ``order``. Bounded ranges
-        count ε²/4 each, other costs the second difference of their log-MGF.
+        """Return an estimate of the variance of the whole loss under the tilt λ = ``order``: ε²/4
+        for each bounded range, and the second difference of the log-MGF of the other costs.
         """
-        others = self._not_ranges
+        others = self._costs_without_ranges
         curvature = 0.0
         if others.costs:
-            step = 1e-3 * order
+            step = (
+                1e-3 * order
+            )  # small beside λ, and large enough for the differences to have digits
             orders = np.array([order - step, order, order + step])
             down, middle, up = log_mgf(others)(orders).tolist()
             if math.isinf(up):  # the last order at which exponential tails have a moment is near
@@ -314,7 +318,7 @@ class SetwiseGame:
         return RenyiSplit(Charge({best.gaussian: 1}), Charge(others))
 
     @cached_property
-    def _not_ranges(self) -> Charge:
+    def _costs_without_ranges(self) -> Charge:
         """Return the costs other than bounded ranges."""
         return Charge({**self.dominated.costs, **self.concentrated.costs})
 
@@ -342,7 +346,8 @@ class SetwiseGame:
         return reductions
 
     def _added_variance(self, falling: list[tuple[float, int]], exact: int) -> float:
-        """Estimate the variance that bounding adds if the largest ranges are played exactly.
+        """Return an estimate of the variance that bounding adds if the largest ranges are played
+        exactly.
 
         Args:
             falling: (ε, count) of each range, the largest ε first.
@@ -387,7 +392,7 @@ def log_chernoff_of(charge: Charge, order: float) -> float:
     if charge.costs:
         total = float(log_mgf(charge)(np.array([order]))[0])
     constant = log_peak(order)
-    rounding = 1e-14 * (abs(total) + abs(constant))
+    rounding = LOG_ROUNDING * (abs(total) + abs(constant))
     return total * (1 + 2 * LOG_MGF_ERROR) + constant + rounding
 
 

@@ -50,6 +50,15 @@ from dptopk.accounting.setwise.recursion import (
 )
 from dptopk.costs import Charge
 
+LOG_SUM_ERROR = 1e-9  # of a sum of a few logarithms, far above its rounding
+LARGEST_LOG_RATIO = 700.0  # e^-700 is a float
+LEAST_SHARE_OF_RANGE = 1e-6  # of ε, between t and either end of (0, ε)
+# The logarithms of p are tried downwards from the first one in steps of LOG_STEP, until p is below
+# e^-LARGEST_DECREASE of it.
+FIRST_DECREASE = 2
+LARGEST_DECREASE = 60
+LOG_STEP = 4
+
 
 @dataclass(frozen=True, slots=True)
 class Atoms:
@@ -88,18 +97,19 @@ class Atoms:
         """
         pairs = [pair for part in parts for pair in part.pairs(grid)]
         smooth = any(isinstance(part, GaussianLoss) for part in parts)
-        if not smooth and _few_sums(pairs):
-            return cls._of_all_sums(pairs, grid, log_chernoff)
+        if not smooth and _sums_can_be_listed(pairs):
+            return cls._of_listed_sums(pairs, grid, log_chernoff)
         law = product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
         log_masses = law.log_masses
         positive = law.masses > 0
         losses = law.losses[positive] - law.shift
         masses = np.exp(log_masses[positive] - law.log_error - 64 * ROUNDOFF)
-        log_error = math.log(law.error) + law.log_scale + log_chernoff + law.log_error + 1e-9
-        return cls(*_merged_outcomes(losses, masses, merge), log_error, law.tilt)
+        log_error = math.log(law.error) + law.log_scale + log_chernoff + law.log_error
+        log_error += LOG_SUM_ERROR
+        return cls(*_outcomes_in_cells(losses, masses, merge), log_error, law.tilt)
 
     @classmethod
-    def _of_all_sums(cls, pairs: Sequence[Pairs], grid: Grid, log_chernoff: float) -> Atoms:
+    def _of_listed_sums(cls, pairs: Sequence[Pairs], grid: Grid, log_chernoff: float) -> Atoms:
         """Return all sums of the losses of a few small pairs as atoms, without rounding to a grid.
 
         The arguments are those of ``of``; ``grid`` gives the tilt only.
@@ -111,7 +121,7 @@ class Atoms:
         missing = 0.0
         scale = log_chernoff
         for pair in pairs:
-            losses, log_masses = _all_sums(losses, log_masses, pair)
+            losses, log_masses = _sums_with_pair(losses, log_masses, pair)
             rounds = pair.count * len(pair.losses)
             largest_loss = float(np.abs(losses).max())
             loss_error += rounds * (pair.loss_error + 4 * ROUNDOFF * largest_loss)
@@ -123,7 +133,7 @@ class Atoms:
         masses = np.exp(log_masses - log_error - 64 * ROUNDOFF)
         left_out = -math.inf
         if missing:
-            left_out = math.log(missing) + scale + log_error + 1e-9
+            left_out = math.log(missing) + scale + log_error + LOG_SUM_ERROR
         return cls(losses - loss_error, masses, left_out, grid.tilt)
 
     def error(self, x: Floats) -> Floats:
@@ -133,19 +143,17 @@ class Atoms:
         return bounds
 
 
-def _few_sums(pairs: Sequence[Pairs]) -> bool:
+def _sums_can_be_listed(pairs: Sequence[Pairs]) -> bool:
     """Return whether all sums of losses of pairs, all copies together, are few enough to be listed.
+
     Their number is compared in logarithms, because that of a million copies of a wide pair has many
     digits.
-
-    Their number is looked at in logarithms: that of a million copies of a wide pair takes long to
-    write down.
     """
     logs = [len(pair.losses) * pair.count * math.log(pair.losses.shape[1]) for pair in pairs]
-    return math.fsum(logs) <= math.log(max(tuning.LISTED, 0.5)) + 1e-9
+    return math.fsum(logs) <= math.log(max(tuning.LISTED, 0.5)) + LOG_SUM_ERROR
 
 
-def _all_sums(losses: Floats, log_masses: Floats, pair: Pairs) -> tuple[Floats, Floats]:
+def _sums_with_pair(losses: Floats, log_masses: Floats, pair: Pairs) -> tuple[Floats, Floats]:
     """Return every loss plus every sum of losses of a pair's copies, with the products of their
     masses.
     """
@@ -156,12 +164,17 @@ def _all_sums(losses: Floats, log_masses: Floats, pair: Pairs) -> tuple[Floats, 
     return losses, log_masses
 
 
-def _merged_outcomes(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Floats]:
-    """Merge neighbouring outcomes into one, in cells of a width; return the losses and the masses
-    that are left.
+def _outcomes_in_cells(losses: Floats, masses: Floats, width: float) -> tuple[Floats, Floats]:
+    """Return the losses and masses that are left when the outcomes of each cell of a width are
+    merged into one.
 
     Merging is post-processing, so the result is a lower bound, and it loses to second order only.
     The merged outcome has mass Σ p under P and Σ p e^{-l} under Q.
+
+    Args:
+        losses: rising.
+        masses: the probability under P of each.
+        width: the length of a cell.
     """
     cells = np.floor(losses / width)
     starts = np.flatnonzero(np.diff(cells, prepend=-np.inf))
@@ -170,11 +183,12 @@ def _merged_outcomes(losses: Floats, masses: Floats, width: float) -> tuple[Floa
     from_first = losses - np.repeat(first, sizes)
     total = np.add.reduceat(masses, starts)
     with np.errstate(invalid="ignore", divide="ignore"):
-        under_q = np.add.reduceat(masses * np.exp(-from_first), starts)
-        shift = -np.log(under_q / total)
-    shift = np.where(total > 0, np.maximum(shift, 0.0), 0.0)
+        mass_under_q = np.add.reduceat(masses * np.exp(-from_first), starts)
+        merged_shift = -np.log(mass_under_q / total)
+    merged_shift = np.where(total > 0, np.maximum(merged_shift, 0.0), 0.0)
+    # Sums of ``sizes`` terms, and losses that are added to ``first``.
     rounding = 8 * ROUNDOFF * (2 + sizes + np.abs(first))
-    return first + shift - rounding, total * (1 - rounding)
+    return first + merged_shift - rounding, total * (1 - rounding)
 
 
 @dataclass(frozen=True)
@@ -227,23 +241,25 @@ class FixedRanges(LossComponent):
         their mean under the tilt.
         """
         n = self.count
-        often, rarely = self._probabilities()
-        log_less = max(-tilt * self.epsilon, -700.0)
-        tilted = often / (often + rarely * math.exp(log_less))
+        larger_probability, smaller_probability = self._probabilities()
+        log_ratio = max(-tilt * self.epsilon, -LARGEST_LOG_RATIO)
+        tilted_probability = larger_probability / (
+            larger_probability + smaller_probability * math.exp(log_ratio)
+        )
         reach = REACH_OF_ANSWERS * math.sqrt(n) + 1
-        first = max(math.floor(n * tilted - reach), 0)
-        last = min(math.ceil(n * tilted + reach), n)
+        first = max(math.floor(n * tilted_probability - reach), 0)
+        last = min(math.ceil(n * tilted_probability + reach), n)
         return np.arange(first, last + 1, dtype=float)
 
 
 def best_t(epsilon: float, order: float) -> float:
-    """Return approximately the t in (0, ε) that maximises ln E[e^{λL}] of RR_{ε,t} at λ = ``order``
-    (DDR Theorem 5).
+    """Return an approximation to the t in (0, ε) that maximises ln E[e^{λL}] of RR_{ε,t} at λ =
+    ``order`` (DDR Theorem 5); any t in (0, ε) can be played.
     """
     b = epsilon / 2
     s = math.log(order / (1 + order)) + b
     s += _log_1_minus_exp(-2 * (order + 1) * b) - _log_1_minus_exp(-2 * order * b)
-    return min(max(b + s, 1e-6 * epsilon), (1 - 1e-6) * epsilon)
+    return min(max(b + s, LEAST_SHARE_OF_RANGE * epsilon), (1 - LEAST_SHARE_OF_RANGE) * epsilon)
 
 
 def _log_1_minus_exp(exponent: float) -> float:
@@ -298,6 +314,7 @@ class Strategy:
             values = -np.expm1(np.minimum(rounded_up, 0.0)) * INWARD
         else:
             values = self.last.below(x_left)
+        # A unit of roundoff for each term of the sum, and a few for the terms themselves.
         rounding = ROUNDOFF * (len(self.atoms.masses) + 8)
         total = weighted(values, self.atoms.masses) * (1 - rounding)
         return np.maximum(total - self.atoms.error(x) - FLOOR, 0.0)
@@ -308,7 +325,7 @@ class Strategy:
         """
         if query.epsilon is not None:
             return float(self.value(np.array([query.epsilon]))[0])
-        return crossing(self.value, query.delta_below, low, high)
+        return largest_point_above(self.value, query.delta_below, low, high)
 
 
 def strategy(
@@ -338,14 +355,16 @@ def strategy(
             t.
     """
     last = last_ranges(ranges) if adaptive else {}
-    atoms = _played_first(ranges, last, dominated, order, log_chernoff(last), variance, tolerance)
+    atoms = _atoms_of_first_costs(
+        ranges, last, dominated, order, log_chernoff(last), variance, tolerance
+    )
     if not last:
         return Strategy(atoms, None)
     fine = steps_from_below(last, variance, tolerance)
     if len(last) == 1:
         (epsilon,) = last
         fine = max(fine, steps.get(epsilon, 0))
-    return Strategy(atoms, _endgame(last, fine, reach))
+    return Strategy(atoms, _recursion_of_last_ranges(last, fine, reach))
 
 
 def strategy_before(
@@ -370,11 +389,11 @@ def strategy_before(
         variance: about the variance of the whole loss.
         tolerance: relative, of ε.
     """
-    atoms = _played_first(ranges, {}, dominated, order, log_chernoff, variance, tolerance)
+    atoms = _atoms_of_first_costs(ranges, {}, dominated, order, log_chernoff, variance, tolerance)
     return Strategy(atoms, last)
 
 
-def _played_first(
+def _atoms_of_first_costs(
     ranges: Mapping[float, int],
     last: Mapping[float, int],
     dominated: Charge,
@@ -400,13 +419,13 @@ def _played_first(
         if count:
             parts.append(FixedRanges(epsilon, count, best_t(epsilon, order)))
     merge = math.sqrt(variance) * math.sqrt(tuning.LATTICE_SHARE_BELOW * tolerance)
-    step = _step_below(parts, variance, tolerance)
+    step = _step_from_below(parts, variance, tolerance)
     costs = max(dominated.count, 1)
     width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * variance / costs)
     return Atoms.of(parts, Grid(step, order, -1, width), log_chernoff, merge=merge)
 
 
-def _step_below(parts: Sequence[LossComponent], variance: float, tolerance: float) -> float:
+def _step_from_below(parts: Sequence[LossComponent], variance: float, tolerance: float) -> float:
     """Return the step of a lattice on which a product is computed from below.
 
     Losses are rounded down; each rounding loses up to a step.
@@ -440,25 +459,25 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
     allowed = tuning.GRID_SHARE_BELOW * tolerance * variance
 
     def noise(steps: int) -> float:
-        """Return about the variance that a grid with this many steps loses."""
+        """Return an estimate of the variance that a grid with this number of steps loses."""
         return rounding_noise(epsilons, counts, steps, tuning.CELL, upper=False)
 
     steps = max(8, math.ceil(2 * max(epsilons)))
-    most = tuning.MOST_STEPS if len(last) == 1 else tuning.STEPS_OF_KINDS
-    while steps < most and noise(steps) > allowed:
+    most_steps = tuning.MOST_STEPS if len(last) == 1 else tuning.STEPS_OF_KINDS
+    while steps < most_steps and noise(steps) > allowed:
         steps = math.ceil(steps * tuning.LARGER)
     return min(2 * math.ceil(steps / 2), tuning.MOST_STEPS)
 
 
-def _endgame(last: dict[float, int], steps: int, reach: float) -> LastRanges:
+def _recursion_of_last_ranges(last: dict[float, int], steps: int, reach: float) -> LastRanges:
     """Return the value of playing the last ranges in the order of rising ε, with t chosen from all
     answers.
     """
     if len(last) == 1:
         ((epsilon, count),) = last.items()
-        below = ladder(epsilon, steps, upper=False, reach=reach)
-        above = ladder(epsilon, steps, upper=True, reach=reach)
-        return LastRanges(below.value(count), above.value(count))
+        lower_ladder = ladder(epsilon, steps, upper=False, reach=reach)
+        upper_ladder = ladder(epsilon, steps, upper=True, reach=reach)
+        return LastRanges(lower_ladder.value(count), upper_ladder.value(count))
     rising = dict(sorted(last.items()))
     played = [place for place, count in enumerate(rising.values()) for _ in range(count)]
     lower = Rules.of(rising, steps, upper=False, reach=reach)
@@ -466,12 +485,14 @@ def _endgame(last: dict[float, int], steps: int, reach: float) -> LastRanges:
     return LastRanges(solve_in_order(lower, played), solve_in_order(upper, played))
 
 
-def crossing(function: Callable[[Floats], Floats], level: float, low: float, high: float) -> float:
-    """Return a point in [low, high) with function > level, close to the last one; 0 if none is
-    seen.
+def largest_point_above(
+    function: Callable[[Floats], Floats], level: float, low: float, high: float
+) -> float:
+    """Return a point in [low, high) at which the function is above a level, close to the last such
+    point; 0 if none is seen.
 
     The function is evaluated further and further back from ``high``, then in clusters around the
-    root of the chord of its logarithm. The returned point was itself evaluated.
+    root of the chord of its logarithm. The point returned was itself evaluated.
 
     Args:
         function: maps an array of points to values that fall, or nearly.
@@ -479,7 +500,7 @@ def crossing(function: Callable[[Floats], Floats], level: float, low: float, hig
         low: the least point.
         high: the largest point, whose value need not be above the level.
     """
-    points = high - (high - low) * _BACK
+    points = high - (high - low) * _SHARES_FROM_UPPER_END
     values = function(points)
     best = 0.0
     for rounds_left in range(3, -1, -1):
@@ -493,7 +514,7 @@ def crossing(function: Callable[[Floats], Floats], level: float, low: float, hig
         end = float(points[last + 1])
         at_end = np.maximum(values[last + 1], level * 1e-9)
         root = _root_of_log_chord(values[last], at_end, level)
-        between = best + (end - best) * np.clip(root + _CLUSTER, 0.0, 1.0)
+        between = best + (end - best) * np.clip(root + _SHARES_ABOUT_ROOT, 0.0, 1.0)
         points = np.append(between, end)
         values = np.append(function(between), min(at_end, level))
     return best
@@ -508,9 +529,9 @@ def _root_of_log_chord(before: float, after: float, level: float) -> float:
     return 0.0
 
 
-# Where ``crossing`` looks: as shares of the way back from the upper end, and about a root.
-_BACK = np.geomspace(1.0, 1e-5, 26)
-_CLUSTER = np.array([-0.1, -1e-2, -1e-3, -1e-5, 1e-5, 1e-3, 1e-2, 0.1])
+# Where ``largest_point_above`` evaluates: shares of the way back, and of a way about a root.
+_SHARES_FROM_UPPER_END = np.geomspace(1.0, 1e-5, 26)
+_SHARES_ABOUT_ROOT = np.array([-0.1, -1e-2, -1e-3, -1e-5, 1e-5, 1e-3, 1e-2, 0.1])
 
 
 # Of a divergence times its order, absolute and relative; far above that of the formulas.
@@ -529,15 +550,16 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
     >>> 9.8e-7 < two_outcomes_delta(0.125, 0.0, 2.419) < 1e-6  # CKS20: 1.0e-6
     True
     """
-    extra = np.geomspace(0.03, 6.0, tuning.TRIED_LOSSES) * math.sqrt(rho)
-    loss = x + extra
+    distances = np.geomspace(0.03, 6.0, tuning.TRIED_LOSSES) * math.sqrt(rho)
+    loss = x + distances
     excess = np.maximum(loss - xi - rho, 0.0)
-    log_p = -np.maximum(excess**2 / (4 * rho), 1e-3)  # at most about this much
-    log_worth = np.log(-np.expm1(-extra))
-    at_most = log_p + log_worth
+    # About the largest ln p, by Chernoff's inequality; below 0, for the second outcome.
+    log_p = -np.maximum(excess**2 / (4 * rho), 1e-3)
+    log_worth = np.log(-np.expm1(-distances))
+    log_guess = log_p + log_worth
     best = -math.inf
-    for place in np.argsort(-at_most):
-        if at_most[place] <= best:
+    for place in np.argsort(-log_guess):
+        if log_guess[place] <= best:
             break
         log_mass = largest_log_mass(rho, xi, float(loss[place]), float(log_p[place]))
         best = max(best, log_mass + float(log_worth[place]))
@@ -545,8 +567,8 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
 
 
 def largest_log_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
-    """Return about the largest ln p <= ``log_p`` with which the law with two outcomes is (ξ,
-    ρ)-zCDP; -inf if none is found.
+    """Return the largest ln p <= ``log_p`` that is found with which the law with two outcomes is
+    (ξ, ρ)-zCDP; -inf if none is.
 
     Args:
         rho: ρ > 0.
@@ -554,28 +576,29 @@ def largest_log_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
         loss: the loss of the first outcome.
         log_p: an upper limit of ln p, the log-probability of the first outcome under P.
     """
-    orders = _orders(rho, xi, loss)
+    orders = _checked_orders(rho, xi, loss)
 
     def holds(log_mass: float) -> bool:
         """Return whether the law with this ln p is (ξ, ρ)-zCDP."""
-        return _satisfies(rho, xi, loss, log_mass, orders)
+        return _satisfies_zcdp(rho, xi, loss, log_mass, orders)
 
     if holds(log_p):
         return log_p
-    for decrease in range(2, 60, 4):
+    for decrease in range(FIRST_DECREASE, LARGEST_DECREASE, LOG_STEP):
         lower = log_p - decrease
         if holds(lower):
-            upper = min(lower + 4, log_p)
+            upper = min(lower + LOG_STEP, log_p)
             largest, _ = bisect(holds, lower, upper, halvings=tuning.HALVINGS)
             return largest
     return -math.inf
 
 
-def _orders(rho: float, xi: float, loss: float) -> Floats:
-    """Return orders α - 1 from almost 0 to where ξ + ρα reaches the largest loss; they are dense
-    where the statement is tightest.
+def _checked_orders(rho: float, xi: float, loss: float) -> Floats:
+    """Return orders α - 1, rising, from almost 0 to the one at which ξ + ρα reaches the largest
+    loss; they are dense where the statement is tightest.
     """
     last = max(loss / rho, 4.0) * 1.001
+    # α ln(p/q) - ξα - ρα² is largest here; which orders are dense decides nothing but the loss.
     tightest = max((loss - xi - rho) / (2 * rho), 1e-4)
     low = min(tightest / 1.7, last / 2)
     high = min(tightest * 1.7, last)
@@ -594,7 +617,7 @@ def _orders_between(low: float, high: float, log_step: float) -> Floats:
     return np.geomspace(low, high, steps + 2)
 
 
-def _satisfies(rho: float, xi: float, loss: float, log_p: float, orders: Floats) -> bool:
+def _satisfies_zcdp(rho: float, xi: float, loss: float, log_p: float, orders: Floats) -> bool:
     """Return whether the divergences in both directions are at most ξ + ρα at every α, checked on a
     grid.
 
@@ -616,14 +639,14 @@ def _satisfies(rho: float, xi: float, loss: float, log_p: float, orders: Floats)
     largest = max(loss, abs(rest_p - rest_q)) * (1 + ROUNDING)
     if xi + rho * (1 + orders[-1]) < largest:
         return False
-    forward = _divergence(log_p, log_q, rest_p, rest_q, orders)
+    forward = _divergence_bounds(log_p, log_q, rest_p, rest_q, orders)
     if (np.minimum(forward, largest) > allowed).any():
         return False
-    backward = _divergence(log_q, log_p, rest_q, rest_p, orders)
+    backward = _divergence_bounds(log_q, log_p, rest_q, rest_p, orders)
     return not (np.minimum(backward, largest) > allowed).any()
 
 
-def _divergence(a: float, b: float, rest_a: float, rest_b: float, orders: Floats) -> Floats:
+def _divergence_bounds(a: float, b: float, rest_a: float, rest_b: float, orders: Floats) -> Floats:
     """Return upper bounds on the Rényi divergences of a law with two outcomes from another.
 
     Args:
@@ -638,5 +661,6 @@ def _divergence(a: float, b: float, rest_a: float, rest_b: float, orders: Floats
     second = alpha * rest_a - orders * rest_b
     moments = logsumexp([first, second], axis=0)
     exponents = 1 + np.abs(alpha * a) + np.abs(orders * b)
+    # A moment rounds by a few units of roundoff of the exponents, below ROUNDING / 1000.
     divergences: Floats = (moments + ROUNDING * exponents * 1e-3) / orders
     return divergences

@@ -37,11 +37,11 @@ from dptopk.accounting.setwise.moment_program import (
 from dptopk.accounting.setwise.recursion import FLOOR
 
 # The checker computes with some ten roundings; the multipliers are raised by ROUNDING for them.
-ROOM = ROUNDING / 4
+CHECKER_ROUNDING = ROUNDING / 4
 MOST_MAJORANTS = 3000  # of a file: the checker takes about 5 ms for each
 LAST_PROGRAMS = 3  # x's at which the first cost is solved again, near the answer
-SOLVED_AGAIN = 5e-4  # relative, of a bound: by how much more a program is raised before
-CLOSE = 1e-5  # relative, of ε: the answer is looked for no more closely
+MOST_RAISED = 5e-4  # relative, of a bound: by how much more a program is raised before
+CLOSE_ENOUGH = 1e-5  # relative, of ε: the answer is looked for no more closely
 
 ORDERS = (1e-2, 1e6, 4000)  # of conversions: the ends, and how many in a row of equal ratio
 CONVERTED_SPACING = 12.0  # x's to a deviation of the smallest cost, for each of which one is tried
@@ -97,10 +97,11 @@ class Provable:
         largest = float(np.abs(provable.majorant.exponents).max(initial=0.0))
         if largest * reach > LARGEST_EXPONENT:
             return None
-        raised = provable.rising(value.h).raised(value).rising(value.h)
+        raised = provable.with_rising_end(value.h).with_shortfall_added(value)
+        raised = raised.with_rising_end(value.h)
         return raised if raised.is_proven(value) else None
 
-    def rising(self, h: float) -> Provable:
+    def with_rising_end(self, h: float) -> Provable:
         """Return this majorant with a slope with which F rises at the last node."""
         majorant = self.majorant
         rise, size = majorant.derivative(float(self.nodes[-1]) * h - majorant.x)
@@ -108,53 +109,61 @@ class Provable:
         return replace(self, majorant=replace(majorant, slope=slope))
 
     def is_proven(self, value: ValueTable) -> bool:
-        """Return whether the checker will find the majorant above V."""
-        missing, _, sizes = self._missing(value)
-        return bool((missing <= -ROOM / 2 * sizes).all())
+        """Return whether the checker, with its rounding, will find the majorant above V."""
+        shortfall, _, sizes = self._shortfall_of_tangents(value)
+        return bool((shortfall <= -CHECKER_ROUNDING / 2 * sizes).all())
 
-    def raised(self, value: ValueTable) -> Provable:
-        """Return this majorant plus what is missing: a constant, or a share of the moments,
-        whichever costs less at x.
+    def with_shortfall_added(self, value: ValueTable) -> Provable:
+        """Return this majorant with its shortfall added: as a constant, or as a share of the
+        moments, whichever adds less at x.
         """
         majorant = self.majorant
-        missing, moments, sizes = self._missing(value)
-        short = missing + 2 * ROOM * sizes
+        shortfall, moments, sizes = self._shortfall_of_tangents(value)
+        # Four times what ``is_proven`` asks for, as the sizes grow with what is added.
+        short = shortfall + 2 * CHECKER_ROUNDING * sizes
         constant = float(short.max())
         if constant <= 0:
             return self
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             shares = np.where(short > 0, np.where(moments > 0, short / moments, np.inf), 0.0)
-            worth = float(majorant.weights @ np.exp(np.minimum(majorant.limits, LARGEST_EXPONENT)))
+            moment_worth = float(
+                majorant.weights @ np.exp(np.minimum(majorant.limits, LARGEST_EXPONENT))
+            )
         share = float(shares.max())
-        if share * worth < constant:
+        if share * moment_worth < constant:
             raised = replace(majorant, weights=majorant.weights * (1 + share) * (1 + ROUNDING))
         else:
             raised = replace(majorant, constant=majorant.constant + constant)
         return replace(self, majorant=raised)
 
-    def _missing(self, value: ValueTable) -> tuple[Floats, Floats, Floats]:
-        """Return by how much V exceeds the majorant's tangents, the part of the moments in each
-        tangent, and the sum of the absolute values of its terms.
+    def _shortfall_of_tangents(self, value: ValueTable) -> tuple[Floats, Floats, Floats]:
+        """Return the amount by which V exceeds each of the majorant's tangents, the part of the
+        moments in the tangent, and the sum of the absolute values of its terms.
 
         The first entry is about the tangent at the first node, which is compared with 1 at w = 0;
-        then come all cells with their left ends, then all with their right ends.
+        then come all cells with their left ends, then all with their right ends. The tangent of
+        t^{-e} at the middle of a cell has at an end, a factor e^{±h/2} away, the share 1 - e
+        (e^{±h/2} - 1) of its value.
+
+        Args:
+            value: upper bounds on V of what is left.
         """
         majorant = self.majorant
         y = self.nodes.astype(np.float64) * value.h - majorant.x
-        above = value.at(self.nodes)
+        v_at_nodes = value.at(self.nodes)
         terms = majorant.terms(y[:-1] + value.h / 2)
-        first = majorant.terms(y[:1])
+        first_terms = majorant.terms(y[:1])
         at_origin = 1 + majorant.exponents
-        moments = [at_origin @ first]
-        sizes = [1 + abs(majorant.constant) + np.abs(at_origin) @ first]
+        moments = [at_origin @ first_terms]
+        sizes = [1 + abs(majorant.constant) + np.abs(at_origin) @ first_terms]
         missing = [1 - majorant.constant - moments[0]]
         for end in (0, 1):
             cells = slice(end, len(y) - 1 + end)
-            of_terms = 1 - majorant.exponents * math.expm1((end - 0.5) * value.h)
+            shares_of_terms = 1 - majorant.exponents * math.expm1((end - 0.5) * value.h)
             linear = majorant.slope * np.exp(y[cells])
-            moments.append(of_terms @ terms)
-            sizes.append(abs(majorant.constant) + np.abs(linear) + np.abs(of_terms) @ terms)
-            missing.append(above[cells] - majorant.constant - linear - moments[-1])
+            moments.append(shares_of_terms @ terms)
+            sizes.append(abs(majorant.constant) + np.abs(linear) + np.abs(shares_of_terms) @ terms)
+            missing.append(v_at_nodes[cells] - majorant.constant - linear - moments[-1])
         return np.concatenate(missing), np.concatenate(moments), np.concatenate(sizes)
 
     def stated(self) -> StatedMajorant:
@@ -206,7 +215,7 @@ class CertifiedGame:
         steps: dict[Multiset, dict[MomentClass, list[Provable]]] = {}
         orders: dict[Multiset, list[float]] = {}
         x = np.arange(math.ceil(game.reach / game.h) + 1.0) * game.h
-        number = 0
+        number_of_majorants = 0
         multisets = sorted(product(*(range(count + 1) for count in game.counts)), key=sum)
         for costs_left in multisets[1:] if whole else multisets[1:-1]:
             above = np.zeros(len(x))
@@ -220,12 +229,12 @@ class CertifiedGame:
                 needed, bounds = _least_majorants(provables, x)
                 if not needed:
                     return None
-                number += len(needed)
+                number_of_majorants += len(needed)
                 steps[costs_left][moments] = needed
                 above = np.maximum(above, bounds)
             orders[costs_left], above = _orders_of_conversion(game, costs_left, x, above)
             tables[costs_left] = ValueTable(game.h, above, upper=True)
-        if number > MOST_MAJORANTS:
+        if number_of_majorants > MOST_MAJORANTS:
             return None
         return cls(game, steps, orders, tables, declared)
 
@@ -281,9 +290,9 @@ class CertifiedGame:
             low_enough = np.flatnonzero(provable.majorant.step(points) <= delta)
             if not low_enough.size:
                 return
-            before, x = x, float(points[low_enough[0]])
+            previous_x, x = x, float(points[low_enough[0]])
             yield x, provable
-            if abs(before - x) <= CLOSE * x:
+            if abs(previous_x - x) <= CLOSE_ENOUGH * x:
                 return
 
     def stated(self) -> StatedGame:
@@ -291,13 +300,13 @@ class CertifiedGame:
         nodes = math.ceil(self.game.reach / self.game.h)
         compared: list[Nodes] = []
         states: list[list[list[int] | list[list[StatedMajorant]] | list[float]]] = []
-        for left, firsts in self.steps.items():
+        for costs_left, firsts in self.steps.items():
             steps: list[list[StatedMajorant]] = []
             for moments in self.game.classes:
                 provables = firsts.get(moments, ())
                 steps.append([provable.stated() for provable in provables])
                 compared += [provable.nodes for provable in provables]
-            states.append([list(left), steps, self.orders.get(left, [])])
+            states.append([list(costs_left), steps, self.orders.get(costs_left, [])])
         return {
             "grid": self.game.h,
             "nodes": nodes,
@@ -317,8 +326,8 @@ def _provable(
     """
     provable = Provable.of(solution, moments, value)
     at = np.array([solution.x])
-    before = float(Majorant.of(solution, moments).step(at)[0])
-    if provable is not None and provable.majorant.step(at)[0] <= before * (1 + SOLVED_AGAIN):
+    unraised = float(Majorant.of(solution, moments).step(at)[0])
+    if provable is not None and provable.majorant.step(at)[0] <= unraised * (1 + MOST_RAISED):
         return provable
     again = game.solved(moments, value, np.array([round(solution.x / value.h)]))
     if not again:

@@ -23,6 +23,11 @@ from dptopk._internal.rounding import Floats
 Nodes = NDArray[np.int64]
 LARGEST_EXPONENT = 600.0
 LARGEST_SCALE = 300.0  # -ln of the smallest unit of a mass
+SMALLEST_LOG = -700.0  # e^-700 is a float, and as good as 0
+# A coefficient of e^50 forbids a mass as well as a larger one, which no solver takes.
+LARGEST_LOG_COEFFICIENT = 50.0
+SMALLEST_ORDER = 1e-4  # at which moments are compared with their limits
+COMPARED_ORDERS = 300
 
 
 @dataclass(frozen=True)
@@ -46,7 +51,7 @@ class MomentClass:
 
     @property
     def deviation(self) -> float:
-        """Return about the standard deviation of a loss, sqrt(2ρ)."""
+        """Return sqrt(2ρ), about the standard deviation of a loss."""
         return math.sqrt(2 * self.rho)
 
     def log_moment_at(self, orders: Floats, mean: float) -> Floats:

@@ -63,7 +63,7 @@ class SetwiseCurve(SetwiseGame, Curve):
         Raises:
             NotApplicable: when its numbers are too large or too small.
         """
-        return cls(*cls._parts_of(charge))
+        return cls(*cls._sorted_costs(charge))
 
     @classmethod
     def with_stand_in(cls, charge: Charge, stand_in: GaussianDP, small: Charge) -> SetwiseCurve:
@@ -80,21 +80,21 @@ class SetwiseCurve(SetwiseGame, Curve):
         """
         if stand_in in charge.costs:
             raise NotApplicable("the Gaussian that stands for small costs is a cost itself")
-        parts = cls._parts_of(Charge({**charge.costs, stand_in: 1}))
+        parts = cls._sorted_costs(Charge({**charge.costs, stand_in: 1}))
         return cls(*parts, stand_in=stand_in, small=small)
 
     def answer(self, query: Query) -> Answer:
-        """Answer the query by a bracket that is refined until its relative width is at most
+        """Return a bracket of the answer, refined until its relative width is at most
         ``query.rtol`` or the work is used up.
         """
         known = self._known(query)
         if known is not None:
             return known
         if len(self.ranges) > tuning.MOST_RANGES:
-            return self._by_rounded_ranges(query)
+            return self._answer_by_rounded_ranges(query)
         search = Refinement(self, query)
         if not search.by_products:
-            return search.by_conversion()
+            return search.answer_by_conversion()
         return search.run()
 
     def answers(self, query: Query, others: Sequence[Query]) -> list[Answer]:
@@ -115,37 +115,37 @@ class SetwiseCurve(SetwiseGame, Curve):
             return Answer(0.0, 0.0)
         return None
 
-    def _by_rounded_ranges(self, query: Query) -> Answer:
-        """Answer for very many different ranges, which are rounded up to fewer for an upper bound
-        and down for a lower one.
+    def _answer_by_rounded_ranges(self, query: Query) -> Answer:
+        """Return the answer for very many different ranges, which are rounded up to fewer for an
+        upper bound and down for a lower one.
         """
         rounded_up = SetwiseCurve(
             _rounded_ranges(self.ranges, upper=True), self.dominated, self.concentrated
         )
-        above = rounded_up.answer(replace(query, lower=False)).value
+        upper = rounded_up.answer(replace(query, lower=False)).value
         value, order = self.chernoff(query)
-        value = min(value, above, self.by_one_gaussian(query))
+        value = min(value, upper, self.one_gaussian_bound(query))
         tolerance = tuning.FIRST_SHARE * query.rtol
         for reduction in self.reductions:
             reduced = Evaluation(reduction.game, query, order, tolerance, 0.0, value)
-            value = min(value, reduced.above())
-        below = 0.0
+            value = min(value, reduced.upper_bound())
+        lower = 0.0
         if query.lower and value > FLOOR:
-            below = self._lower_by_rounded_ranges(query, order, value)
-        note = "" if value - below <= query.rtol * value else AS_FINE_AS_IT_GETS
-        return Answer(value, below if below > 0 else None, note)
+            lower = self._lower_bound_by_rounded_ranges(query, order, value)
+        note = "" if value - lower <= query.rtol * value else AS_FINE_AS_IT_GETS
+        return Answer(value, lower if lower > 0 else None, note)
 
-    def _lower_by_rounded_ranges(self, query: Query, order: float, value: float) -> float:
+    def _lower_bound_by_rounded_ranges(self, query: Query, order: float, value: float) -> float:
         """Return the lower bound on the answer for very many different ranges; ``value`` is the
         upper one.
         """
         ranges = _rounded_ranges(self.ranges, upper=False)
         rounded_down = SetwiseCurve(ranges, self.dominated, self.concentrated)
         played = Evaluation(rounded_down, query, order, tuning.LOOSEST, 0.0, value)
-        below = max(played.below(value), self._by_responses(query))
+        below = max(played.lower_bound(value), self._lower_bound_by_responses(query))
         return min(below, value)
 
-    def _by_responses(self, query: Query) -> float:
+    def _lower_bound_by_responses(self, query: Query) -> float:
         """Return the lower bound that is attained if each range plays randomised response of half
         its ε, and each concentrated cost a Gaussian.
         """
@@ -197,7 +197,7 @@ class Refinement:
         self.game = game
         self.query = query
         self.value, self.order = game.chernoff(query)
-        by_gaussian = game.by_one_gaussian(query)
+        by_gaussian = game.one_gaussian_bound(query)
         self.gaussian_decides = by_gaussian < self.value
         self.value = min(self.value, by_gaussian)
         self.lower = 0.0
@@ -219,13 +219,15 @@ class Refinement:
         self.reduced: list[tuple[SetwiseGame, list[CostGroup]]] = []
 
     def run(self) -> Answer:
-        """Refine stage by stage, until the bracket is narrow enough or the work is used up."""
+        """Return the answer, refined stage by stage until the bracket is narrow enough or the work
+        is used up.
+        """
         work = self.query.work
         note = USED_UP
-        for room in work.rooms():
+        for room in work.stage_rooms():
             self.last = math.inf  # larger groups may be better at the same tolerance
-            work_left = room - self._reduce(room) - self._play(room)
-            while (evaluation := self._fitting(work_left)) is not None:
+            work_left = room - self._bound_by_reductions(room) - self._compute_game(room)
+            while (evaluation := self._affordable_evaluation(work_left)) is not None:
                 if not work.take(evaluation.work):
                     return self.answer(work.note)
                 work_left -= evaluation.work
@@ -244,15 +246,15 @@ class Refinement:
                     if len(evaluation.groups) > 1 or by_conversion:
                         break
                     return self.answer(AS_FINE_AS_IT_GETS if self.bracketed else "")
-                self._aim()
+                self._set_target()
                 if self.last <= self.wanted and self.gap > tuning.STUCK * before:
                     note = AS_FINE_AS_IT_GETS
                     break
         return self.answer(note)
 
-    def _aim(self) -> None:
-        """Set the tolerance of the next evaluation by how far the bracket is from what was asked
-        for.
+    def _set_target(self) -> None:
+        """Set the tolerance of the next evaluation: the last one, made finer in the proportion in
+        which the bracket is wider than what was asked for.
         """
         finer = self.wanted / self.last
         if self.bracketed:
@@ -268,16 +270,16 @@ class Refinement:
         self.groups = evaluation.groups
         if self.gaussian_decides and self._lower_may_rise:
             # The Gaussian of Theorem H may be close enough: then only the lower end is missing.
-            self._raise_lower(evaluation)
+            self._raise_lower_end(evaluation)
             if self.gap <= self.query.rtol:
                 return
-        above = evaluation.above()
+        above = evaluation.upper_bound()
         self.last_above = above
         self.evaluations.append((above, evaluation))
         lower_is_final = self.gaussian_decides and self.lower > 0 and self.value <= above
         self.value = min(self.value, above)
         if self._lower_may_rise and not lower_is_final:
-            self._raise_lower(evaluation)
+            self._raise_lower_end(evaluation)
         if self.query.epsilon is None and math.isfinite(self.value):
             self.order = self.game.chernoff(Query(epsilon=self.value))[1]
 
@@ -293,12 +295,12 @@ class Refinement:
 
     def answer_to(self, query: Query) -> Answer:
         """Return the answer to another query by the best evaluations of this one."""
-        above = min(self.game.chernoff(query)[0], self.game.by_one_gaussian(query))
+        above = min(self.game.chernoff(query)[0], self.game.one_gaussian_bound(query))
         for _, evaluation in sorted(self.evaluations, key=lambda pair: pair[0])[:LOOKED_AT]:
-            above = min(above, evaluation.above(query))
+            above = min(above, evaluation.upper_bound(query))
         below = 0.0
         if self.strongest is not None and above > FLOOR:
-            below = min(self.strongest.below(above, query), above)
+            below = min(self.strongest.lower_bound(above, query), above)
         return Answer(above, below if below > 0 else None)
 
     @property
@@ -308,16 +310,17 @@ class Refinement:
         """
         return self.bracketed and self.gap <= tuning.LOWER_AGAIN * self.lower_tolerance
 
-    def _raise_lower(self, evaluation: Evaluation) -> None:
+    def _raise_lower_end(self, evaluation: Evaluation) -> None:
         """Raise the lower end to what an evaluation attains."""
-        below = min(evaluation.below(self.value), self.value)
+        below = min(evaluation.lower_bound(self.value), self.value)
         if self.strongest is None or below > self.lower:
             self.strongest = evaluation
         self.lower = max(self.lower, below)
         self.lower_tolerance = evaluation.tolerance
 
-    def _reduce(self, room: float) -> float:
-        """Try, at the start of a stage, to replace the small ranges by one Gaussian (Theorem H'').
+    def _bound_by_reductions(self, room: float) -> float:
+        """Replace, at the start of a stage, the small ranges by one Gaussian (Theorem H''), and
+        lower the upper bound where that is better.
 
         Args:
             room: the work of the stage.
@@ -332,14 +335,14 @@ class Refinement:
             tuning.GROUP * group.copies * group.largest**2 + group.noise()
             for group in planned.groups
         )
-        most = tuning.REDUCED_SHARE * room
+        most_work = tuning.REDUCED_SHARE * room
         total_work = 0.0
         for reduction in self.game.reductions:
             evaluation = Evaluation(
-                reduction.game, self.query, self.order, self.wanted, most, self.value
+                reduction.game, self.query, self.order, self.wanted, most_work, self.value
             )
-            better = reduction.added <= added_by_groups
-            share = tuning.REDUCED_SHARE if better else tuning.CHEAP_SHARE
+            adds_less = reduction.added <= added_by_groups
+            share = tuning.REDUCED_SHARE if adds_less else tuning.CHEAP_SHARE
             if (reduction.game, evaluation.groups) in self.reduced:
                 continue
             if evaluation.work > share * room or not self.query.work.take(evaluation.work):
@@ -347,15 +350,16 @@ class Refinement:
             self.reduced.append((reduction.game, evaluation.groups))
             total_work += evaluation.work
             try:
-                above = evaluation.above()
+                above = evaluation.upper_bound()
             except OutOfTime:
                 break
             self.evaluations.append((above, evaluation))
             self.value = min(self.value, above)
         return total_work
 
-    def _play(self, room: float) -> float:
-        """Compute, at the start of a stage, the game of the concentrated costs, if it fits.
+    def _compute_game(self, room: float) -> float:
+        """Compute, at the start of a stage, the game of the concentrated costs if it fits into the
+        work.
 
         Args:
             room: the work of the stage.
@@ -416,9 +420,10 @@ class Refinement:
             curve_with_ranges=self.last_above == math.inf,
         )
 
-    def _fitting(self, work_left: float) -> Evaluation | None:
-        """Return an evaluation that fits into the work left, to the tolerance aimed at if possible,
-        in any case a good deal finer than the last one; None where there is none.
+    def _affordable_evaluation(self, work_left: float) -> Evaluation | None:
+        """Return an evaluation that fits into the work left: to the tolerance aimed at if possible,
+        else to a coarser one that is still finer than the last one by a factor; None where there is
+        none.
         """
         tolerance = self.target if work_left > 0 else math.inf
         coarsest = min(self.last / tuning.COARSER, tuning.COARSEST)
@@ -432,28 +437,28 @@ class Refinement:
             tolerance *= tuning.COARSER
         return None
 
-    def by_conversion(self) -> Answer:
-        """Answer for concentrated costs alone: by the Rényi conversion, which one cost nearly
-        attains, by one Gaussian for many small ones, or by their game.
+    def answer_by_conversion(self) -> Answer:
+        """Return the answer for concentrated costs alone: by the Rényi conversion, which one cost
+        nearly attains, by one Gaussian for many small ones, or by their game.
         """
         if self.game.smoothed is not None:
             by_small = gaussian(self.game.smoothed.gaussian).answer(self.query)
             self.value = min(self.value, by_small.value)
         if self.value > FLOOR and self.query.lower:
-            below = self.planned(self.wanted, 1.0).below(self.value)
+            below = self.planned(self.wanted, 1.0).lower_bound(self.value)
             self.lower = max(min(below, self.value), 0.0)
         if self.value > FLOOR and self.gap > self.query.rtol / tuning.GAME_FINER:
-            self._by_game()
+            self._narrow_by_game()
         return self.answer("")
 
-    def _by_game(self) -> None:
+    def _narrow_by_game(self) -> None:
         """Narrow the bracket for concentrated costs alone by their game step by step, if
         it fits.
         """
         query = self.query
         reach = self.value if query.epsilon is None else query.epsilon
-        least = query.delta if query.epsilon is None else self.value
-        if least < SMALLEST_DELTA:
+        least_delta = query.delta if query.epsilon is None else self.value
+        if least_delta < SMALLEST_DELTA:
             return
         room = query.work.budget - query.work.spent
         game = ConcentratedGame.fitting(self.game.concentrated, reach, room)
@@ -474,11 +479,7 @@ class Refinement:
 
 
 def _rounded_ranges(ranges: Mapping[float, int], *, upper: bool) -> dict[float, int]:
-    """Round the ranges to about MOST_RANGES different ones.
-
-    Ranges whose ratio is at most the MOST_RANGES-th root of the ratio of all are rounded to the
-    largest (``upper``) or the smallest of them.
-    """
+    """Return the ranges, rounded to about MOST_RANGES different ones."""
     outermost_first = sorted(ranges.items(), reverse=upper)
     ratio = (max(ranges) / min(ranges)) ** (1 / tuning.MOST_RANGES)
     rounded: dict[float, int] = {}

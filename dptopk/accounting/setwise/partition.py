@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 from itertools import pairwise
 
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.price_rounding import RoundingLevels, tuned
+from dptopk.accounting.setwise.price_rounding import RoundingLevels, tuned_levels
 from dptopk.accounting.setwise.recursion import rounding_noise
 
 Ranges = tuple[tuple[float, int], ...]
@@ -46,11 +46,11 @@ class CostGroup:
 
     @property
     def grid_step(self) -> float:
-        """Return about how long a step of the group's grid is."""
+        """Return the length of a step of the group's grid, up to rounding."""
         return self.largest / self.steps
 
     @cached_property
-    def unlikeness(self) -> float:
+    def gain_by_choice(self) -> float:
         """Return about how much there is to gain by choosing among the ranges, between 0 (all
         alike) and 1.
         """
@@ -103,7 +103,9 @@ class CostGroup:
 
     @cached_property
     def work(self) -> float:
-        """Estimate the work of the recursion, in seconds: its node values, weighted."""
+        """Return an estimate of the work of the recursion, in seconds: its node values,
+        weighted.
+        """
         wider = 1.0 if self.single or self.levels else tuning.WIDER
         steps = wider * self.steps
         wide = tuning.LAYER_NODES * math.sqrt(self.spread / self.copies) / 2
@@ -119,7 +121,9 @@ class CostGroup:
         return self.states * plays * work_together
 
     def noise(self) -> float:
-        """Estimate what grid steps, or coins and prices, add to the variance of one part's loss."""
+        """Return an estimate of the variance that grid steps, or coins and prices, add to one
+        part's loss.
+        """
         if self.levels:
             return self.levels.noise * self.spread / 4
         epsilons = tuple(epsilon for epsilon, _ in self.ranges)
@@ -129,7 +133,7 @@ class CostGroup:
 def partition(
     ranges: Mapping[float, int], variance: float, tolerance: float, work: float, order: float = 1.0
 ) -> list[CostGroup]:
-    """Choose groups with which the upper bound on ε should be within about ``tolerance`` of the
+    """Return groups with which the upper bound on ε should be within about ``tolerance`` of the
     optimum.
 
     Args:
@@ -140,43 +144,50 @@ def partition(
         order: λ, at which log-MGFs say what ranges are worth; a guess.
     """
     allowed = tolerance / tuning.SENSITIVITY * variance
-    for_split = tuning.GROUP_SHARE * allowed
-    for_grids = tuning.GRID_SHARE * allowed
+    allowed_by_split = tuning.GROUP_SHARE * allowed
+    allowed_by_grids = tuning.GRID_SHARE * allowed
     joined_work = tuning.JOINED_SHARE * work
-    about_order = float(f"{order:.3g}")
-    single = _large_enough(ranges, for_split)
-    several = len(ranges) <= tuning.MOST_TRIED
-    grid_work = work if several else math.inf
+    rounded_order = float(f"{order:.3g}")
+    single_groups = _cut_ranges(ranges, allowed_by_split)
+    few_ranges = len(ranges) <= tuning.MOST_TRIED
+    grid_work = work if few_ranges else math.inf
     candidates = []
-    for steps in tuning.STEPS_JOINED if several else tuning.STEPS_JOINED[-1:]:
-        groups = _joined_groups(single, for_split, joined_work, steps)
-        groups = _groups_for_prices(groups, ranges, for_split, joined_work)
-        groups = _groups_of_neighbours(groups, ranges, about_order, for_split, joined_work)
-        candidates.append(_fine_enough(groups, for_grids, grid_work))
-    return min(candidates, key=lambda groups: max(_excess(groups), for_split) + _noise(groups))
+    for steps in tuning.STEPS_JOINED if few_ranges else tuning.STEPS_JOINED[-1:]:
+        groups = _joined_groups(single_groups, allowed_by_split, joined_work, steps)
+        groups = _groups_for_prices(groups, ranges, allowed_by_split, joined_work)
+        groups = _groups_of_neighbours(groups, ranges, rounded_order, allowed_by_split, joined_work)
+        candidates.append(_groups_with_fine_grids(groups, allowed_by_grids, grid_work))
+    return min(
+        candidates,
+        key=lambda groups: max(_split_variance(groups), allowed_by_split) + _grid_variance(groups),
+    )
 
 
-def _noise(groups: list[CostGroup]) -> float:
-    """Estimate what the grids of the groups without coins add to the variance of the loss."""
+def _grid_variance(groups: list[CostGroup]) -> float:
+    """Return an estimate of the variance that the grids of the groups without coins add to the
+    loss.
+    """
     return math.fsum(group.copies * group.noise() for group in groups if not group.levels)
 
 
-def _excess(groups: list[CostGroup]) -> float:
-    """Estimate what splitting into these groups adds to the variance of the loss."""
-    one_part = [_excess_of_part(group) for group in groups]
-    total = math.fsum(group.copies * part for group, part in zip(groups, one_part, strict=True))
+def _split_variance(groups: list[CostGroup]) -> float:
+    """Return an estimate of the variance that splitting into these groups adds to the loss."""
+    by_part = [_variance_of_part(group) for group in groups]
+    total = math.fsum(group.copies * part for group, part in zip(groups, by_part, strict=True))
     priced = [group for group in groups if group.levels]
-    by_choice = [tuning.FOR_FREE * group.unlikeness * group.largest**2 for group in priced]
+    by_choice = [tuning.FOR_FREE * group.gain_by_choice * group.largest**2 for group in priced]
     free_choice = math.fsum(by_choice)
     noise = math.fsum(group.noise() for group in priced)
     # The first group is no split.
-    return total - max(one_part) + free_choice + noise
+    return total - max(by_part) + free_choice + noise
 
 
-def _excess_of_part(group: CostGroup) -> float:
-    """Estimate what a further part like one of this group adds to the variance of the loss."""
-    few = 1 + tuning.GROUP_HALF_COUNT / group.costs_per_range
-    return tuning.GROUP * group.largest**2 / few
+def _variance_of_part(group: CostGroup) -> float:
+    """Return an estimate of the variance that one more part like those of this group adds to the
+    loss.
+    """
+    share_of_few = 1 + tuning.GROUP_HALF_COUNT / group.costs_per_range
+    return tuning.GROUP * group.largest**2 / share_of_few
 
 
 def _groups_for_prices(
@@ -195,24 +206,25 @@ def _groups_for_prices(
     """
     best = groups
     for steps, weights, noise in tuning.ROUNDING_LEVELS:
-        if _excess(best) <= allowed:
+        if _split_variance(best) <= allowed:
             break
         levels = RoundingLevels(steps, weights, noise)
-        bands = _as_wide_as(levels.ratio, ranges)
+        bands = _bands_of_ratio(levels.ratio, ranges)
         banded = [CostGroup(band, steps=steps[-1], levels=levels) for band in bands]
         in_time = sum(group.work for group in banded) <= work
-        if in_time and _excess(banded) < _excess(best):
+        if in_time and _split_variance(banded) < _split_variance(best):
             best = banded
     return best
 
 
-def _as_wide_as(ratio: float, ranges: Mapping[float, int]) -> list[Ranges]:
+def _bands_of_ratio(ratio: float, ranges: Mapping[float, int]) -> list[Ranges]:
     """Return the ranges in bands whose largest ε is at most ``ratio`` times their smallest, the
     band with the largest ranges first.
     """
     bands: list[dict[float, int]] = []
     largest = math.inf
     for epsilon, count in sorted(ranges.items(), reverse=True):
+        # A ratio that is exceeded by rounding alone is none: the coins round ε's up by more.
         if epsilon * ratio < largest * (1 - 1e-9):
             bands.append({})
             largest = epsilon
@@ -233,19 +245,19 @@ def _groups_of_neighbours(
         allowed: what a split may add to the variance; nothing is tried where ``groups`` add less.
         work: what all recursions together may take, in seconds.
     """
-    if _excess(groups) <= allowed or work < tuning.LEAST_BANDED:
+    if _split_variance(groups) <= allowed or work < tuning.LEAST_BANDED:
         return groups
     if not 1 < len(ranges) <= tuning.MOST_BANDED:
         return groups
     rising = tuple(sorted(ranges.items()))
     candidates = [groups]
     for bands in range(1, len(rising) // 2 + 1):
-        for split in _splits(len(rising), bands):
+        for split in _cuts(len(rising), bands):
             parts = [rising[begin:end] for begin, end in pairwise(split)]
             in_bands = _groups_in_time(parts, order, work)
             if in_bands is not None:
                 candidates.append(in_bands)
-    return min(candidates, key=_excess)
+    return min(candidates, key=_split_variance)
 
 
 def _groups_in_time(parts: list[Ranges], order: float, work: float) -> list[CostGroup] | None:
@@ -276,7 +288,7 @@ def _groups_in_time(parts: list[Ranges], order: float, work: float) -> list[Cost
 
 
 @lru_cache(maxsize=64)
-def _splits(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
+def _cuts(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
     """Return all ways to cut ``length`` places into parts of one to three, of which ``bands`` have
     more than one place; each as the ends of the parts, 0 first.
     """
@@ -284,7 +296,7 @@ def _splits(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
         return ((0,),) if bands == length == 0 else ()
     splits: list[tuple[int, ...]] = []
     for size in range(1, min(length, tuning.WIDEST_BAND) + 1):
-        shorter = _splits(length - size, bands - (size > 1))
+        shorter = _cuts(length - size, bands - (size > 1))
         splits += [(*split, length) for split in shorter]
     return tuple(splits)
 
@@ -301,15 +313,16 @@ def _group_in_time(ranges: Ranges, order: float, most: float) -> CostGroup | Non
     if len(ranges) == 1:
         return CostGroup(ranges)
     candidates = [
-        CostGroup(ranges, steps=levels.steps[-1], levels=levels) for levels in tuned(ranges, order)
+        CostGroup(ranges, steps=levels.steps[-1], levels=levels)
+        for levels in tuned_levels(ranges, order)
     ]
     in_time = [group for group in candidates if group.work <= most]
     if in_time:
-        return in_time[-1]  # ``tuned`` lists them by rising work and falling noise
+        return in_time[-1]  # ``tuned_levels`` lists them by rising work and falling noise
     return None
 
 
-def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[CostGroup]:
+def _cut_ranges(ranges: Mapping[float, int], allowed: float) -> list[CostGroup]:
     """Return a group for each range, cut into equal parts of at most the smallest size for which
     the split adds no more than ``allowed`` to the variance.
     """
@@ -320,7 +333,7 @@ def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[CostGroup
             CostGroup(((epsilon, count),), math.ceil(count / size))
             for epsilon, count in sorted(ranges.items())
         ]
-        if _excess(groups) <= allowed:
+        if _split_variance(groups) <= allowed:
             break
         size = math.ceil(size * tuning.LARGER)
     return groups
@@ -329,11 +342,8 @@ def _large_enough(ranges: Mapping[float, int], allowed: float) -> list[CostGroup
 def _joined_groups(
     groups: list[CostGroup], allowed: float, work: float, steps: int
 ) -> list[CostGroup]:
-    """Join neighbouring ranges into groups that are solved exactly, until the split adds at most
-    ``allowed``.
-
-    The limit on the number of multisets of a group rises until the goal is met or the largest limit
-    is reached; the best groups on the way are returned.
+    """Return neighbouring ranges joined into groups that are solved exactly, with which the split
+    adds at most ``allowed`` to the variance, or as little as was found.
 
     Args:
         groups: a group for each range.
@@ -342,27 +352,27 @@ def _joined_groups(
         steps: the number of grid steps to the largest ε of a joined group.
     """
     best = groups
-    least = _excess(groups)
-    most = tuning.FEWEST_STATES
+    least = _split_variance(groups)
+    most_states = tuning.FEWEST_STATES
     if len(groups) <= tuning.MOST_TRIED:
-        more = tuning.MORE_STATES
+        state_factor = tuning.MORE_STATES
     else:
-        more = tuning.MORE_STATES**3
-    while least > allowed and most <= tuning.MOST_STATES:
-        packed = _packed_groups(groups, most, work, steps)
-        excess = _excess(packed)
+        state_factor = tuning.MORE_STATES**3
+    while least > allowed and most_states <= tuning.MOST_STATES:
+        packed = _packed_groups(groups, most_states, work, steps)
+        excess = _split_variance(packed)
         if excess < least:
             best = packed
             least = excess
-        most *= more
+        most_states *= state_factor
     return best
 
 
 def _packed_groups(
     groups: list[CostGroup], most_states: float, work: float, steps: int
 ) -> list[CostGroup]:
-    """Join single ranges, from the largest down, while a group has at most ``most_states``
-    multisets and its work fits into ``work``.
+    """Return groups in which single ranges are joined, from the largest down, while a group has at
+    most ``most_states`` multisets and its work fits into ``work``.
 
     Args:
         groups: a group for each range.
@@ -390,11 +400,13 @@ def _exact_group(ranges: Ranges, steps: int) -> CostGroup:
     return CostGroup(ranges, steps=steps)
 
 
-def _fine_enough(groups: list[CostGroup], allowed: float, work: float) -> list[CostGroup]:
+def _groups_with_fine_grids(
+    groups: list[CostGroup], allowed: float, work: float
+) -> list[CostGroup]:
     """Choose grid steps for each group such that the grids add at most ``allowed`` to the variance,
     or as little as ``work`` permits where groups are joined.
     """
-    finer = _with_steps(groups, allowed)
+    finer = _groups_with_steps(groups, allowed)
     if all(group.single for group in groups):
         return finer
     most_allowed = tuning.COARSEST_GRIDS * sum(group.spread for group in groups)
@@ -402,13 +414,13 @@ def _fine_enough(groups: list[CostGroup], allowed: float, work: float) -> list[C
         allowed *= tuning.LARGER
         if allowed > most_allowed:
             break
-        finer = _with_steps(groups, allowed)
+        finer = _groups_with_steps(groups, allowed)
     return finer
 
 
-def _with_steps(groups: list[CostGroup], allowed: float) -> list[CostGroup]:
-    """Choose grid steps for each group such that their noise is about ``allowed``, at about the
-    least work.
+def _groups_with_steps(groups: list[CostGroup], allowed: float) -> list[CostGroup]:
+    """Return the groups with grid steps for each, such that their noise is about ``allowed``, at
+    about the least work.
     """
     # Steps N_i with Σ cell_i/N_i² as allowed cost least, Σ states_i^1.5 N_i, in these proportions.
     shares = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
@@ -417,11 +429,11 @@ def _with_steps(groups: list[CostGroup], allowed: float) -> list[CostGroup]:
     ]
     scale = math.sqrt(math.fsum(noises) / allowed)
     return [
-        _with_steps_near(group, scale * share) for group, share in zip(groups, shares, strict=True)
+        _group_with_steps(group, scale * share) for group, share in zip(groups, shares, strict=True)
     ]
 
 
-def _with_steps_near(group: CostGroup, wish: float) -> CostGroup:
+def _group_with_steps(group: CostGroup, wish: float) -> CostGroup:
     """Return the group with about ``wish`` grid steps, or more where its ε's are far from whole
     numbers of steps.
     """

@@ -43,9 +43,15 @@ from dptopk.costs import BoundedRange, Charge, Cost
 Key = TypeVar("Key", bound=Hashable)
 
 
+# Of the spans at which a profile is looked at, each is this much longer than the last: the longest
+# is 200 times the first, which is wide enough.
+SPAN_GROWTH = 1.25
+SPANS = 24
+
+
 def weights_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[float, int]:
-    """Return integer prices about proportional to ε^1.93, which suits games of many costs; any
-    prices give a sound bound.
+    """Return integer prices about proportional to ε^1.93, which suits games of many costs;
+    any prices give a sound bound.
 
     The smallest range gets the least price, up to 8, with which all prices are within 2% of the
     proportions, or as near as possible. The price of the largest range is at most ``largest``,
@@ -54,12 +60,12 @@ def weights_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[flo
     >>> weights_of((0.1, 0.05))
     {0.1: 15, 0.05: 4}
     """
-    return proportional(
+    return proportional_prices(
         {epsilon: math.pow(epsilon, tuning.WEIGHT_EXPONENT) for epsilon in ranges}, largest
     )
 
 
-def proportional(worth: Mapping[Key, float], largest: float = math.inf) -> dict[Key, int]:
+def proportional_prices(worth: Mapping[Key, float], largest: float = math.inf) -> dict[Key, int]:
     """Return integer prices in about the proportions of ``worth``, chosen as ``weights_of`` chooses
     them.
 
@@ -71,7 +77,9 @@ def proportional(worth: Mapping[Key, float], largest: float = math.inf) -> dict[
     shares = [value / smallest_worth for value in worth.values()]
 
     def misfit(unit: int) -> float:
-        """Return how far a price is from its proportion, if the cheapest cost has this price."""
+        """Return the largest relative distance of a price from its proportion, if the cheapest cost
+        has the price ``unit``.
+        """
         exact = [unit * share for share in shares]
         return max(abs(_price(price) / price - 1) for price in exact)
 
@@ -104,21 +112,21 @@ def game_layers(
         costs: the price of each of its costs, in its order.
         window_at: maps a sum of money to the first and the last node that matter with it.
     """
-    layers: deque[Layer] = deque([rules.nothing_left()], maxlen=max(costs))
+    layers: deque[Layer] = deque([rules.empty_layer()], maxlen=max(costs))
     yield layers[-1]
     money = 0
     while True:
         money += 1
         window = window_at(money)
-        stopped = layers[-1]
-        best = stopped.extended(*window)
-        top = stopped.top
+        layer_before = layers[-1]
+        best = layer_before.values_between(*window)
+        top = layer_before.top
         for part, price in enumerate(costs):
             if price <= money:
-                after = layers[-price]
-                values = rules.step(after, part, window)
+                layer_after = layers[-price]
+                values = rules.step(layer_after, part, window)
                 best = np.maximum(best, values)
-                top = max(top, after.top + rules.steps[part])
+                top = max(top, layer_after.top + rules.steps[part])
         layers.append(Layer(window[0], best, top, rules.h, upper=True))
         yield layers[-1]
 
@@ -135,8 +143,9 @@ def window_of(rules: Rules, costs: tuple[int, ...], money: int) -> tuple[int, in
     return int(windows[:, 0].min()), int(windows[:, 1].max())
 
 
-def alone(cost: Cost, epsilon: float, delta: float) -> float:
-    """Estimate how many copies of a cost together are (ε, δ)-DP, with a fraction; at least 1.
+def affordable_copies(cost: Cost, epsilon: float, delta: float) -> float:
+    """Return an estimate of the number of copies of a cost that together are (ε, δ)-DP, with a
+    fraction; at least 1.
 
     Args:
         cost: without failure mass.
@@ -184,7 +193,7 @@ def capacity(weights: Mapping[Cost, int], epsilon: float, delta: float, work: Wo
     return largest
 
 
-_ENDLESS = 2**40  # a node beyond every grid: V is positive everywhere
+_BEYOND_GRIDS = 2**40  # a node beyond every grid: V is positive everywhere
 
 
 @dataclass(frozen=True)
@@ -213,10 +222,11 @@ class _Step:
             h: the distance of two nodes.
             delta: the mass that is moved to an infinite loss is small against this δ.
         """
-        x = np.arange(_reach(cost, h, delta) + 1, dtype=np.float64) * h
+        x = np.arange(_profile_nodes(cost, h, delta) + 1, dtype=np.float64) * h
         right: Floats = np.clip(profile(cost, x, h), FLOOR, 1.0)
         pair = pair_of_symmetric(right, h)
         nodes = np.rint(pair.losses / h).astype(np.int64)
+        # Of the logarithm of a mass and of its exponential, with a margin.
         rounding = 64 * ROUNDOFF * (2 + np.abs(pair.log_masses))
         masses = np.exp(pair.log_masses) * (1 + rounding)
         places = nodes - nodes[0]
@@ -231,8 +241,9 @@ class _Step:
         bounds V.
         """
         last = self.first + len(self.masses) - 1
-        values = before.extended(window[0] - last, window[1] - self.first)
+        values = before.values_between(window[0] - last, window[1] - self.first)
         expected = np.convolve(values, self.masses, mode="valid") + self.infinite
+        # A sum of products with a term for each mass.
         rounding = 4 * ROUNDOFF * (8 + len(self.masses))
         return np.minimum(expected * (1 + rounding), 1.0)
 
@@ -260,24 +271,29 @@ def profile(cost: Cost, x: Floats, h: float) -> Floats:
     return np.array([min(law.delta(epsilon) for law in laws) for epsilon in x.tolist()])
 
 
-def _reach(cost: Cost, h: float, delta: float) -> int:
-    """Return the number of nodes beyond which the profile is negligible, or the largest number that
-    is looked at.
+def _profile_nodes(cost: Cost, h: float, delta: float) -> int:
+    """Return the number of nodes beyond which the profile of a cost is negligible, or the largest
+    number that is looked at.
+
+    Args:
+        cost: without failure mass.
+        h: the distance of two nodes.
+        delta: the δ against which the profile is negligible.
     """
-    span = 4 * max(h, _spread(cost))
-    for _ in range(24):  # 1.25^24 is 200: a span of 200 times the first is wide enough
+    span = 4 * max(h, _deviation(cost))
+    for _ in range(SPANS):
         if span / h >= tuning.PROFILE_NODES:
             return tuning.PROFILE_NODES
         delta_at_span = float(profile(cost, np.array([span]), h)[0])
         if delta_at_span <= tuning.PROFILE_BEYOND * delta:
             break
-        span *= 1.25
+        span *= SPAN_GROWTH
     return math.ceil(span / h)
 
 
-def _spread(cost: Cost) -> float:
-    """Return about the standard deviation of a cost's loss: of its pair, or of a Gaussian with its
-    Rényi curve.
+def _deviation(cost: Cost) -> float:
+    """Return an estimate of the standard deviation of a cost's loss: that of its pair, or of a
+    Gaussian with its Rényi curve.
     """
     charge = Charge({cost: 1})
     parts = loss_components(charge)
@@ -308,7 +324,7 @@ class CustomRules:
         ranges = [cost for cost in costs if isinstance(cost, BoundedRange)]
         others = [cost for cost in costs if not isinstance(cost, BoundedRange)]
         self.costs: tuple[Cost, ...] = (*ranges, *others)
-        least_deviation = min((_spread(cost) for cost in others), default=math.inf)
+        least_deviation = min((_deviation(cost) for cost in others), default=math.inf)
         # Without ranges the grid is that of one range as wide as eight deviations.
         largest = max((cost.epsilon for cost in ranges), default=8 * least_deviation)
         fine_enough = math.ceil(tuning.SPREAD_STEPS * largest / least_deviation)
@@ -320,11 +336,11 @@ class CustomRules:
         self.h = self._rules.h
         self._count = len(ranges)
         self._others = [_Step.of(cost, self.h, delta) for cost in others]
-        self.steps = (*self._rules.steps[: len(ranges)], *(_ENDLESS for _ in others))
+        self.steps = (*self._rules.steps[: len(ranges)], *(_BEYOND_GRIDS for _ in others))
 
-    def nothing_left(self) -> Layer:
+    def empty_layer(self) -> Layer:
         """Return V without any money, [1 - e^x]_+, rounded up."""
-        return self._rules.nothing_left()
+        return self._rules.empty_layer()
 
     def step(self, before: Layer, part: int, window: Sequence[int]) -> Floats:
         """Return upper bounds on the value of playing the cost at place ``part`` first, at the

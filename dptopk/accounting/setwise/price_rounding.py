@@ -11,10 +11,10 @@ For a < ε < b the coin shows b with probability (e^{-a} - e^{-ε}) / (e^{-a} - 
 is of second order, about (b - ε)(ε - a)/4 of variance: a hundred different ranges are as good as
 six, and the state is one number.
 
-The second half (``tuned``) chooses rounding levels for two or three ranges with many costs each. It
-is a guess: any levels are sound by Theorem E. Where many costs meet, a range is worth what it adds
-to the log-MGF of the loss at the order that decides. Prices that are proportional to that leave
-nothing to gain by choosing one range rather than another. Small integers are not quite
+The second half (``tuned_levels``) chooses rounding levels for two or three ranges with many costs
+each. It is a guess: any levels are sound by Theorem E. Where many costs meet, a range is worth what
+it adds to the log-MGF of the loss at the order that decides. Prices that are proportional to that
+leave nothing to gain by choosing one range rather than another. Small integers are not quite
 proportional; all levels then pay in the unit of the one that is cheapest for its worth, and the
 excess of the others is noise. A coin between two neighbouring prices pays what a range is worth on
 average, and loses only to second order.
@@ -39,6 +39,9 @@ from dptopk.accounting.setwise.price_game import weight_layers, window_of
 from dptopk.accounting.setwise.recursion import Layer, Rules
 from dptopk.accounting.work import check
 from dptopk.costs import BoundedRange, Charge
+
+NEXT_TO = 1e-9  # relative: a range this close to a level is taken to be that level, for an estimate
+LEVEL_ROUNDING = 1e-12  # relative, far above that of a product of a step and a number
 
 
 @dataclass(frozen=True)
@@ -76,14 +79,14 @@ class RoundingLevels:
         return Rules(ranges, self.steps, grid.h, upper=True, reach=reach)
 
 
-def law_of_weights(
+def law_of_price_sum(
     ranges: Mapping[float, int], levels: Floats, weights: tuple[int, ...]
 ) -> tuple[int, Floats]:
     """Return the law of the sum of prices S: its smallest possible value, and the masses from there
-    on.
+    on, rounded up.
 
-    W_S rises with S, so the coin for the larger price is rounded up, and all masses afterwards for
-    the rounding of the sums.
+    W_S rises with S: so the chance of the larger price is rounded up, and so are all masses
+    afterwards, by the rounding of the sums.
 
     Args:
         ranges: ε's with counts; none above the last level by more than a rounding.
@@ -103,7 +106,7 @@ def law_of_weights(
         coin[0] = 1 - larger
         coin[-1] = larger
         least += count * weights[place - 1]
-        masses, error = _with_coins(masses, error, coin, count)
+        masses, error = _sum_with_coins(masses, error, coin, count)
     return least, masses * (1 + 2 * ROUNDOFF * error)
 
 
@@ -117,14 +120,14 @@ def _chance_of_larger(epsilon: float, a: float, b: float) -> float:
     return min(chance * (1 + 64 * ROUNDOFF), 1.0)
 
 
-def _with_coins(masses: Floats, error: int, coin: Floats, count: int) -> tuple[Floats, int]:
-    """Return the law of a sum with equal coins more, by repeated squaring, and a bound on its
-    relative error in roundoffs.
+def _sum_with_coins(masses: Floats, error: int, coin: Floats, count: int) -> tuple[Floats, int]:
+    """Return the law of a sum with several equal coins added, by repeated squaring, and a bound on
+    its relative error in units of roundoff.
 
     Args:
         masses: the law of the sum, the probabilities of 0, 1, ...
-        error: a bound on the relative error of these, in roundoffs.
-        coin: the law of one coin, the probabilities of 0, 1, ..., each off by one roundoff at most.
+        error: a bound on the relative error of these, in units of roundoff.
+        coin: the law of one coin, the probabilities of 0, 1, ..., each off by one unit at most.
         count: the number of coins.
     """
     coin_error = 1
@@ -176,7 +179,7 @@ class Money:
             rules: the levels as ranges, and their grid.
             weights: the price of each level.
         """
-        least, masses = law_of_weights(dict(ranges), np.array(rules.epsilons), weights)
+        least, masses = law_of_price_sum(dict(ranges), np.array(rules.epsilons), weights)
         rounding = 2 * ROUNDOFF * len(masses)
         sums_from = np.cumsum(masses[::-1])[::-1]
         tails = np.append(sums_from, 0.0) * (1 + rounding)
@@ -204,7 +207,7 @@ class Money:
         for mass, layer in zip(masses, layers, strict=False):
             check()
             if mass:
-                values += mass * layer.extended(low, high)
+                values += mass * layer.values_between(low, high)
         values *= 1 + 4 * ROUNDOFF * (len(self.masses) + 3)
         return pair_above(nodes, np.minimum(values, 1.0), rules.h)
 
@@ -213,14 +216,14 @@ Ranges = tuple[tuple[float, int], ...]
 
 
 @lru_cache(maxsize=128)
-def tuned(ranges: Ranges, order: float) -> tuple[RoundingLevels, ...]:
+def tuned_levels(ranges: Ranges, order: float) -> tuple[RoundingLevels, ...]:
     """Return rounding levels for ranges (ε, count), ε rising, by rising work and falling noise.
 
     A range is worth its log-MGF at the order λ = ``order``; any levels give a sound bound.
     """
     chosen = []
     least = math.inf
-    candidates = _candidates(_Band(ranges, order))
+    candidates = _candidate_levels(_Band(ranges, order))
     by_work = sorted(candidates, key=lambda candidate: (candidate.work, candidate.noise))
     for candidate in by_work:
         if candidate.noise < least * tuning.LESS_NOISE:
@@ -284,7 +287,7 @@ def _log_mgf_of_range(epsilon: float, order: float) -> float:
     return float(log_mgf(charge)(np.array([order]))[0])
 
 
-def _candidates(band: _Band) -> Iterator[_Candidate]:
+def _candidate_levels(band: _Band) -> Iterator[_Candidate]:
     """Yield levels with the prices 1 to top, for several tops and grids that reach about the
     largest range.
 
@@ -296,7 +299,7 @@ def _candidates(band: _Band) -> Iterator[_Candidate]:
         last = int(steps[-1])
         last_but_one = int(steps[-2])
         for h in {epsilon / n for epsilon in epsilons for n in steps.tolist()}:
-            if last_but_one * h < largest <= last * h * (1 + 1e-12):
+            if last_but_one * h < largest <= last * h * (1 + LEVEL_ROUNDING):
                 yield _candidate_at(band, steps, h)
 
 
@@ -315,7 +318,7 @@ def _steps_of_levels(band: _Band) -> Iterator[NDArray[np.int64]]:
                 yield steps
 
 
-class _Coins(NamedTuple):
+class _RoundingCoins(NamedTuple):
     """How ranges are rounded to the levels with prices 1, 2, 3, ...
 
     Attributes:
@@ -327,19 +330,19 @@ class _Coins(NamedTuple):
     used: NDArray[np.int64]
 
     @classmethod
-    def of(cls, epsilons: Floats, levels: Floats) -> _Coins:
+    def of(cls, epsilons: Floats, levels: Floats) -> _RoundingCoins:
         """Return the coins of Lemma 3, which round each range to one of the two levels
         around it.
         """
-        above = np.searchsorted(levels, epsilons * (1 - 1e-9))
-        below = np.maximum(above - 1, 0)
+        upper_places = np.searchsorted(levels, epsilons * (1 - NEXT_TO))
+        lower_places = np.maximum(upper_places - 1, 0)
         # A range below the first level, or next to one, is rounded up without a coin.
-        no_coin = (above == 0) | (levels[above] < epsilons * (1 + 1e-9))
-        distances = np.where(no_coin, 0.0, levels[below] - epsilons)
-        gaps = np.where(no_coin, 1.0, levels[below] - levels[above])
-        larger = np.where(no_coin, 1.0, np.expm1(distances) / np.expm1(gaps))
-        paid: Floats = (below + 1) + larger * (above - below)
-        return cls(paid, np.unique(np.concatenate([above, below[~no_coin]])))
+        no_coin = (upper_places == 0) | (levels[upper_places] < epsilons * (1 + NEXT_TO))
+        distances = np.where(no_coin, 0.0, levels[lower_places] - epsilons)
+        gaps = np.where(no_coin, 1.0, levels[lower_places] - levels[upper_places])
+        chance_of_upper = np.where(no_coin, 1.0, np.expm1(distances) / np.expm1(gaps))
+        mean_prices: Floats = (lower_places + 1) + chance_of_upper * (upper_places - lower_places)
+        return cls(mean_prices, np.unique(np.concatenate([upper_places, lower_places[~no_coin]])))
 
 
 def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate:
@@ -347,7 +350,7 @@ def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate
     with their work and noise.
     """
     levels = np.asarray(steps * h, dtype=np.float64)
-    coins = _Coins.of(band.epsilons, levels)
+    coins = _RoundingCoins.of(band.epsilons, levels)
     prices = coins.used + 1
     # All levels pay in the unit of the one that is cheapest for its worth; the excess of the others
     # is noise.
@@ -358,7 +361,7 @@ def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate
     noise = layers / (unit * band.total) - 1
     noise += 4 * tuning.CELL * h * h * band.count / band.spread
     work_of_step = tuning.PER_STEP + tuning.PER_NODE * tuning.LAYER_NODES * last
-    scale = max(last * h / float(band.epsilons[-1]), 1.0) * (1 + 1e-12)
+    scale = max(last * h / float(band.epsilons[-1]), 1.0) * (1 + LEVEL_ROUNDING)
     used_steps = tuple(steps[coins.used].tolist())
     chosen = RoundingLevels(used_steps, tuple(prices.tolist()), noise, scale)
     return _Candidate(layers * len(prices) * work_of_step, noise, chosen)

@@ -38,6 +38,7 @@ FLOOR = 1e-290
 # exp and expm1 of x = j h err by a few roundoffs relatively; 64 of them are outward on either side.
 OUTWARD = 1 + 64 * ROUNDOFF
 INWARD = 1 - 64 * ROUNDOFF
+NEARLY_WHOLE = 1e-9  # of a multiple of a grid step
 # The C library of Linux returns the memory of freed arrays to the system and faults it in again for
 # the next ones, a third of the time of all steps. Once a block of this size was freed it keeps up
 # to twice as much (mallopt(3), M_MMAP_THRESHOLD). Elsewhere this does nothing.
@@ -111,7 +112,7 @@ class Rules:
         last = np.ceil(high / self.h) + 1
         return np.column_stack([first, last]).astype(np.int64)
 
-    def nothing_left(self) -> Layer:
+    def empty_layer(self) -> Layer:
         """Return V of the empty multiset, [1 - e^x]_+, rounded outward."""
         reach = max(*self.steps, 1) + 2
         x = np.arange(-reach, reach + 1) * self.h
@@ -131,7 +132,7 @@ class Rules:
             window: the first and the last node.
         """
         N = self.steps[part]
-        values = before.extended(window[0] - N, window[1] + N)
+        values = before.values_between(window[0] - N, window[1] + N)
         if not N:  # an ε that was rounded down to 0 is not played
             return values
         if self.upper:
@@ -140,7 +141,9 @@ class Rules:
 
 
 def mean_loss(epsilon: float) -> float:
-    """Return about maxkl(ε), the largest mean loss of a mechanism of ε-bounded range."""
+    """Return maxkl(ε), the largest mean loss of a mechanism of ε-bounded range, but for rounding;
+    only windows depend on it.
+    """
     y = epsilon / math.expm1(epsilon)
     return y - 1 - math.log(y)
 
@@ -148,11 +151,8 @@ def mean_loss(epsilon: float) -> float:
 def common_grid(
     epsilons: tuple[float, ...], counts: State, steps: int, *, upper: bool
 ) -> tuple[State, float]:
-    """Return (the number of grid steps N of each ε, the grid step h): N h >= ε for ``upper``, else
-    N h <= ε, exactly.
-
-    Of the grids with ``steps`` to ``2 steps`` steps to the largest ε, the one is taken that changes
-    Σ ε² least.
+    """Return the number of grid steps N of each ε, and the grid step h: N h >= ε for ``upper``,
+    else N h <= ε, exactly.
 
     Args:
         epsilons: the ε's.
@@ -163,10 +163,10 @@ def common_grid(
     largest = max(epsilons)
     if len(epsilons) == 1:
         return (steps,), _exact_step(epsilons, (steps,), largest / steps, upper=upper)
-    changes = _changes(epsilons, counts, steps, tuning.GRID_CELL, upper=upper)
+    changes = _variance_changes(epsilons, counts, steps, tuning.GRID_CELL, upper=upper)
     best = steps + int(np.argmin(changes))
     multiples = np.array(epsilons) / largest * best
-    steps_of_each = tuple(int(n) for n in _rounded(multiples, upper=upper))
+    steps_of_each = tuple(int(n) for n in _whole_multiples(multiples, upper=upper))
     return steps_of_each, _exact_step(epsilons, steps_of_each, largest / best, upper=upper)
 
 
@@ -174,8 +174,8 @@ def common_grid(
 def rounding_noise(
     epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool = True
 ) -> float:
-    """Estimate the variance that ``common_grid`` adds to the loss by rounding ε's outward, plus
-    ``cell`` h² for the step of each cost.
+    """Return an estimate of the variance that ``common_grid`` adds to the loss by rounding ε's
+    outward, plus ``cell`` h² for the step of each cost.
 
     Args:
         epsilons: the ε's.
@@ -186,23 +186,23 @@ def rounding_noise(
     """
     if len(epsilons) == 1:
         return cell * (epsilons[0] / steps) ** 2 * counts[0]
-    return float(_changes(epsilons, counts, steps, cell, upper=upper).min())
+    return float(_variance_changes(epsilons, counts, steps, cell, upper=upper).min())
 
 
-def _rounded(multiples: Floats, *, upper: bool) -> Floats:
-    """Round multiples of the grid step up or down to whole numbers, as floats; a deviation of 1e-9
-    from a whole number is ignored.
+def _whole_multiples(multiples: Floats, *, upper: bool) -> Floats:
+    """Return multiples of the grid step rounded up (``upper``) or down to whole numbers, as floats;
+    a deviation of NEARLY_WHOLE from a whole number is ignored, and ``_exact_step`` makes up for it.
     """
     if upper:
-        return np.ceil(multiples - 1e-9)
-    return np.floor(multiples + 1e-9)
+        return np.ceil(multiples - NEARLY_WHOLE)
+    return np.floor(multiples + NEARLY_WHOLE)
 
 
-def _changes(
+def _variance_changes(
     epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool
 ) -> Floats:
-    """Estimate by how much grids of ``steps`` to ``2 steps`` steps change the variance Σ ε²/4, the
-    error of interpolation included; one value for each grid.
+    """Return estimates of the amounts by which grids of ``steps`` to ``2 steps`` steps change the
+    variance Σ ε²/4, the error of interpolation included; one value for each grid.
 
     Args:
         epsilons: the ε's.
@@ -215,7 +215,7 @@ def _changes(
     times = np.array(counts, dtype=float)
     steps_to_largest = np.arange(steps, 2 * steps + 1)
     h = sizes.max() / steps_to_largest[:, None]
-    moved = h * _rounded(sizes / h, upper=upper)
+    moved = h * _whole_multiples(sizes / h, upper=upper)
     by_rounding = np.abs(moved**2 - sizes**2) / 4
     return (by_rounding + cell * h**2) @ times
 
@@ -264,7 +264,7 @@ class Layer:
         """
         return replace(self, values=self.values[rows], top=tops[:, None])
 
-    def extended(self, first: int, last: int) -> Floats:
+    def values_between(self, first: int, last: int) -> Floats:
         """Return bounds at all nodes from ``first`` to ``last``; outside of the stored ones cruder
         bounds, see the module docstring.
         """
@@ -285,8 +285,8 @@ class Layer:
         edge = self.values[..., :1]
         if not self.upper:
             # V falls in x, and is at least its value for the empty multiset, 1 - e^x.
-            nothing_left = -np.expm1(nodes * self.h) * INWARD
-            return np.maximum(edge, nothing_left)
+            empty_values = -np.expm1(nodes * self.h) * INWARD
+            return np.maximum(edge, empty_values)
         # The chord from H(0) = 1 to the first node; from a little more where values rounded up
         # would not be convex.
         second = self.values[..., 1:2]
@@ -316,11 +316,11 @@ class Layer:
         node = np.floor(x / self.h)
         first = int(node.min()) - 1
         last = int(node.max()) + 2
-        values = self.extended(first, last)
+        values = self.values_between(first, last)
         at = node.astype(int) - first
         at_node = values[at]
         at_next = values[at + 1]
-        share = np.clip(self._share_of_cell(node, x), 0.0, 1.0)
+        share = np.clip(self._share_in_cell(node, x), 0.0, 1.0)
         chord = at_node - (at_node - at_next) * share
         fall = np.maximum(values[at - 1] - at_next, 0)
         return chord * (1 + 4 * ROUNDOFF) + fall * self._rounding_of_share(x)
@@ -329,15 +329,18 @@ class Layer:
         """Return an upper bound on δ at one ε. The layer must be an upper one."""
         return float(self.above(np.array([epsilon]))[0])
 
-    def _share_of_cell(self, node: Floats, x: Floats) -> Floats:
-        """Return how far e^x lies beyond e^{node · h}, as a share of the cell to the right of the
-        node.
+    def _share_in_cell(self, node: Floats, x: Floats) -> Floats:
+        """Return (e^x - e^{jh}) / (e^{(j+1)h} - e^{jh}) for the node j: the share of the cell to
+        the right of the node that lies before x.
         """
         share: Floats = np.expm1(x - node * self.h) / math.expm1(self.h)
         return share
 
     def _rounding_of_share(self, x: NDArray[Any]) -> Floats:
-        """Return a bound on how far rounding moves x within a cell, as a share of the cell."""
+        """Return a bound on the amount by which rounding moves x within a cell, as a share of the
+        cell.
+        """
+        # x and its exponentials err by some units of roundoff, and a cell is h long.
         return 64 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
 
     def below(self, x: Floats, above: Layer) -> Floats:
@@ -355,23 +358,25 @@ class Layer:
         if np.isnan(clipped).any():
             # Of losses that are no floats nothing is known: 0 is always below.
             return np.zeros(x.shape)
-        bounds = self._below_at_stored(clipped, above)
+        bounds = self._lower_bounds_between_nodes(clipped, above)
         # Outside of what is stored: no less than at its left end and than 1 - e^x, or than 0.
-        nothing_left = -np.expm1(np.minimum(x, 0.0)) * INWARD
-        bounds_to_the_left = np.maximum(bounds, nothing_left)
+        empty_values = -np.expm1(np.minimum(x, 0.0)) * INWARD
+        bounds_to_the_left = np.maximum(bounds, empty_values)
         bounds = np.where(x > last, 0.0, bounds)
         return np.where(x < first, bounds_to_the_left, bounds)
 
-    def _below_at_stored(self, x: Floats, above: Layer) -> Floats:
-        """Return what ``below`` returns, for x between the first and the last stored node."""
+    def _lower_bounds_between_nodes(self, x: Floats, above: Layer) -> Floats:
+        """Return lower bounds on V for x between the first and the last stored node, by the lines
+        of ``below``.
+        """
         node = np.ceil(x / self.h)
         first = int(node.min())
         last = int(node.max())
-        values = self.extended(first, last)
+        values = self.values_between(first, last)
         upper = above.above(np.arange(first - 1, last + 2) * self.h)
         at = node.astype(int) - first
         at_node = values[at]
-        share = np.clip(-self._share_of_cell(node, x), 0.0, 1.0)
+        share = np.clip(-self._share_in_cell(node, x), 0.0, 1.0)
         moved = self._rounding_of_share(x)
         rise = np.maximum(at_node - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
         fall = np.maximum(upper[at] - at_node, 0.0) * moved
@@ -380,17 +385,17 @@ class Layer:
 
 
 class _FirstPlay(NamedTuple):
-    """One ε, and the states of one size in which it may be played first.
+    """One ε, with the states of one size in which it may be played first.
 
     Attributes:
         part: the place of the ε in ``Rules.epsilons``.
-        some: the states in which at least one such cost is left, as places in the list of states
+        places: the states in which at least one such cost is left, as places in the list of states
             asked for.
         rows_after: for each of them, the row (in ``_Remainders``) of the state after the play.
     """
 
     part: int
-    some: NDArray[np.intp]
+    places: NDArray[np.intp]
     rows_after: NDArray[np.intp]
 
 
@@ -424,7 +429,7 @@ class _Remainders:
         return np.flatnonzero(self.states.sum(axis=1) == total)
 
     def first_plays(self, rows: NDArray[np.intp], width: int) -> Iterator[_FirstPlay]:
-        """Iterate over each ε that may be played first, in batches of states that fit into the
+        """Yield each ε that may be played first, in batches of states whose values fit into the
         processor's cache.
 
         Args:
@@ -432,10 +437,10 @@ class _Remainders:
             width: how many node values are computed for each state.
         """
         for part, stride in enumerate(self.strides):
-            having = np.flatnonzero(self.states[rows, part])
-            batches = math.ceil(len(having) * width / tuning.BATCH)
-            for some in np.array_split(having, batches):
-                yield _FirstPlay(part, some, rows[some] - stride)
+            with_cost = np.flatnonzero(self.states[rows, part])
+            batches = math.ceil(len(with_cost) * width / tuning.BATCH)
+            for places in np.array_split(with_cost, batches):
+                yield _FirstPlay(part, places, rows[places] - stride)
 
 
 def solve(rules: Rules, counts: State) -> Layer:
@@ -450,7 +455,7 @@ def solve(rules: Rules, counts: State) -> Layer:
     """
     remainders = _Remainders.of(rules, counts)
     rows = np.zeros(len(remainders.tops), dtype=np.int64)  # of states, in the layer of their size
-    layer = rules.nothing_left()
+    layer = rules.empty_layer()
     layer = replace(layer, values=layer.values[None])
     for total in range(1, sum(counts) + 1):
         states = remainders.of_size(total)
@@ -483,7 +488,7 @@ def _layer_of_states(
         after = smaller.of_states(rows[play.rows_after], remainders.tops[play.rows_after])
         values = rules.step(after, play.part, (first, last))
         # Bellman: V is the largest value over the cost that is played first.
-        best[play.some] = np.maximum(best[play.some], values)
+        best[play.places] = np.maximum(best[play.places], values)
     tops = remainders.tops[states][:, None]
     # Beyond a state's largest loss V is 0. As computed it is not quite convex there, which takes
     # many more chords.
@@ -502,11 +507,11 @@ def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
         played: for each cost the place of its ε in ``rules.epsilons``, first played first.
     """
     parts = list(reversed(played))
-    which = np.array(parts)[:, None] == np.arange(len(rules.epsilons))
-    states = np.cumsum(which, axis=0)
+    is_played = np.array(parts)[:, None] == np.arange(len(rules.epsilons))
+    states = np.cumsum(is_played, axis=0)
     tops = (states @ np.array(rules.steps)).tolist()
     windows = rules.windows(states).tolist()
-    layer = rules.nothing_left()
+    layer = rules.empty_layer()
     for part, top, window in zip(parts, tops, windows, strict=True):
         check()
         values = rules.step(layer, part, window)
@@ -525,7 +530,7 @@ class Ladder:
     def __init__(self, rules: Rules) -> None:
         """Start with V of no costs."""
         self._rules = rules
-        self._layers = {0: rules.nothing_left()}
+        self._layers = {0: rules.empty_layer()}
         self._lock = threading.Lock()
 
     def value(self, count: int) -> Layer:

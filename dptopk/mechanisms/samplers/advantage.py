@@ -37,7 +37,16 @@ _LEVELS = 192  # at most this many levels j are compared
 # This many ranks on each side of the k-th have a cell of their own; further cells grow by a factor.
 _DENSE = 64
 _GROWTH = 1.06
-_NEARLY = 1 / 16  # peeling counts as finding all k labels if it misses fewer than this, on average
+# Peeling counts as finding all k labels if it misses fewer than this, on average.
+_MISSED_BY_BEST = 1 / 16
+# Heights are cut where the statistic no longer depends on them: this number of scales of noise
+# beyond the others, and this much in the logarithm of the number of sets.
+_REACH_OF_NOISE = 100
+_LOG_SETS_MARGIN = 100
+_LARGEST_CUT = 2**62  # counts and their differences stay within int64
+# Offsets at which all labels of a side are peeled, or none: in scales of noise beyond the counts.
+_REACH_OF_OFFSET = 50
+_LARGEST_EXPONENT = 50.0  # of a Gumbel law: beyond, a label is peeled with probability 1
 
 
 def one_shot_inclusion(scores: Floats) -> Floats:
@@ -47,11 +56,11 @@ def one_shot_inclusion(scores: Floats) -> Floats:
 
 def gumbel_inclusion(scores: Floats) -> Floats:
     """Return P[a label is chosen] by `KnownGumbel`, given (count - threshold) / scale of noise."""
-    return -np.expm1(-np.exp(np.minimum(scores, 50.0)))
+    return -np.expm1(-np.exp(np.minimum(scores, _LARGEST_EXPONENT)))
 
 
 @dataclass(frozen=True)
-class _Grid:
+class _RankGrid:
     """Kinds of sets, and cells of ranks, for k ranks out of ``size``; it does not depend on counts.
 
     Attributes:
@@ -66,7 +75,7 @@ class _Grid:
             shape (n, m).
         ranks: the middle rank of each cell of ranks, shape (c,).
         widths: the number of ranks in each cell, shape (c,).
-        inside: how many of the cells belong to the top k; they come first.
+        top_cells: how many of the cells belong to the top k; they come first.
     """
 
     missed: Ints
@@ -77,7 +86,7 @@ class _Grid:
     tails: Ints
     ranks: Ints
     widths: Ints
-    inside: int
+    top_cells: int
 
 
 def advantage(
@@ -104,20 +113,20 @@ def advantage(
             increasing function.
         most: at least 1.
     """
-    grid = _grid(ranked.size, k)
-    # Heights are cut where the statistic no longer depends on them: beyond the log-number of sets,
-    # the reach of the noise, and ``most``. The cut does not increase what one user can change.
-    of_sets = 4 * (k * math.log(ranked.size) + 100) / epsilon
-    farthest = of_sets + 100 * scale + 4 * most
+    grid = _rank_grid(ranked.size, k)
+    # Heights are cut beyond the log-number of sets, the reach of the noise, and ``most``. The cut
+    # does not increase what one user can change.
+    log_sets = k * math.log(ranked.size) + _LOG_SETS_MARGIN
+    farthest = 4 * log_sets / epsilon + _REACH_OF_NOISE * scale + 4 * most
     pivot = ranked.count(k - 1)
-    cut = min(math.ceil(farthest * linf), 2**62)
+    cut = min(math.ceil(farthest * linf), _LARGEST_CUT)
 
     def heights(ranks: Ints) -> Floats:
         """Return the counts of ranks above the k-th count, in units of linf."""
         return np.clip(ranked.at(ranks) - pivot, -cut, cut) / linf
 
-    odds = _odds(grid, heights, k, epsilon / 2) / epsilon
-    shifts = _shifts(grid, heights(grid.ranks), k, scale, inclusion)
+    odds = _largest_odds(grid, heights, k, epsilon / 2) / epsilon
+    shifts = _needed_shifts(grid, heights(grid.ranks), k, scale, inclusion)
     best = float(np.minimum(odds, shifts).max())
     return min(max(best, -most), most)
 
@@ -132,7 +141,9 @@ def rounding(k: int) -> float:
     return 1e-5 + 1e-11 * k**2
 
 
-def _odds(grid: _Grid, heights: Callable[[Ints], Floats], k: int, rate: float) -> Floats:
+def _largest_odds(
+    grid: _RankGrid, heights: Callable[[Ints], Floats], k: int, rate: float
+) -> Floats:
     """Return the largest of D_j, 2D'_j and 2D"_j for every level j, shape (n,).
 
     Args:
@@ -145,29 +156,37 @@ def _odds(grid: _Grid, heights: Callable[[Ints], Floats], k: int, rate: float) -
     worst = heights(grid.worst)
     weights = grid.log_sizes - rate * (missed[:, None] - worst[None, :])
     last_in, first_out = heights(np.array([k - 1, k])).tolist()
-    best_set = rate * -(first_out - last_in)
-    bad, good = _log_sums(weights, grid.heads)
-    all_good = np.logaddexp(best_set, np.logaddexp.reduce(good, axis=1))
-    total_odds = all_good - np.logaddexp.reduce(bad, axis=1)
-    odds_by_worst = (good - bad).min(axis=1)
-    good, bad = _log_sums(weights.T, grid.tails)
-    odds_by_missed = (good - bad).min(axis=1)
+    log_best_set = rate * -(first_out - last_in)
+    # Log-weights of the sets that miss a level, and of those that reach it, for each worst rank.
+    missing, reaching = _log_sums_by_split(weights, grid.heads)
+    all_reaching = np.logaddexp(log_best_set, np.logaddexp.reduce(reaching, axis=1))
+    total_odds = all_reaching - np.logaddexp.reduce(missing, axis=1)
+    odds_by_worst = (reaching - missing).min(axis=1)
+    # The same for each best missing rank.
+    reaching, missing = _log_sums_by_split(weights.T, grid.tails)
+    odds_by_missed = (reaching - missing).min(axis=1)
     return np.maximum(total_odds, 2 * np.maximum(odds_by_worst, odds_by_missed))
 
 
-def _log_sums(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
-    """Return, for every column, the log-sum-exp of the rows before each split, and of the rows
-    from it on; both have the shape of ``split``, (n, columns).
+def _log_sums_by_split(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
+    """Return, for every column, the log-sum-exp of the rows before each split, and of the rows from
+    it on.
+
+    Args:
+        logs: shape (rows, columns).
+        split: a row number for each level and column, shape (n, columns), as are both results.
     """
-    none = np.full((1, logs.shape[1]), -np.inf)
-    before = np.concatenate((none, np.logaddexp.accumulate(logs)))
+    empty_row = np.full((1, logs.shape[1]), -np.inf)
+    before = np.concatenate((empty_row, np.logaddexp.accumulate(logs)))
     from_the_end = np.logaddexp.accumulate(logs[::-1])
-    after = np.concatenate((from_the_end[::-1], none))
+    after = np.concatenate((from_the_end[::-1], empty_row))
     column = np.arange(logs.shape[1])
     return before[split, column], after[split, column]
 
 
-def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Inclusion) -> Floats:
+def _needed_shifts(
+    grid: _RankGrid, heights: Floats, k: int, scale: float, inclusion: Inclusion
+) -> Floats:
     """Return s_j for every level j, shape (n,): by how much the top k must rise for peeling to
     find j of them, in units of linf; -inf where peeling always finds as many.
 
@@ -181,60 +200,62 @@ def _shifts(grid: _Grid, heights: Floats, k: int, scale: float, inclusion: Inclu
         scale: scale of the noise, in units of linf.
         inclusion: as for ``advantage``.
     """
-    inside = slice(0, grid.inside)
-    outside = slice(grid.inside, None)
+    top_cells = slice(0, grid.top_cells)
+    lower_cells = slice(grid.top_cells, None)
 
     def expected(cells: slice, offset: Floats) -> Floats:
-        """Return the expected number of labels of some cells that are peeled, if all stand higher
-        by an offset.
+        """Return the expected number of labels peeled from some cells, if the counts of all of them
+        are higher by an offset.
         """
         chances = inclusion((heights[None, cells] + offset[:, None]) / scale)
         return chances @ grid.widths[cells].astype(np.float64)
 
-    reach = 50 * scale + float(heights[0] - heights[-1])
+    reach = _REACH_OF_OFFSET * scale + float(heights[0] - heights[-1])
     others = k - grid.levels
-    possible = others < grid.widths[outside].sum()
-    of_others = _root(partial(expected, outside), np.where(possible, others, 0.5), reach)
-    of_top = _root(partial(expected, inside), grid.levels, reach)
-    return np.where(possible, of_top - of_others, -np.inf)
+    is_possible = others < grid.widths[lower_cells].sum()
+    # Where it is not possible any value will do, as it is not used.
+    wanted = np.where(is_possible, others, 0.5)
+    offset_of_others = _arguments_of(partial(expected, lower_cells), wanted, reach)
+    offset_of_top = _arguments_of(partial(expected, top_cells), grid.levels, reach)
+    return np.where(is_possible, offset_of_top - offset_of_others, -np.inf)
 
 
-def _root(increasing: Callable[[Floats], Floats], values: Floats, reach: float) -> Floats:
-    """Return the arguments in [-reach, reach] at which an elementwise increasing function has
-    these values, by bisection, shape of ``values``.
+def _arguments_of(increasing: Callable[[Floats], Floats], values: Floats, reach: float) -> Floats:
+    """Return the arguments in [-reach, reach] at which an elementwise increasing function has these
+    values, by bisection, shape of ``values``.
     """
     ends = np.full(values.shape, reach)
     return np.mean(bisect_each(lambda x: increasing(x) < values, -ends, ends), axis=0)
 
 
 @lru_cache(maxsize=16)
-def _grid(size: int, k: int) -> _Grid:
+def _rank_grid(size: int, k: int) -> _RankGrid:
     """Return the grid for k ranks out of ``size``; each of its sides has at most a few hundred
     ranks.
     """
-    top_cuts = k - _cuts(0, k)[::-1]
-    lower_cuts = _cuts(k, size)
+    top_cuts = k - _cell_bounds(0, k)[::-1]
+    lower_cuts = _cell_bounds(k, size)
     # The leading ranks 0..missed-1 are in the set, the rank ``missed`` is not.
     missed = (top_cuts[:-1] + top_cuts[1:] - 1) // 2
     # The set has k - i - 1 of the ranks between the missing and the worst one; the number of these
     # that belong to the top k is taken in proportion.
     i = missed[:, None]
     found = i + (k - i - 1.0) ** 2 / np.maximum(lower_cuts[None, 1:] - i - 2, 1)
-    levels = _levels(k)
+    levels = _compared_levels(k)
     # The number found grows with the best rank that is missing and falls with the worst rank, so
     # that the kinds which reach a level are counted from one side.
     reached = found[None, :, :] >= levels[:, None, None]
-    levels[-1] = k - _NEARLY
-    return _Grid(
+    levels[-1] = k - _MISSED_BY_BEST
+    return _RankGrid(
         missed=missed,
         worst=(lower_cuts[:-1] + lower_cuts[1:] - 1) // 2,
         log_sizes=_log_sizes(top_cuts, lower_cuts, missed, k),
         levels=levels,
         heads=missed.size - reached.sum(axis=1),
         tails=reached.sum(axis=2),
-        ranks=np.concatenate((_middles(top_cuts), _middles(lower_cuts))),
+        ranks=np.concatenate((_middle_ranks(top_cuts), _middle_ranks(lower_cuts))),
         widths=np.concatenate((np.diff(top_cuts), np.diff(lower_cuts))),
-        inside=top_cuts.size - 1,
+        top_cells=top_cuts.size - 1,
     )
 
 
@@ -246,17 +267,19 @@ def _log_sizes(top_cuts: Ints, lower_cuts: Ints, missed: Ints, k: int) -> Floats
     ``missed`` are the middles of the former, which stand for all ranks of the cell.
     """
     i = missed[:, None]
-    few = lower_cuts[None, :-1]
-    many = lower_cuts[None, 1:]
-    more = log_comb(many - i - 1, k - i + 0 * many)
-    less = log_comb(few - i - 1, k - i + 0 * few)
+    cell_begin = lower_cuts[None, :-1]
+    cell_end = lower_cuts[None, 1:]
+    # Sets with the ranks 0..i-1 and without i, whose other k - i ranks lie before a cut c:
+    # C(c - i - 1, k - i). Those with the worst rank in the cell are a difference of two of these.
+    log_before_end = log_comb(cell_end - i - 1, k - i + 0 * cell_end)
+    log_before_begin = log_comb(cell_begin - i - 1, k - i + 0 * cell_begin)
     log_widths = np.log(np.diff(top_cuts))[:, None]
     with np.errstate(divide="ignore"):
-        remaining = np.log(-np.expm1(np.minimum(less - more, 0.0)))
-    return more + remaining + log_widths
+        log_share = np.log(-np.expm1(np.minimum(log_before_begin - log_before_end, 0.0)))
+    return log_before_end + log_share + log_widths
 
 
-def _levels(k: int) -> Floats:
+def _compared_levels(k: int) -> Floats:
     """Return at most _LEVELS numbers of labels found, increasing, at quarters between the whole
     numbers from 0 to k; at a whole number itself a root could have no slope.
     """
@@ -265,20 +288,20 @@ def _levels(k: int) -> Floats:
     return quarters.ravel()[chosen.astype(np.int64)]
 
 
-def _middles(cuts: Ints) -> Ints:
+def _middle_ranks(cuts: Ints) -> Ints:
     """Return the middle rank of each cell between successive cuts."""
     return cuts[:-1] + np.diff(cuts) // 2
 
 
-def _cuts(start: int, end: int) -> Ints:
+def _cell_bounds(start: int, end: int) -> Ints:
     """Return increasing integers from start to end: the first _DENSE steps are one, then the
     distance from the start grows by _GROWTH.
     """
     cuts = [start]
     while cuts[-1] < end:
-        past = cuts[-1] - start
-        following = cuts[-1] + 1
-        if past >= _DENSE:
-            following = start + math.ceil(past * _GROWTH)
-        cuts.append(min(end, following))
+        distance = cuts[-1] - start
+        next_cut = cuts[-1] + 1
+        if distance >= _DENSE:
+            next_cut = start + math.ceil(distance * _GROWTH)
+        cuts.append(min(end, next_cut))
     return np.array(cuts, dtype=np.int64)

@@ -13,10 +13,11 @@ from decimal import Decimal
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
 
-from dptopk.mechanisms.samplers.exact import Cells, decide, precise
+from dptopk.mechanisms.samplers.exact import Cells, coin_of_probability, precise
 from dptopk.mechanisms.samplers.random import Array, Bits
 
 _LOG2 = 0.6931  # a little less than the logarithm of 2
+_DIGITS_PER_BIT = 0.30103  # a little more than log10(2)
 
 
 @dataclass(frozen=True)
@@ -65,9 +66,9 @@ class SideLaw:
         2·|logarithm| + 4·power, so that as many digits more than the answer's, and a few, leave an
         error below 1e-5 of a unit.
         """
-        answer = int(bits * 0.30103)
-        cancelled = len(str(self.power * (bits + 60)))
-        with precise(answer + cancelled + 8):
+        answer_digits = int(bits * _DIGITS_PER_BIT)
+        cancelled_digits = len(str(self.power * (bits + 60)))
+        with precise(answer_digits + cancelled_digits + 8):
             return round(self._log_density(m, at).exp() * (1 << bits))
 
     def top(self, block: int) -> Fraction:
@@ -90,14 +91,14 @@ class SideLaw:
         while True:
             top = self.top(len(weights))
             x = float(top)
-            log = power * math.log(x / peak) - rate * (x - peak)
-            weights.append(0 if log < negligible else self.units(top, self.peak, units))
+            log_density = power * math.log(x / peak) - rate * (x - peak)
+            weights.append(0 if log_density < negligible else self.units(top, self.peak, units))
             # Beyond the peak the blocks fall at least as fast as from this one to the next, so that
             # all later ones together are at most a geometric series.
             gap = rate * width - power * math.log1p(width / x)
             if x > peak and gap > 0:
                 log_series = -math.log(-math.expm1(-gap))
-                if log + log_series < negligible:
+                if log_density + log_series < negligible:
                     return weights
 
     @cached_property
@@ -112,7 +113,7 @@ class SideLaw:
             offset = int(bits.low_bits(1, self.width_bits)[0])
             m = 1 + (block << self.width_bits) + offset
             top = self.top(block)
-            if m == top or decide(partial(self.units, m, top), bits):
+            if m == top or coin_of_probability(partial(self.units, m, top), bits):
                 return m
 
 

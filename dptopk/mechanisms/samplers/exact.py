@@ -25,6 +25,9 @@ import numpy.typing as npt
 from dptopk.mechanisms.samplers.random import LISTING_BITS, Bits, Bools, Floats, Ints
 
 _GUIDE_BITS = 16
+_DIGITS_PER_BIT = 0.30103  # a little more than log10(2)
+# Bits beyond those asked for, with which thresholds are computed at first; doubled while too few.
+_FIRST_GUARD_BITS = 16
 
 
 def precise(digits: int) -> AbstractContextManager[decimal.Context]:
@@ -49,10 +52,11 @@ def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[in
     >>> exp_units([0, 1], 1, 10)
     [1024, 377]
     """
-    with precise(int(bits * 0.30103) + 8):
+    with precise(int(bits * _DIGITS_PER_BIT) + 8):
         divisor = Decimal(denominator)
         scale = Decimal(1 << bits)
-        negligible = (bits * 7 // 10 + 2) * denominator  # from here on, 2**bits * e^{-x} < 1/2
+        # As 7/10 > ln 2, 2**bits * e^{-x} < 1/2 from here on.
+        negligible = (bits * 7 // 10 + 2) * denominator
         units: list[int] = []
         for numerator in numerators:
             if numerator >= negligible:
@@ -93,7 +97,7 @@ def below(
         known = known + 64
 
 
-def decide(units: Callable[[int], int], bits: Bits) -> bool:
+def coin_of_probability(units: Callable[[int], int], bits: Bits) -> bool:
     """Return True with probability p, exactly, where units(b) is within 1 of 2**b * p."""
     return below(int(bits.uint32(1)[0]), 32, units, bits)
 
@@ -113,7 +117,7 @@ def bernoulli(chances: Floats, bits: Bits) -> Bools:
     # Where the first 64 bits of U and of the probability differ, they decide.
     drawn: Bools = words < leading
     for i in np.flatnonzero(words == leading):
-        units = partial(_scaled, Fraction(float(chances[i])))
+        units = partial(_scaled_chance, Fraction(float(chances[i])))
         drawn[i] = below(int(words[i]), 64, units, bits, error=0)
     return drawn
 
@@ -124,7 +128,7 @@ def _coin_masses(chance: Fraction) -> list[int]:
     return [int((1 - chance) * unit), int(chance * unit)]
 
 
-def _scaled(chance: Fraction, bits: int) -> Fraction:
+def _scaled_chance(chance: Fraction, bits: int) -> Fraction:
     """Return 2**bits * chance, exactly."""
     return chance * 2**bits
 
@@ -156,7 +160,7 @@ def decide_exp(
     gap -= first * 2.0**-32
     accepted: Bools = gap > 0
     # U is at most 2**-32 above its first bits. The float of e^{-x} is within 2**-40 of it, because
-    # x e^{-x} <= 1/e and exp is off by a few ulps.
+    # x e^{-x} <= 1/e and exp is off by a few ulps. So a gap above 2**-31 decides.
     for i in np.flatnonzero(np.abs(gap, out=gap) <= 2.0**-31):
         accepted[i] = below(int(first[i]), 32, partial(_exp_unit, exact(int(i))), bits)
     return accepted
@@ -175,14 +179,14 @@ class Cells:
         self._weights = weights
         self._tables: dict[int, tuple[list[int], list[int]]] = {}
         self._first = np.array(self.thresholds(32)[0], dtype=np.int64)
-        self._guide = self._make_guide()
+        self._guide = self._cells_by_leading_bits()
 
     def thresholds(self, known: int) -> tuple[list[int], list[int]]:
         """Return two lists of integers with lower[j] <= 2**known * P(cell <= j) < upper[j] + 1,
         where upper[j] is lower[j] or lower[j] + 1.
         """
         if known not in self._tables:
-            self._tables[known] = self._compute(known)
+            self._tables[known] = self._computed_thresholds(known)
         return self._tables[known]
 
     def masses(self) -> list[int]:
@@ -191,9 +195,11 @@ class Cells:
         neighbours = zip(lower, [-1, *upper], strict=False)
         return [max(low - before - 1, 0) for low, before in neighbours]
 
-    def _compute(self, known: int) -> tuple[list[int], list[int]]:
-        """Compute ``thresholds``, with as many bits beyond ``known`` as that needs."""
-        guard = 16
+    def _computed_thresholds(self, known: int) -> tuple[list[int], list[int]]:
+        """Return what ``thresholds`` returns, computed with as many bits beyond ``known`` as that
+        needs.
+        """
+        guard = _FIRST_GUARD_BITS
         while True:
             weights = self._weights(known + guard)
             # Bounds the error of every partial sum, and of the total with the mass beyond the list.
@@ -201,31 +207,32 @@ class Cells:
             total = sum(weights)
             lower = []
             upper = []
-            partial = 0
+            partial_sum = 0
             for weight in weights:
-                partial += weight
+                partial_sum += weight
                 # The true sums are within ``error`` of both: each quotient is rounded away from the
                 # truth.
-                lower.append((max(partial - error, 0) << known) // (total + error))
-                upper.append((partial + error << known) // max(total - error, 1))
+                lower.append((max(partial_sum - error, 0) << known) // (total + error))
+                upper.append((partial_sum + error << known) // max(total - error, 1))
             if max(map(sub, upper, lower), default=0) <= 1:
                 return lower, upper
             guard *= 2
 
-    def _make_guide(self) -> Ints:
+    def _cells_by_leading_bits(self) -> Ints:
         """Return the cell that contains U for each value of its leading 16 bits, int64, shape
         (2**16,); -1 where they do not decide.
         """
         shift = 32 - _GUIDE_BITS
         size = 1 << _GUIDE_BITS
         leading = np.minimum(self._first >> shift, size)
-        below = np.bincount(leading, minlength=size + 1)[:size].cumsum()
-        cell: Ints = below.astype(np.int64)
+        # The number of thresholds at or below the first word with these bits: its cell.
+        thresholds_below = np.bincount(leading, minlength=size + 1)[:size].cumsum()
+        cell: Ints = thresholds_below.astype(np.int64)
         # A word that equals a lower threshold, or exceeds it by 1, is undecided; so is all beyond
         # the last one.
-        for near in (self._first, self._first + 1):
-            cell[near[near < 1 << 32] >> shift] = -1
-        cell[below == self._first.size] = -1
+        for undecided in (self._first, self._first + 1):
+            cell[undecided[undecided < 1 << 32] >> shift] = -1
+        cell[thresholds_below == self._first.size] = -1
         return cell
 
     def draw(self, size: int, bits: Bits) -> Ints:
@@ -236,21 +243,22 @@ class Cells:
         cells: Ints = self._guide[words >> np.uint32(32 - _GUIDE_BITS)]
         undecided = np.flatnonzero(cells < 0)
         if undecided.size:
-            cells[undecided] = self._locate(words[undecided].astype(np.int64), bits)
+            cells[undecided] = self._cells_of_words(words[undecided].astype(np.int64), bits)
         return cells
 
-    def _locate(self, words: Ints, bits: Bits) -> Ints:
+    def _cells_of_words(self, words: Ints, bits: Bits) -> Ints:
         """Return the cells that contain uniforms of which the first 32 bits are ``words``; more
         bits are read where these do not decide.
         """
         cells: Ints = np.searchsorted(self._first, words, side="right").astype(np.int64)
-        floor = np.concatenate(([-2], self._first))[cells]
-        near = words - floor <= 1
-        for i in np.flatnonzero(near | (cells == self._first.size)):
-            cells[i] = self._refine(int(words[i]), bits)
+        # Before the first cell there is no threshold: -2 is near no word.
+        threshold_below = np.concatenate(([-2], self._first))[cells]
+        is_near = words - threshold_below <= 1
+        for i in np.flatnonzero(is_near | (cells == self._first.size)):
+            cells[i] = self._cell_by_more_bits(int(words[i]), bits)
         return cells
 
-    def _refine(self, word: int, bits: Bits) -> int:
+    def _cell_by_more_bits(self, word: int, bits: Bits) -> int:
         """Return the cell that contains a uniform of which the first 32 bits are ``word``, reading
         64 more bits at a time until they decide.
         """

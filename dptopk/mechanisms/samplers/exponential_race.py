@@ -30,6 +30,13 @@ LOWEST = -1e300  # scores below it are told apart exactly, not by floats
 # Bounds the relative error of a logarithm and the few operations around it, with much to spare.
 SCORE_ROUNDING = 2.0**-48
 _CHUNK = 1 << 16  # clocks whose scores are computed at a time, to bound the memory
+# A clock whose time has fewer units than this in its last known bit, ten significant bits, may ring
+# at any time, as far as floats can tell.
+_FEWEST_UNITS = 1024
+# Decimal digits that scores are computed to beyond two for each known bit, and the smaller number
+# of those to which a score is trusted.
+_GUARD_DIGITS = 60
+_TRUSTED_DIGITS = 30
 
 
 @dataclass
@@ -95,13 +102,13 @@ class ArrivalTime:
         if self.start is not None:
             zeros = len(str(self.width.denominator))
         # The bounds of U have fewer digits than this, so that they are exact.
-        with precise(2 * self.known + 60 + zeros):
+        with precise(2 * self.known + _GUARD_DIGITS + zeros):
             unit = Decimal(1 << self.known)
             ends = [Decimal(self.word) / unit, Decimal(self.word + 1) / unit]
             low, high = self.times(ends)
             base = _decimal(rate * self.level)
             # Every operation errs by a relative 10^-(known + 60); the unread bits, by far more.
-            slack = (1 + abs(base)) * Decimal(10) ** -(self.known + 30)
+            slack = (1 + abs(base)) * Decimal(10) ** -(self.known + _TRUSTED_DIGITS)
             least = base - high.ln() - slack
             if low:
                 return least, base - low.ln() + slack
@@ -147,7 +154,7 @@ def exact_level(level: Level) -> Fraction:
     return Fraction(level)
 
 
-def above(top: Level, levels: Array) -> Floats:
+def differences_from(top: Level, levels: Array) -> Floats:
     """Return top - levels, of either sign, float64, shape (n,), within two units in the last
     place, also where the difference exceeds 64 bits.
     """
@@ -187,7 +194,7 @@ class Race:
             levels: their counts or utilities, shape (n,).
             origin: the level that scores are computed relative to.
         """
-        return self._measured(labels, levels, self.bits.uint64(labels.size), 0, origin)
+        return self._scored_clocks(labels, levels, self.bits.uint64(labels.size), 0, origin)
 
     def time_block(
         self, labels: Ints, level: Level, start: Fraction, width: Fraction, origin: Level
@@ -198,40 +205,40 @@ class Race:
         self._slabs.append((start, width))
         levels = np.full(labels.size, level)
         words = self.bits.uint64(labels.size)
-        return self._measured(labels, levels, words, len(self._slabs) - 1, origin)
+        return self._scored_clocks(labels, levels, words, len(self._slabs) - 1, origin)
 
-    def _measured(
+    def _scored_clocks(
         self, labels: Ints, levels: Array, words: Array, time_block: int, origin: Level
     ) -> Arrivals:
         """Return clocks with these first bits of U, all of one time block, with their scores."""
         score, doubt = np.empty((2, labels.size))
         time_blocks = np.full(labels.size, time_block, np.int32)
         arrivals = Arrivals(labels, levels, words, time_blocks, score, doubt)
-        self._measure(arrivals, origin)
+        self._compute_scores(arrivals, origin)
         return arrivals
 
-    def _measure(self, arrivals: Arrivals, origin: Level) -> None:
+    def _compute_scores(self, arrivals: Arrivals, origin: Level) -> None:
         """Compute the scores relative to the origin, and their doubts, in place.
 
         The nearer a level is to the origin, the smaller is the doubt.
         """
         for begin in range(0, arrivals.labels.size, _CHUNK):
             part = slice(begin, begin + _CHUNK)
-            head = self._heads(arrivals.labels[part], arrivals.levels[part], origin)
+            level_scores = self._level_scores(arrivals.labels[part], arrivals.levels[part], origin)
             time_blocks = arrivals.time_blocks[part]
             uniform = bool((time_blocks == time_blocks[0]).all())  # nearly always
             blocks = [int(time_blocks[0])] if uniform else np.unique(time_blocks).tolist()
             for block in blocks:
                 chosen = slice(None) if uniform else time_blocks == block
                 words = arrivals.words[part][chosen]
-                score, doubt = self._scores(head[chosen], words, *self._slabs[block])
+                score, doubt = self._scores(level_scores[chosen], words, *self._slabs[block])
                 arrivals.score[part][chosen] = score
                 arrivals.doubt[part][chosen] = doubt
 
-    def _heads(self, labels: Ints, levels: Array, origin: Level) -> Floats:
+    def _level_scores(self, labels: Ints, levels: Array, origin: Level) -> Floats:
         """Return rate·(level - origin) for each label, cut to [LOWEST, -LOWEST], shape (n,)."""
         with np.errstate(over="ignore"):
-            head = -float(self.rate) * above(origin, levels)
+            head = -float(self.rate) * differences_from(origin, levels)
         if self.stop is not None:
             head[labels == STOP] = self._stop_score(origin)
         return np.clip(head, LOWEST, -LOWEST, out=head)
@@ -256,15 +263,14 @@ class Race:
             start: begin of the slab of time, or None for E = -ln U.
             width: length of that slab.
         """
-        known, tail = self._tails(words, start, width)
-        # The unread bits can change E by a relative 3/known. A clock with less than ten significant
-        # bits may ring at any time.
-        vague = known < 1024
+        known, tail = self._time_scores(words, start, width)
+        # The unread bits can change E by a relative 3/known.
+        is_vague = known < _FEWEST_UNITS
         rounding = SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
         doubt = 4 / np.maximum(known, 1) + rounding
-        return np.where(vague, 0.0, head + tail), np.where(vague, np.inf, doubt)
+        return np.where(is_vague, 0.0, head + tail), np.where(is_vague, np.inf, doubt)
 
-    def _tails(
+    def _time_scores(
         self, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
         """Return a lower bound on E in units of its last known bit, and -ln E, shape (n,) each.
@@ -279,9 +285,10 @@ class Race:
             if start is None:
                 # 2^64 (1 - U) lies in [complement, complement + 1].
                 complement = (~words).astype(np.float64)
-                of_small = -np.log(word * 2.0**-64)
-                of_large = -np.log1p(-complement * 2.0**-64)
-                e = np.where(word < 2.0**63, of_small, of_large)
+                # -ln U, by U itself where it is small and by 1 - U where it is large.
+                by_word = -np.log(word * 2.0**-64)
+                by_complement = -np.log1p(-complement * 2.0**-64)
+                e = np.where(word < 2.0**63, by_word, by_complement)
                 known = np.minimum(word, complement)
             else:
                 e = float(start) + float(width) * (word * 2.0**-64)
@@ -289,39 +296,46 @@ class Race:
             return known, -np.log(e)
 
     def exact_order(self, arrivals: Arrivals, origin: Level | None = None) -> Ints:
-        """Return the positions of the clocks in the order in which they ring, exactly; int64,
-        shape (n,).
+        """Return the positions of the clocks in the order in which they ring, exactly; int64, shape
+        (n,).
 
-        ``origin`` is the level that the scores were computed relative to, if it is already the
-        highest level of these clocks; None otherwise.
+        The clocks are sorted by their floats and cut into runs whose intervals overlap. A run is
+        ordered again by scores relative to its own highest level, or bit by bit where they were
+        that already.
+
+        Args:
+            arrivals: the clocks.
+            origin: the level that the scores were computed relative to, if it is the highest level
+                of these clocks already; None otherwise.
         """
         order = np.argsort(-arrivals.score)
         low = (arrivals.score - arrivals.doubt)[order]
         high = (arrivals.score + arrivals.doubt)[order]
-        # A run ends where every earlier clock certainly rings before every later one.
+        # A run ends where every earlier clock certainly rings before every later one; runs of one
+        # clock are in order.
         least_so_far = np.minimum.accumulate(low)
         most_to_come = np.maximum.accumulate(high[::-1])[::-1]
         ends = np.flatnonzero(least_so_far[:-1] > most_to_come[1:])
         borders = np.concatenate(([0], ends + 1, [order.size]))
         for b in np.flatnonzero(np.diff(borders) > 1):
             run = order[borders[b] : borders[b + 1]]
-            part = arrivals.take(run)
-            levels = part.levels[part.labels != STOP]
-            nearer = levels.max()
-            if origin is None or exact_level(nearer) != exact_level(origin):
+            clocks = arrivals.take(run)
+            levels = clocks.levels[clocks.labels != STOP]
+            highest = levels.max()
+            if origin is None or exact_level(highest) != exact_level(origin):
                 # Relative to the run's own highest level, heads are small and so are their rounding
                 # errors.
-                self._measure(part, nearer)
-                run[:] = run[self.exact_order(part, nearer)]
+                self._compute_scores(clocks, highest)
+                run[:] = run[self.exact_order(clocks, highest)]
             else:
-                run[:] = run[self._by_more_bits(part)]
+                run[:] = run[self._order_by_more_bits(clocks)]
         return order
 
-    def _by_more_bits(self, arrivals: Arrivals) -> list[int]:
+    def _order_by_more_bits(self, arrivals: Arrivals) -> list[int]:
         """Return the positions of the clocks in the order in which they ring, compared one by one
         with as many bits as that takes.
         """
-        clocks = [self._clock(arrivals, i) for i in range(arrivals.labels.size)]
+        clocks = [self._exact_clock(arrivals, i) for i in range(arrivals.labels.size)]
 
         def compare(i: int, j: int) -> int:
             """Return -1 if clock i rings before clock j, else 1."""
@@ -329,7 +343,7 @@ class Race:
 
         return sorted(range(len(clocks)), key=cmp_to_key(compare))
 
-    def _clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
+    def _exact_clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
         """Return the i-th clock for exact comparisons."""
         if self.stop is not None and arrivals.labels[i] == STOP:
             level = self.stop

@@ -18,11 +18,16 @@ from typing import Literal
 import numpy as np
 
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms.samplers.optimal_factorisation import optimum
+from dptopk.mechanisms.samplers.optimal_factorisation import optimal_strategy
 from dptopk.mechanisms.samplers.participation import Error, Participation
 from dptopk.mechanisms.samplers.random import Array
 
 Kind = Literal["optimal", "square_root", "tree", "daily"]
+SUM_ROUNDING = 1e-9  # relative, far above that of the solution of a triangular system and its sums
+EXACT_INTEGERS = 2**53  # below, integers are exact as floats
+ENERGY_ROUNDING = 1e-12  # relative, of a sum of larger integers
+SHRINK = 1e-6  # relative: by how much less the next scale is tried
+BITS_OF_UNIT = 5  # beyond those of the number of days: a rounded weight moves a total by < 1/32
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,18 +61,18 @@ class Factorisation:
 
     @cached_property
     def spread(self) -> Array:
-        """Return an upper bound on the standard deviation of the noise on each day's total at
-        sigma = 1, shape (days,).
+        """Return an upper bound on the standard deviation of the noise on each day's total at sigma
+        = 1, shape (days,).
         """
         squares: Array = (self.totals**2).sum(axis=1)
-        return self.unit * np.sqrt(squares) * (1 + 1e-9)
+        return self.unit * np.sqrt(squares) * (1 + SUM_ROUNDING)
 
     @cached_property
     def weights(self) -> Array:
         """Return an upper bound on the sum of absolute weights of each day's total, shape
         (days,).
         """
-        sums: Array = np.abs(self.totals).sum(axis=1) * (1 + 1e-9)
+        sums: Array = np.abs(self.totals).sum(axis=1) * (1 + SUM_ROUNDING)
         return sums
 
     def energy(self, participation: Participation) -> int:
@@ -81,10 +86,10 @@ class Factorisation:
         cost GaussianDP(1): that of the worst day, or the root mean square over all days.
         """
         variances = (self.spread / self.unit) ** 2 * self.energy(participation)
-        return float(np.sqrt(_aggregated(variances, error)))
+        return float(np.sqrt(_aggregated_variance(variances, error)))
 
 
-def _aggregated(variances: Array, error: Error) -> float:
+def _aggregated_variance(variances: Array, error: Error) -> float:
     """Return the largest or the mean of the days' variances, shape (days,), as ``error`` says."""
     if error == "max":
         return float(variances.max())
@@ -95,9 +100,9 @@ def _aggregated(variances: Array, error: Error) -> float:
 def _energy(plan: Factorisation, participation: Participation) -> int:
     """Return the energy of a strategy rounded up to an integer; exact below 2^53."""
     energy = participation.energy(plan.strategy)
-    if energy < 2**53:
+    if energy < EXACT_INTEGERS:
         return int(energy)
-    return math.ceil(energy * (1 + 1e-12))  # a sum of integers that may be rounded
+    return math.ceil(energy * (1 + ENERGY_ROUNDING))
 
 
 @lru_cache(maxsize=4)  # each takes a quarter of a gigabyte for 4000 days
@@ -114,7 +119,7 @@ def factorise(kind: Kind, participation: Participation, error: Error = "max") ->
     while energy > unit**2:
         strategy = np.rint(factor * scaled).astype(np.int64)
         energy = participation.energy(strategy)
-        factor *= min(unit / np.sqrt(energy), 1) * (1 - 1e-6)
+        factor *= min(unit / np.sqrt(energy), 1) * (1 - SHRINK)
     if kind == "tree":  # all weights are equal
         return Factorisation(strategy, _tree_totals(days) / strategy.max(), unit)
     return triangular(strategy, unit)
@@ -126,8 +131,9 @@ def unit_of(participation: Participation) -> int:
     If a user is active on many days, weights are smaller and the unit is larger, so that rounding
     a weight changes a total by less than a 32nd of a count.
     """
-    of_user = participation.most.bit_length() // 2
-    return 1 << (5 + participation.days.bit_length() + of_user)
+    # Weights are about 1/sqrt(most) of those of a user with one day.
+    bits_of_user = participation.most.bit_length() // 2
+    return 1 << (BITS_OF_UNIT + participation.days.bit_length() + bits_of_user)
 
 
 def triangular(strategy: Array, unit: int) -> Factorisation:
@@ -151,18 +157,18 @@ def triangular(strategy: Array, unit: int) -> Factorisation:
     return Factorisation(strategy, totals.T, unit)
 
 
-def _optimal(participation: Participation, error: Error) -> Array:
+def _optimal_strategy(participation: Participation, error: Error) -> Array:
     """Return a strategy close to the optimum, real, shape (days, days)."""
-    near = factorise("square_root", participation, error)
-    return optimum(participation, error, near.error(participation, error))
+    square_root = factorise("square_root", participation, error)
+    return optimal_strategy(participation, error, square_root.error(participation, error))
 
 
-def _square_root(participation: Participation, error: Error) -> Array:
+def _square_root_strategy(participation: Participation, error: Error) -> Array:
     """Return the square root of A with columns of norm 1, real, shape (days, days).
 
     It is the Toeplitz matrix of binom(2n, n)/4^n (Fichtenberger et al. 2023). Where users are
-    active on several days it is cut to a band (Kalinin-Lampert 2024): to the one of ``_bands``
-    with the least error before columns are normalised.
+    active on several days it is cut to a band (Kalinin-Lampert 2024): to the one of
+    ``_band_widths`` with the least error before columns are normalised.
     """
     days = participation.days
     twice = 2 * np.arange(1.0, days)
@@ -170,14 +176,14 @@ def _square_root(participation: Participation, error: Error) -> Array:
     if participation.most == 1:
         band = days
     else:
-        band = min(_bands(participation), key=partial(_band_loss, root, participation, error))
+        band = min(_band_widths(participation), key=partial(_band_loss, root, participation, error))
     lag = np.subtract.outer(np.arange(days), np.arange(days))
-    inside = (lag >= 0) & (lag < band)
-    matrix = np.where(inside, root[np.maximum(lag, 0)], 0.0)
+    in_band = (lag >= 0) & (lag < band)
+    matrix = np.where(in_band, root[np.maximum(lag, 0)], 0.0)
     return matrix / np.sqrt((matrix**2).sum(axis=0))
 
 
-def _bands(participation: Participation) -> list[int]:
+def _band_widths(participation: Participation) -> list[int]:
     """Return the widths of bands to try: all days, powers of 2, and these times ``apart``."""
     days = participation.days
     powers = [1 << n for n in range(days.bit_length())]
@@ -199,14 +205,15 @@ def _band_loss(root: Array, participation: Participation, error: Error, band: in
 
     days = participation.days
     column = np.where(np.arange(days) < band, root, 0.0)
+    # B = A W^-1 is Toeplitz too: its first column solves W b = (1, ..., 1), by recursion.
     rows = lfilter([1.0], column[:band], np.ones(days))
     variances = np.cumsum(rows**2)
     first_days = participation.first.tolist()
     shifts = sum(np.r_[np.zeros(day), column[: days - day]] for day in first_days)
-    return float(np.sum(shifts**2) * _aggregated(variances, error))
+    return float(np.sum(shifts**2) * _aggregated_variance(variances, error))
 
 
-def _dyadic(days: int) -> list[tuple[int, int]]:
+def _dyadic_intervals(days: int) -> list[tuple[int, int]]:
     """Return all dyadic intervals [start, end) within the days, the shortest first."""
     intervals: list[tuple[int, int]] = []
     for level in range(days.bit_length()):
@@ -216,20 +223,20 @@ def _dyadic(days: int) -> list[tuple[int, int]]:
     return intervals
 
 
-def _tree(participation: Participation, _: Error) -> Array:
+def _tree_strategy(participation: Participation, _: Error) -> Array:
     """Return the strategy that sums each dyadic interval, shape (intervals, days).
 
     The total of a day is the sum of as many intervals as its number has binary digits 1 (Dwork et
     al. 2010, Chan et al. 2011).
     """
-    first, end = np.array(_dyadic(participation.days)).T[:, :, None]
+    first, end = np.array(_dyadic_intervals(participation.days)).T[:, :, None]
     day = np.arange(participation.days)
     return ((first <= day) & (day < end)).astype(float)
 
 
 def _tree_totals(days: int) -> Array:
     """Return which dyadic intervals make up each day's total, 0 or 1, shape (days, intervals)."""
-    intervals = _dyadic(days)
+    intervals = _dyadic_intervals(days)
     row_of = {interval: row for row, interval in enumerate(intervals)}
     totals = np.zeros((days, len(intervals)))
     for day in range(days):
@@ -241,14 +248,14 @@ def _tree_totals(days: int) -> Array:
     return totals
 
 
-def _daily(participation: Participation, _: Error) -> Array:
+def _daily_strategy(participation: Participation, _: Error) -> Array:
     """Return the strategy that measures each day by itself, the identity matrix."""
     return np.eye(participation.days)
 
 
 FACTORISATIONS: dict[Kind, Callable[[Participation, Error], Array]] = {
-    "optimal": _optimal,
-    "square_root": _square_root,
-    "tree": _tree,
-    "daily": _daily,
+    "optimal": _optimal_strategy,
+    "square_root": _square_root_strategy,
+    "tree": _tree_strategy,
+    "daily": _daily_strategy,
 }

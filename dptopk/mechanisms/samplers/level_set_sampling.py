@@ -29,8 +29,11 @@ from dptopk.mechanisms.samplers.exact import Cells, below, precise
 from dptopk.mechanisms.samplers.random import Bits, Floats, Ints
 
 _LARGEST_ODDS = 1e15  # log-odds are cut here, where floats still hold whole numbers
+# All of a refinement's blocks whose excess is at least this share of the largest one are halved.
+_SPLIT_SHARE = 1 / 64
+_DIGITS_PER_BIT = 0.30103  # a little more than log10(2)
 # Blocks are split until an answer is accepted about once in this many draws, or more often.
-_REFUSED = 6.0
+_DRAWS_PER_ANSWER = 6.0
 
 
 class Ranked:
@@ -56,9 +59,9 @@ class Ranked:
         equal = np.flatnonzero(np.isin(self._counts, values))
         order = equal[np.argsort(-self._counts[equal], kind="stable")]
         first = np.searchsorted(-self._counts[order], -values)
-        above = self._rising.size - np.searchsorted(self._rising, values, side="right")
+        larger_counts = self._rising.size - np.searchsorted(self._rising, values, side="right")
         # A rank plus its shift is its place in ``order``, the rows of these counts.
-        shifts = (first - above).tolist()
+        shifts = (first - larger_counts).tolist()
         listed = self._counts.size
         rows: list[int] = []
         for rank, shift in zip(ranks, shifts, strict=True):
@@ -121,16 +124,18 @@ def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
     if bits.listing:
         blocks = [(slack, slack) for slack in slacks]
     else:
-        blocks = _blocks(answers, float(rate))
-    cells = Cells(_weights(answers, blocks, rate))
+        blocks = _seldom_refused_blocks(answers, float(rate))
+    cells = Cells(_weights_of_blocks(answers, blocks, rate))
     while True:
         # e^{-rate·gap} = P[slack >= gap] for a geometric slack: draw its block, an answer that fits
         # the block's end, and then whether the slack within the block reaches the answer's gap.
         (number,) = cells.draw(1, bits).tolist()
         first, last = blocks[number]
         answer = answers.draw(last, bits)
-        short = answers.gap(answer) - first
-        if short <= 0 or _coin(partial(_in_block, rate, short, last - first + 1), bits):
+        needed_slack = answers.gap(answer) - first
+        if needed_slack <= 0 or _coin_of_chance(
+            partial(_chance_in_block, rate, needed_slack, last - first + 1), bits
+        ):
             return answer
 
 
@@ -165,15 +170,15 @@ def uniform_distinct(start: int, ends: list[int], bits: Bits) -> list[int]:
     return drawn
 
 
-def _in_block(rate: Fraction, short: int, width: int) -> Decimal:
+def _chance_in_block(rate: Fraction, needed_slack: int, width: int) -> Decimal:
     """Return P[slack - first >= short] for a slack of a block of ``width`` slacks from ``first``:
     (e^{-rate·short} - e^{-rate·width})/(1 - e^{-rate·width}).
     """
-    beyond = _exp(rate * short) * _one_minus_exp(rate * (width - short))
+    beyond = _exp(rate * needed_slack) * _one_minus_exp(rate * (width - needed_slack))
     return beyond / _one_minus_exp(rate * width)
 
 
-def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
+def _coin_of_chance(chance: Callable[[], Decimal], bits: Bits) -> bool:
     """Draw True with the probability that ``chance`` returns, exactly.
 
     ``chance`` must be accurate to all but a few digits of the decimal context it is called in.
@@ -181,7 +186,7 @@ def _coin(chance: Callable[[], Decimal], bits: Bits) -> bool:
 
     def units(known: int) -> int:
         """Return an integer within 1 of 2**known times the probability."""
-        with precise(int(known * 0.30103) + 12):
+        with precise(int(known * _DIGITS_PER_BIT) + 12):
             scaled = chance() * (1 << known)
             return int(scaled.to_integral_value(ROUND_HALF_EVEN))  # less than 1 from the exact one
 
@@ -209,7 +214,7 @@ def _one_minus_exp(x: Fraction) -> Decimal:
     return +value
 
 
-def _weights(
+def _weights_of_blocks(
     answers: Answers, blocks: list[tuple[int, int]], rate: Fraction
 ) -> Callable[[int], list[int]]:
     """Return the weights of the blocks as `Cells` takes them: a function of a number of bits.
@@ -222,13 +227,13 @@ def _weights(
         """Return the weight of each block, to this many digits."""
         with precise(digits):
             starts, parts = _block_chances(blocks, answers.lowest, rate)
-            return list(map(_product, sizes, starts, parts))
+            return list(map(_block_weight, sizes, starts, parts))
 
     unit = max(mass.adjusted() for mass in masses(10) if mass)
 
     def weights(bits: int) -> list[int]:
         """Return the weights in units of 2**-bits, each within 1."""
-        digits = int(bits * 0.30103) + 12
+        digits = int(bits * _DIGITS_PER_BIT) + 12
         with precise(digits):
             scale = Decimal(1 << bits).scaleb(-unit - 1)
             scaled = [mass * scale for mass in masses(digits)]
@@ -248,12 +253,12 @@ def _block_chances(
     return starts, [*parts, Decimal(1)]
 
 
-def _product(size: Decimal, start: Decimal, part: Decimal) -> Decimal:
+def _block_weight(size: Decimal, start: Decimal, part: Decimal) -> Decimal:
     """Return the product of the three factors of a block's weight."""
     return size * start * part
 
 
-class _Cuts:
+class _BlockCuts:
     """Slacks cut into blocks [at_j, at_(j+1) - 1], with floats between which the weight of each
     block lies.
 
@@ -271,20 +276,25 @@ class _Cuts:
         self._answers = answers
         self._rate = rate
         self._sizes: dict[int, float] = {}
-        inside = [min(max(low, cut), high) for cut in [0, *at]]
-        self._place([low, high, *inside])
+        cuts = [min(max(low, cut), high) for cut in [0, *at]]
+        self._set_cuts([low, high, *cuts])
 
-    def _place(self, cuts: list[int]) -> None:
-        """Cut the slacks at these points, and compute bounds on the log-weights of the blocks."""
+    def _set_cuts(self, cuts: list[int]) -> None:
+        """Cut the slacks at these points, and compute bounds on the log-weights of the blocks.
+
+        The log-weight of a block first..last, with a number of answers between N(first) and
+        N(last), is ln N + ln(e^{-rate·first} - e^{-rate·(last + 1)}), but for a constant.
+        """
         self.at = np.unique(np.array(cuts, dtype=np.int64))
         self._last = np.append(self.at[1:] - 1, self.at[-1])
         ends = np.unique(np.concatenate((self.at, self._last)))
-        new = np.array([end for end in ends.tolist() if end not in self._sizes], dtype=np.int64)
-        log_sizes = self._answers.log_size(new)
-        self._sizes.update(zip(new.tolist(), log_sizes.tolist(), strict=True))
+        new_ends = [end for end in ends.tolist() if end not in self._sizes]
+        log_sizes = self._answers.log_size(np.array(new_ends, dtype=np.int64))
+        self._sizes.update(zip(new_ends, log_sizes.tolist(), strict=True))
         width = np.append(np.diff(self.at), np.inf)
-        inside = np.log(-np.expm1(-self._rate * width))
-        mass = inside - self._rate * (self.at - self._answers.lowest)
+        # ln of the block's share of all slacks from its first one on, and of that of the latter.
+        log_share = np.log(-np.expm1(-self._rate * width))
+        mass = log_share - self._rate * (self.at - self._answers.lowest)
         self.low = mass + self._log_sizes(self.at)
         self.high = mass + self._log_sizes(self._last)
 
@@ -324,18 +334,19 @@ class _Cuts:
             least = np.exp(self.low[begin:] - high)
             excess = most - least
             several = self._last[begin:] > self.at[begin:]
-            split = begin + np.flatnonzero((excess >= excess.max() / 64) & several)
+            # Only blocks of several slacks can be halved; the widest in doubt come first.
+            split = begin + np.flatnonzero((excess >= excess.max() * _SPLIT_SHARE) & several)
             halves = (self._last[split] - self.at[split] + 1) // 2
             middle = self.at[split] + halves
-            self._place([*self.at.tolist(), *middle.tolist()])
+            self._set_cuts([*self.at.tolist(), *middle.tolist()])
 
 
-def _blocks(answers: Answers, rate: float) -> list[tuple[int, int]]:
+def _seldom_refused_blocks(answers: Answers, rate: float) -> list[tuple[int, int]]:
     """Return blocks (first, last) of slacks of which few answers are refused; any blocks give the
     same law.
     """
-    cuts = _Cuts(answers, rate, [])
-    cuts.refine(_REFUSED, answers.lowest)
+    cuts = _BlockCuts(answers, rate, [])
+    cuts.refine(_DRAWS_PER_ANSWER, answers.lowest)
     firsts = cuts.at.tolist()
     # A block ends before the next one begins; the last one is the highest gap.
     lasts = [first - 1 for first in firsts[1:]] + firsts[-1:]
@@ -351,10 +362,16 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
     brackets are used. Floating point adds an error of less than 1e-6 (no term of a number of
     answers is larger than that number). The result is at most 1e15; this cap does not increase its
     change between neighbours.
+
+    Args:
+        answers: the possible answers.
+        rate: of the exponential mechanism.
+        cut: a gap, of any size.
+        doubt: the largest error, beside that of floating point.
     """
     beyond = max(cut - answers.highest, 0)
     cut = min(max(cut, answers.lowest), answers.highest)
-    cuts = _Cuts(answers, rate, [cut])
+    cuts = _BlockCuts(answers, rate, [cut])
     ratio = math.exp(min(doubt, 1.0))
     log_all = cuts.log_weight(answers.lowest, ratio)
     log_beyond_cut = cuts.log_weight(cut, ratio)

@@ -30,7 +30,7 @@ class _TooRareError(Exception):
     """Raised where all continuations of a path are too rare to be listed."""
 
 
-class _NarrowedError(Exception):
+class _StateReachedError(Exception):
     """Raised where a path has reached a state on which alone everything that follows depends."""
 
     def __init__(self, state: Hashable) -> None:
@@ -68,7 +68,12 @@ class Listing(Bits):
         self.continue_from(_Start([], 1 << LISTING_BITS), 0)
 
     def continue_from(self, start: _Start, narrowed: int) -> None:
-        """List the paths from a state on, which is reached after narrowing this many times."""
+        """Begin to list the paths that start in a state.
+
+        Args:
+            start: the state.
+            narrowed: the number of states that a path passes before it, this one included.
+        """
         self._start = start
         self._narrowed = narrowed
         # For each choice of the path, the options not yet finished, as (number, mass).
@@ -84,10 +89,12 @@ class Listing(Bits):
         return self
 
     def choose(self, masses: Callable[[], Sequence[int]]) -> int:
-        """Return the number of the option that the current path takes.
+        """Return the number of the option that the current path takes: one that was taken on the
+        way to its start, or the last one that is not finished yet.
 
-        ``masses`` returns lower bounds on the probabilities of all options, in units of
-        2**-LISTING_BITS.
+        Args:
+            masses: returns lower bounds on the probabilities of all options, in units of
+                2**-LISTING_BITS.
         """
         if self._repeated < len(self._start.options):
             self._repeated += 1
@@ -107,11 +114,11 @@ class Listing(Bits):
         return option
 
     def narrow(self, state: Callable[[], Hashable]) -> None:
-        """End the path here, so that all paths with this state are continued as one; if it starts
-        from a later state, pass.
+        """End the path here, so that all paths with this state are continued as one; do nothing if
+        the path starts from this or a later state.
         """
         if self._passed == self._narrowed:
-            raise _NarrowedError(state())
+            raise _StateReachedError(state())
         self._passed += 1
 
     def options(self) -> list[int]:
@@ -214,13 +221,13 @@ def _list_paths(
         InvalidParameter: when a path does not end the same way if it is taken again.
     """
     for path in range(most):
-        end = _end_of_path(bits, draw)
-        if isinstance(end, _NarrowedError):
+        end = _run_path(bits, draw)
+        if isinstance(end, _StateReachedError):
             start = states.setdefault(end.state, _Start(bits.options(), 0))
             start.mass += bits.mass
         elif not isinstance(end, _TooRareError):
             masses[end] = masses.get(end, 0) + bits.mass
-        if path == 0 and not _is_same_end(end, _end_of_path(bits, draw)):
+        if path == 0 and not _is_same_end(end, _run_path(bits, draw)):
             raise InvalidParameter(
                 "mechanism: it does not take all its randomness from the source it is given"
             )
@@ -229,28 +236,30 @@ def _list_paths(
     return 0
 
 
-def _end_of_path(
+def _run_path(
     bits: Listing, draw: Callable[[Listing], Answer]
-) -> Answer | _NarrowedError | _TooRareError:
+) -> Answer | _StateReachedError | _TooRareError:
     """Run the sampler on the current path; return its answer, or the reason why the path ends
-    before.
+    without one.
     """
     try:
         return draw(bits.begin())
-    except (_NarrowedError, _TooRareError) as reason:
+    except (_StateReachedError, _TooRareError) as reason:
         return reason
 
 
 def _is_same_end(first: Hashable, second: Hashable) -> bool:
     """Return whether two runs of one path ended in the same way."""
-    if isinstance(first, _NarrowedError) and isinstance(second, _NarrowedError):
+    if isinstance(first, _StateReachedError) and isinstance(second, _StateReachedError):
         return first.state == second.state
     if isinstance(first, _TooRareError):
         return isinstance(second, _TooRareError)
     return first == second
 
 
-def peeled(heights: list[Fraction], rate: Fraction, need: int, end: int, bits: Bits) -> list[int]:
+def peel_labels(
+    heights: list[Fraction], rate: Fraction, need: int, end: int, bits: Bits
+) -> list[int]:
     """Draw labels one after the other without replacement, with P ∝ e^{rate·height}; the order in
     which exponential clocks ring has this law (docs/notes/exact-sampling.md).
 
@@ -269,16 +278,17 @@ def peeled(heights: list[Fraction], rate: Fraction, need: int, end: int, bits: B
     while remaining and len(drawn) < need and end not in drawn:
         top = max(heights[label] for label in remaining)
         exponents = [rate * (top - heights[label]) for label in remaining]
-        place = bits.choose(partial(_shares, exponents))
+        place = bits.choose(partial(_softmax_units, exponents))
         drawn.append(remaining.pop(place))
     return drawn
 
 
-def _shares(exponents: list[Fraction]) -> list[int]:
-    """Return lower bounds on e^{-x} divided by the sum of all e^{-x}, in units of
+def _softmax_units(exponents: list[Fraction]) -> list[int]:
+    """Return lower bounds on the shares e^{-x} / Σ e^{-x} of each x, in units of
     2**-LISTING_BITS.
     """
     common = lcm(*(x.denominator for x in exponents))
+    # Sixteen bits more than are returned; a unit is within 1 of e^{-x}, and so the sum within n.
     units = exp_units([int(x * common) for x in exponents], common, LISTING_BITS + 16)
     most = sum(units) + len(units)
     return [(max(unit - 1, 0) << LISTING_BITS) // most for unit in units]

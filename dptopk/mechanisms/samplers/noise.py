@@ -29,10 +29,15 @@ from dptopk.mechanisms.samplers.exact import Cells, decide_exp, exp_units
 from dptopk.mechanisms.samplers.random import Bits, Bools, Floats, Ints
 
 _CHUNK = 1 << 16  # candidates at a time: the work stays in the processor's cache
-_FEW_DRAWS = (
-    1 << 12
-)  # up to this many draws, the table of words that accept costs more than it saves
+# Up to this number of draws, the table of words that accept costs more than it saves.
+_FEW_DRAWS = 1 << 12
 _LOG2 = 0.6932  # a little more than the logarithm of 2
+# Beyond this number of scales a law weighs nothing: e^-40 = 4e-18 for Laplace, others less.
+_FARTHEST = 40
+_MOST_SUMMED = 1 << 18  # of a Gaussian law, numbers that are summed one by one
+_LARGEST_FLOAT = Fraction(10**300)  # coefficients are cut here before they become floats
+_SURE_LINEAR = Fraction(100)  # from here on, tanh(linear/2) is 1
+_FIRST_TABLE_BITS = 48  # of the weights in the first table: 32 and the guard bits of ``Cells``
 # Beyond it, a draw could leave int64 with a probability that is not absurdly small.
 _LARGEST_SCALE = 2.0**48
 # Of noise whose values are listed one by one.
@@ -82,16 +87,15 @@ class ExactNoise:
         array([0.166667, 0.5     , 0.166667])
         """
         n = np.abs(np.arange(-radius, radius + 1, dtype=np.float64))
-        weights = self._weights_at(n)
+        weights = self._unnormalised_pmf(n)
         if self.bound is not None:
             weights[n > self.bound] = 0.0
         return weights / self.normaliser
 
-    def _weights_at(self, n: Floats) -> Floats:
+    def _unnormalised_pmf(self, n: Floats) -> Floats:
         """Return e^{-f(n)} for magnitudes n, float64, shape of ``n``."""
-        largest = Fraction(10**300)
-        linear = float(min(self.linear, largest))
-        square = float(min(self.square, largest))
+        linear = float(min(self.linear, _LARGEST_FLOAT))
+        square = float(min(self.square, _LARGEST_FLOAT))
         with np.errstate(over="ignore"):
             weights: Floats = np.exp(-(linear * n + square * n * n))
         return weights
@@ -100,11 +104,12 @@ class ExactNoise:
     def normaliser(self) -> float:
         """Return the sum of e^{-f(|n|)} over all n, within a relative 1e-13."""
         if not self.square and self.bound is None:
-            linear = float(min(self.linear, Fraction(100)))
+            # Of a whole Laplace law the sum is closed.
+            linear = float(min(self.linear, _SURE_LINEAR))
             return 1 / math.tanh(linear / 2)
-        largest = math.ceil(40 * self.scale) + 2
+        largest = math.ceil(_FARTHEST * self.scale) + 2
         last = largest if self.bound is None else min(largest, self.bound)
-        if last > 1 << 18 and not self.linear:
+        if last > _MOST_SUMMED and not self.linear:
             # Euler-Maclaurin; the next term is below 1/(360·scale³), and the scale exceeds 6000
             # here.
             edge = last / self.scale
@@ -113,7 +118,7 @@ class ExactNoise:
             area = self.scale * math.sqrt(2 * math.pi) * math.erf(edge / math.sqrt(2))
             return area + at_edge - slope / 6
         n = np.arange(1, last + 1, dtype=np.float64)
-        return 1.0 + 2.0 * math.fsum(self._weights_at(n))
+        return 1.0 + 2.0 * math.fsum(self._unnormalised_pmf(n))
 
     def weights(self, bits: int) -> list[int]:
         """Return the weights of the cells 0, +block 0, -block 0, +block 1, ... in units of
@@ -161,7 +166,7 @@ class ExactNoise:
         return Cells(self.weights)
 
     @cached_property
-    def _numbers(self) -> Cells:
+    def _single_number_cells(self) -> Cells:
         """Return the sampler of cells of one integer each, for sources that enumerate outcomes.
 
         Raises:
@@ -189,36 +194,36 @@ class ExactNoise:
         """
         drawn = np.empty(_validate.count(size=size, at_least=0), dtype=np.int64)
         if bits.listing and self.width_bits:
-            return _signed(self._numbers.draw(size, bits))
+            return _signed_numbers(self._single_number_cells.draw(size, bits))
         filled = 0
         while filled < size:
-            accepted = self._candidates(min(size - filled, _CHUNK), bits)
+            accepted = self._accepted_candidates(min(size - filled, _CHUNK), bits)
             drawn[filled : filled + accepted.size] = accepted
             filled += accepted.size
         return drawn
 
     @cached_property
-    def _sure(self) -> npt.NDArray[np.uint32]:
+    def _accepting_words(self) -> npt.NDArray[np.uint32]:
         """Return for each cell of the first table how many 32-bit words accept every number of its
         block, then a 0 for cells beyond the table; uint32.
         """
         width = 1 << self.width_bits
-        blocks = len(self.weights(48)) // 2
-        of_cells = [(1 << 32) - 1]
+        blocks = len(self.weights(_FIRST_TABLE_BITS)) // 2
+        words = [(1 << 32) - 1]  # the cell 0 is always accepted
         for first in range(1, 1 + width * blocks, width):
             step = self.exponent(first + width - 1) - self.exponent(first)
             (units,) = exp_units([step.numerator], step.denominator, 32)
-            of_cells += [max(units - 1, 0)] * 2  # of both signs
-        return np.array([*of_cells, 0], dtype=np.uint32)
+            words += [max(units - 1, 0)] * 2  # of both signs
+        return np.array([*words, 0], dtype=np.uint32)
 
-    def _candidates(self, size: int, bits: Bits) -> Ints:
-        """Draw ``size`` candidates and return those that are accepted, int64.
+    def _accepted_candidates(self, size: int, bits: Bits) -> Ints:
+        """Return those of ``size`` candidates that are accepted, int64.
 
         A candidate is a block with a sign, and a uniform offset in the block.
         """
         cells = self._cells.draw(size, bits)
         if not self.width_bits:
-            return _signed(cells)
+            return _signed_numbers(cells)
         sign = ((cells & 1) << 1) - 1
         first = (((cells - 1) >> 1) << self.width_bits) + 1
         offset = bits.low_bits(size, self.width_bits)
@@ -227,21 +232,21 @@ class ExactNoise:
         offset[zero] = 0
         words = bits.uint32(size)
         if size > _FEW_DRAWS:
-            accepted = words < self._sure.take(cells, mode="clip")
+            accepted = words < self._accepting_words.take(cells, mode="clip")
         else:
             accepted = np.zeros(size, dtype=np.bool_)
         unsure = np.flatnonzero(~accepted)
-        accepted[unsure] = self._accept(words[unsure], first[unsure], offset[unsure], bits)
+        accepted[unsure] = self._is_accepted(words[unsure], first[unsure], offset[unsure], bits)
         magnitude = first + offset
         if self.bound is not None:
             accepted &= magnitude <= self.bound
         return (magnitude * sign)[accepted]
 
-    def _accept(
+    def _is_accepted(
         self, words: npt.NDArray[np.uint32], first: Ints, offset: Ints, bits: Bits
     ) -> Bools:
-        """Decide U < e^{-(f(first + offset) - f(first))} exactly, for uniforms of which ``words``
-        are the first 32 bits; bool, shape (n,).
+        """Return whether U < e^{-(f(first + offset) - f(first))}, exactly, for uniforms of which
+        ``words`` are the first 32 bits; bool, shape (n,).
         """
 
         def exact(i: int) -> Fraction:
@@ -270,7 +275,7 @@ def laplace_law(epsilon: float, linf: int, bound: int | None = None) -> ExactNoi
     linf = _validate.count(linf=linf)
     if bound is not None:
         bound = _validate.count(bound=bound, at_least=0)
-    return _checked(ExactNoise(smaller_of(epsilon) / linf, Fraction(0), bound))
+    return _law_of_bounded_scale(ExactNoise(smaller_of(epsilon) / linf, Fraction(0), bound))
 
 
 @lru_cache(maxsize=64)
@@ -287,10 +292,10 @@ def gaussian_law(scale: float, bound: int | None = None) -> ExactNoise:
     scale = _validate.positive(scale=scale)
     if bound is not None:
         bound = _validate.count(bound=bound, at_least=0)
-    return _checked(ExactNoise(Fraction(0), 1 / (2 * Fraction(scale) ** 2), bound))
+    return _law_of_bounded_scale(ExactNoise(Fraction(0), 1 / (2 * Fraction(scale) ** 2), bound))
 
 
-def _signed(cells: Ints) -> Ints:
+def _signed_numbers(cells: Ints) -> Ints:
     """Return the integers 0, 1, -1, 2, -2, ... for the cells 0, 1, 2, 3, 4, ..., in the shape of
     ``cells``.
     """
@@ -298,7 +303,7 @@ def _signed(cells: Ints) -> Ints:
     return ((cells + 1) >> 1) * sign
 
 
-def _checked(law: ExactNoise) -> ExactNoise:
+def _law_of_bounded_scale(law: ExactNoise) -> ExactNoise:
     """Return the law, if its scale is at most _LARGEST_SCALE; raise InvalidParameter otherwise."""
     if law.linear:
         too_large = law.linear * Fraction(_LARGEST_SCALE) < 1

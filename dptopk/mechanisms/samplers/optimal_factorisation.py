@@ -18,49 +18,58 @@ from dptopk.mechanisms.samplers.random import Array
 
 # Up to these numbers of days the optimum takes seconds: by eigendecompositions where a user is
 # active on one day, by a semidefinite program where on several.
-LARGEST_ALONE = 1000
-LARGEST_SEVERAL = 60
-# The fixed point is iterated on this many days first.
+MOST_DAYS_OF_ONE = 1000
+MOST_DAYS_OF_SEVERAL = 60
+# The fixed point is iterated on this many days first, this often; after each doubling less often.
 _COARSEST = 32
+_FIRST_ITERATIONS = 100
+_FURTHER_ITERATIONS = 6
+_SMALLEST_SQUARE = 1e-300  # of a singular value, so that none of them is 0
+_RIDGE = 1e-9  # of the mean of the diagonal: makes a matrix positive definite in spite of rounding
+# The accuracy and the iterations of the solver; any solution is charged exactly.
+_PROGRAM_ACCURACY = 1e-4
+_PROGRAM_ITERATIONS = 4000
 
 
-def possible(participation: Participation) -> bool:
+def is_computable(participation: Participation) -> bool:
     """Return whether the optimum can be computed within seconds."""
     if participation.most == 1:
-        return participation.days <= LARGEST_ALONE
-    return participation.days <= LARGEST_SEVERAL
+        return participation.days <= MOST_DAYS_OF_ONE
+    return participation.days <= MOST_DAYS_OF_SEVERAL
 
 
-def optimum(participation: Participation, error: Error, near: float) -> Array:
+def optimal_strategy(participation: Participation, error: Error, error_nearby: float) -> Array:
     """Return a lower triangular strategy W close to the optimum, shape (days, days).
 
     Args:
         participation: on which days one user may be active.
         error: "max" or "mean", the error to minimise.
-        near: the error of a strategy that is not far from the optimum, to scale the program by.
+        error_nearby: the error of a strategy that is not far from the optimum, to scale
+            the program by.
 
     Raises:
         InvalidParameter: for more days than can be handled within seconds.
     """
-    if not possible(participation):
+    if not is_computable(participation):
         raise InvalidParameter(
-            f"factorisation='optimal' is for {LARGEST_ALONE} days at most, {LARGEST_SEVERAL} "
-            f"where users have several"
+            f"factorisation='optimal' is for {MOST_DAYS_OF_ONE} days at most, "
+            f"{MOST_DAYS_OF_SEVERAL} where users have several"
         )
     alone = participation.most == 1
     if alone:
-        gram = _fixed_point(participation, error)
+        gram = _gram_by_fixed_point(participation, error)
     else:
-        gram = _program(participation, error, near)
+        gram = _gram_by_program(participation, error, error_nearby)
     days = len(gram)
-    gram = gram + 1e-9 * np.trace(gram) / days * np.eye(days)
+    gram = gram + _RIDGE * np.trace(gram) / days * np.eye(days)
     # Cholesky factors of the days in reverse order give a factor that is triangular in their order.
     reverse: Array = np.linalg.cholesky(gram[::-1, ::-1])
     return reverse[::-1, ::-1].T
 
 
-def _fixed_point(participation: Participation, error: Error) -> Array:
-    """Return X, close to the optimum, for users who are active on one day: then diag X = 1.
+def _gram_by_fixed_point(participation: Participation, error: Error) -> Array:
+    """Return X, close to the optimum, for users who are active on one day: then diag X =
+    1.
 
     By duality the least error is max ‖D_p^½ A D_v^½‖_* over probability vectors p, v of days; for
     the mean error p is uniform. With the singular value decomposition U S Vᵀ of that matrix, p and
@@ -71,25 +80,27 @@ def _fixed_point(participation: Participation, error: Error) -> Array:
     size = min(participation.days, _COARSEST)
     rows = columns = np.full(size, 1 / size)
     right = roots = np.empty(0)
-    for repeat in [100] + [6] * (participation.days - 1).bit_length():
-        rows = _stretched(rows, size)
-        columns = _stretched(columns, size)
-        for _ in range(repeat):
+    doublings = (participation.days - 1).bit_length()
+    for iterations in [_FIRST_ITERATIONS] + [_FURTHER_ITERATIONS] * doublings:
+        rows = _interpolated_law(rows, size)
+        columns = _interpolated_law(columns, size)
+        for _ in range(iterations):
+            # D_p^½ A D_v^½ = U S Vᵀ, with p = rows and v = columns; ``right`` is V, ``roots`` S.
             by_rows = np.sqrt(rows)[:, None] * np.tri(size)
             scaled = by_rows * np.sqrt(columns)
             squares, right = np.linalg.eigh(scaled.T @ scaled)
-            roots = np.sqrt(np.maximum(squares, 1e-300))
-            before = columns
+            roots = np.sqrt(np.maximum(squares, _SMALLEST_SQUARE))
+            columns_before = columns
             columns = right**2 @ roots / roots.sum()
             if error == "max":
                 rows = (scaled @ right) ** 2 @ (1 / roots) / roots.sum()
         if size == participation.days:
             break
         size = min(2 * size, participation.days)
-    return _normalised((right * roots) @ right.T, before)
+    return _with_unit_diagonal((right * roots) @ right.T, columns_before)
 
 
-def _normalised(product: Array, columns: Array) -> Array:
+def _with_unit_diagonal(product: Array, columns: Array) -> Array:
     """Return D_v^-½ V S Vᵀ D_v^-½, scaled to a diagonal of 1, for ``product`` = V S Vᵀ and
     ``columns`` = v.
     """
@@ -99,17 +110,23 @@ def _normalised(product: Array, columns: Array) -> Array:
     return normalised
 
 
-def _stretched(law: Array, size: int) -> Array:
-    """Return a probability vector for ``size`` days that interpolates one for fewer days."""
+def _interpolated_law(law: Array, size: int) -> Array:
+    """Return a probability vector for ``size`` days that interpolates one for fewer days, in
+    logarithms.
+
+    Args:
+        law: the probabilities, all positive, shape (fewer days,).
+        size: the number of days.
+    """
     old = (np.arange(len(law)) + 0.5) / len(law)
     new = (np.arange(size) + 0.5) / size
     wide = np.exp(np.interp(new, old, np.log(law)))
     return wide / wide.sum()
 
 
-def _program(participation: Participation, error: Error, near: float) -> Array:
-    """Return X, close to the optimum, for users who are active on several days, by a semidefinite
-    program as in Choquette-Choo et al. 2023.
+def _gram_by_program(participation: Participation, error: Error, error_nearby: float) -> Array:
+    """Return X, close to the optimum, for users who are active on several days, by a
+    semidefinite program as in Choquette-Choo et al. 2023.
 
     The condition ``Participation.energy`` <= 1 is convex in X: the matrix Ĝ above X, which falls
     with the first day and with the distance, is a variable ``above``, on the days on which it is
@@ -121,7 +138,7 @@ def _program(participation: Participation, error: Error, near: float) -> Array:
     days = participation.days
     most = participation.most
     # The scale makes the objective close to 1, because the solver's accuracy is absolute.
-    sums = np.tri(days) * np.sqrt(most) / near
+    sums = np.tri(days) * np.sqrt(most) / error_nearby
     gram = cp.Variable((days, days), symmetric=True)
     noise = cp.Variable((days, days), symmetric=True)
     # Rows: the number of the first day; columns: the number of steps between the days.
@@ -142,7 +159,7 @@ def _program(participation: Participation, error: Error, near: float) -> Array:
     with warnings.catch_warnings():
         # A warning says that the accuracy is not reached; any solution is charged exactly.
         warnings.simplefilter("ignore")
-        program.solve(solver="SCS", eps=1e-4, max_iters=4000)
+        program.solve(solver="SCS", eps=_PROGRAM_ACCURACY, max_iters=_PROGRAM_ITERATIONS)
     return np.asarray((gram.value + gram.value.T) / 2)
 
 

@@ -32,8 +32,8 @@ class Participation:
         all that fits), and ``apart`` is 1 where a user has a single day.
         """
         apart = min(apart, days)
-        fit = -(-days // apart)
-        most = fit if most is None else min(most, fit)
+        most_that_fit = -(-days // apart)
+        most = most_that_fit if most is None else min(most, most_that_fit)
         if most == 1:
             apart = 1
         return cls(days, most, apart)
@@ -71,12 +71,13 @@ class Participation:
         if self.most == 1:
             return float((columns**2).sum(axis=0).max())
         gram = columns.T @ columns
-        above = np.zeros((self.days, self.days))  # Ĝ by first day and distance
+        largest_gram = np.zeros((self.days, self.days))  # G, then Ĝ, by first day and distance
         for distance in range(self.days):
-            above[: self.days - distance, distance] = np.diagonal(gram, distance)
-        reverse = np.maximum.accumulate(above[::-1, ::-1], axis=0)
+            largest_gram[: self.days - distance, distance] = np.diagonal(gram, distance)
+        # The largest entry over all later first days and all larger distances.
+        reverse = np.maximum.accumulate(largest_gram[::-1, ::-1], axis=0)
         reverse = np.maximum.accumulate(reverse, axis=1)
-        above = reverse[::-1, ::-1]
+        largest_gram = reverse[::-1, ::-1]
         start = np.minimum.outer(self.first, self.first)
         between = np.abs(np.subtract.outer(self.first, self.first))
-        return float(above[start, between].sum())
+        return float(largest_gram[start, between].sum())

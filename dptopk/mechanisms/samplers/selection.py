@@ -38,17 +38,22 @@ from dptopk.mechanisms.samplers.exponential_race import (
     Arrivals,
     Level,
     Race,
-    above,
+    differences_from,
     exact_level,
 )
-from dptopk.mechanisms.samplers.listing import peeled
+from dptopk.mechanisms.samplers.listing import peel_labels
 from dptopk.mechanisms.samplers.random import Array, Bits, Bools, Ints
 
 Real = Fraction | float
 _BATCH = 64  # mean number of rings in a batch of a crowd
+_FEW_ABSENT = (
+    1024  # absent labels that may have clocks of their own, beyond four for each selection
+)
 _SAMPLE = 1 << 16  # labels whose counts are sampled to choose the crowd, or are drawn at a time
 _LEAST_RATE = Fraction(1, 10**290)  # smaller rates are not floats of full precision
 _LARGEST_RATE = Fraction(sys.float_info.max)
+_LOG_TIME_MARGIN = 0.01
+_LARGEST_EXPONENT = 700.0  # e^700 is a float
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class Crowd:
         self.batches = 0
 
     def explore(self, race: Race, need: int, origin: Level, least: float) -> Arrivals | None:
-        """Draw more rings, or return None if no ring that is still to come can have a score above
+        """Draw more rings; return None if no ring that is still to come can have a score above
         ``least``.
 
         Args:
@@ -93,20 +98,22 @@ class Crowd:
             origin: the level that scores are relative to.
             least: a score that ``need`` labels reach.
         """
-        more = 1 + 2 * need // _BATCH
+        next_batches = 1 + 2 * need // _BATCH
         if self.batches:
-            head = self._head(race, origin)
+            head = self._score_at_time_1(race, origin)
             # Rings still to come have an E above batches·64/size.
             tail = -math.log(self.batches * _BATCH / self.size)
             rounding = SCORE_ROUNDING * (2 + abs(head) + abs(tail))
             if head + tail + rounding < least:
                 return None
-            nearer = math.exp(min(head - least + 0.01, 700.0))
-            enough = self.size / _BATCH * nearer + 1
-            more = int(min(enough, 2.0 * self.batches + 1))
-        return self.draw_batches(more, race, origin)
+            # Until the time e^{head - least} a ring has a score above ``least``, and a little
+            # longer for rounding. The number of batches at most triples.
+            last_time = math.exp(min(head - least + _LOG_TIME_MARGIN, _LARGEST_EXPONENT))
+            enough = self.size / _BATCH * last_time + 1
+            next_batches = int(min(enough, 2.0 * self.batches + 1))
+        return self.draw_batches(next_batches, race, origin)
 
-    def _head(self, race: Race, origin: Level) -> float:
+    def _score_at_time_1(self, race: Race, origin: Level) -> float:
         """Return the score of a ring at time 1, relative to the origin, cut to [LOWEST,
         -LOWEST].
         """
@@ -125,16 +132,16 @@ class Crowd:
         if self.values is not None:
             unwatched = self.values[labels] <= self.top
             labels = labels[unwatched]
-            accepted = self._thin(self.values[labels], race)
+            accepted = self._accepted_rings(self.values[labels], race)
             labels = labels[accepted]
         return race.time_block(labels + self.offset, self.top, start, width, origin)
 
-    def _thin(self, levels: Array, race: Race) -> Bools:
-        """Draw which rings of the envelope are rings of their labels: each with probability
+    def _accepted_rings(self, levels: Array, race: Race) -> Bools:
+        """Return which rings of the envelope are rings of their labels: each with probability
         e^{-rate (top - level)}, exactly.
         """
         with np.errstate(over="ignore"):
-            x = float(race.rate) * above(self.top, levels)
+            x = float(race.rate) * differences_from(self.top, levels)
         top = exact_level(self.top)
         return bernoulli_exp(x, lambda i: race.rate * (top - exact_level(levels[i])), race.bits)
 
@@ -158,8 +165,18 @@ def _poisson_batch() -> Cells:
     return Cells(weights)
 
 
-def _explicit_labels(values: Array, need: int, bits: Bits) -> tuple[Ints | None, Crowd | None]:
-    """Split the labels into those that are watched one by one and the crowd of all others.
+def _watched_and_crowd(values: Array, need: int, bits: Bits) -> tuple[Ints | None, Crowd | None]:
+    """Return the indices of the labels that are watched one by one, and the crowd of all others;
+    None and None if all labels are watched.
+
+    Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or
+    above the crowd's top, the first ``need`` ring before time need/m or so, and until then the
+    crowd's envelope rings n·need/m times.
+
+    Args:
+        values: counts or utilities, shape (n,).
+        need: how many labels are to be selected.
+        bits: the source of the sample from which the split is chosen.
 
     Returns:
         The indices of the watched labels and the crowd; None and None if all labels are watched.
@@ -178,7 +195,7 @@ def _explicit_labels(values: Array, need: int, bits: Bits) -> tuple[Ints | None,
     return np.flatnonzero(values > cut).astype(np.int64, copy=False), Crowd(n, 0, values, cut)
 
 
-def _select(values: Array, need: int, race: Race, absent: int) -> Ints:
+def _first_of_race(values: Array, need: int, race: Race, absent: int) -> Ints:
     """Draw the labels of the first ``need`` clocks, in order, int64; -1 is the stop element.
 
     Args:
@@ -188,21 +205,22 @@ def _select(values: Array, need: int, race: Race, absent: int) -> Ints:
         absent: how many labels with count 0 have the indices n, n + 1, ...
     """
     if race.bits.listing:
-        return _enumerated(values, need, race, absent)
-    explicit, crowd = _explicit_labels(values, need, race.bits)
+        return _first_of_listed_race(values, need, race, absent)
+    explicit, crowd = _watched_and_crowd(values, need, race.bits)
     crowds = [crowd] if crowd else []
-    few = absent if absent <= 4 * need + 1024 else 0
-    if absent > few:
+    # A few absent labels have clocks of their own, more of them are a crowd.
+    few_absent = absent if absent <= 4 * need + _FEW_ABSENT else 0
+    if absent > few_absent:
         crowds.append(Crowd(absent, values.size, None, values.dtype.type(0)))
     levels = values if explicit is None else values[explicit]
-    origin = _origin(levels, need, few, crowds)
-    unlisted = values.size + np.arange(few)
-    least, arrivals = _watched(race, (levels, explicit, unlisted), need, origin)
-    arrivals, crowd_rings = _explored(race, crowds, (least, arrivals), need, origin)
+    origin = _score_origin(levels, need, few_absent, crowds)
+    unlisted = values.size + np.arange(few_absent)
+    least, arrivals = _watched_clocks(race, (levels, explicit, unlisted), need, origin)
+    arrivals, crowd_rings = _clocks_and_rings(race, crowds, (least, arrivals), need, origin)
     return first_labels(race, arrivals, crowd_rings, need)
 
 
-def _watched(
+def _watched_clocks(
     race: Race, labels: tuple[Array, Ints | None, Ints], need: int, origin: Level
 ) -> tuple[float, Arrivals]:
     """Draw the clocks of the labels that have one of their own.
@@ -220,16 +238,16 @@ def _watched(
     levels, explicit, unlisted = labels
     least = -math.inf
     arrivals = race.clocks(np.empty(0, np.int64), levels[:0], origin)
-    for part, part_levels in _entries(levels, explicit, unlisted, race, max(need, _SAMPLE)):
-        reaching = _reaching(race.clocks(part, part_levels, origin), least)
+    for part, part_levels in _labels_in_parts(levels, explicit, unlisted, race, max(need, _SAMPLE)):
+        reaching = _clocks_reaching(race.clocks(part, part_levels, origin), least)
         least, arrivals, _ = prune(Arrivals.join(arrivals, reaching), None, need)
     return least, arrivals
 
 
-def _explored(
+def _clocks_and_rings(
     race: Race,
     crowds: list[Crowd],
-    known: tuple[float, Arrivals],
+    watched: tuple[float, Arrivals],
     need: int,
     origin: Level,
 ) -> tuple[Arrivals, Arrivals | None]:
@@ -238,7 +256,7 @@ def _explored(
     Args:
         race: rate, stop element and source of randomness.
         crowds: the crowds.
-        known: a score that ``need`` watched labels reach, and the clocks that may reach it.
+        watched: a score that ``need`` watched labels reach, and the clocks that may reach it.
         need: how many labels are to be selected.
         origin: the level that scores are relative to.
 
@@ -246,30 +264,32 @@ def _explored(
         The watched clocks that may be among the first ``need``, and the crowds' rings that may be
         (None if there are none).
     """
-    least, arrivals = known
+    least, arrivals = watched
     crowd_rings: Arrivals | None = None
     while crowds:
         rings = [crowd.explore(race, need, origin, least) for crowd in crowds]
         paired = zip(crowds, rings, strict=True)
         crowds = [crowd for crowd, ring in paired if ring is not None]
-        new = [ring for ring in rings if ring is not None]
-        if new:
+        new_rings = [ring for ring in rings if ring is not None]
+        if new_rings:
             earlier = [crowd_rings] if crowd_rings else []
-            least, arrivals, crowd_rings = prune(arrivals, Arrivals.join(*earlier, *new), need)
+            least, arrivals, crowd_rings = prune(
+                arrivals, Arrivals.join(*earlier, *new_rings), need
+            )
     return arrivals, crowd_rings
 
 
-def _enumerated(values: Array, need: int, race: Race, absent: int) -> Ints:
-    """Return what `_select` returns, for a source that enumerates outcomes."""
+def _first_of_listed_race(values: Array, need: int, race: Race, absent: int) -> Ints:
+    """Return what `_first_of_race` returns, for a source that enumerates outcomes."""
     heights = [Fraction(value) for value in values.tolist()] + [Fraction(0)] * absent
     end = len(heights)
     if race.stop is not None:
         heights.append(race.stop)
-    chosen = np.array(peeled(heights, race.rate, need, end, race.bits), dtype=np.int64)
+    chosen = np.array(peel_labels(heights, race.rate, need, end, race.bits), dtype=np.int64)
     return np.where(chosen == end, STOP, chosen)
 
 
-def _origin(levels: Array, need: int, few: int, crowds: list[Crowd]) -> Level:
+def _score_origin(levels: Array, need: int, few_absent: int, crowds: list[Crowd]) -> Level:
     """Return the level that scores are computed relative to, about that of the last label that
     will be selected.
 
@@ -280,25 +300,25 @@ def _origin(levels: Array, need: int, few: int, crowds: list[Crowd]) -> Level:
     Args:
         levels: of the labels with clocks of their own.
         need: how many labels are selected.
-        few: how many unlisted labels, at the level 0, have clocks of their own.
+        few_absent: how many unlisted labels, at the level 0, have clocks of their own.
         crowds: the labels that share their clocks.
     """
-    pool = np.concatenate((levels, np.zeros(min(few, need), levels.dtype)))
+    pool = np.concatenate((levels, np.zeros(min(few_absent, need), levels.dtype)))
     tops: list[Level] = [crowd.top for crowd in crowds]
     if pool.size >= need or (pool.size and not tops):
-        last = max(pool.size - need, 0)
-        tops.append(np.partition(pool, last)[last])
+        place = max(pool.size - need, 0)
+        tops.append(np.partition(pool, place)[place])
     return max(tops, default=0)
 
 
-def _entries(
-    levels: Array, explicit: Ints | None, few: Ints, race: Race, step: int
+def _labels_in_parts(
+    levels: Array, explicit: Ints | None, unlisted: Ints, race: Race, step: int
 ) -> Iterator[tuple[Ints, Array]]:
     """Yield the labels with clocks of their own and their levels, in parts: first the unlisted
     labels and the stop element, then the watched labels, ``step`` at a time.
     """
-    extra = np.append(few, STOP) if race.stop is not None else few
-    yield extra, np.zeros(extra.size, levels.dtype)
+    first_part = np.append(unlisted, STOP) if race.stop is not None else unlisted
+    yield first_part, np.zeros(first_part.size, levels.dtype)
     for begin in range(0, levels.size, step):
         part = levels[begin : begin + step]
         if explicit is None:
@@ -321,24 +341,24 @@ def prune(
         A score that ``need`` different labels certainly reach (-inf if there are fewer), and the
         clocks and the rings that may reach it.
     """
-    certain = arrivals.score - arrivals.doubt
+    certain_scores = arrivals.score - arrivals.doubt
     if crowd_rings is not None:
         # A label is represented by the ring with the largest certain score.
         least_scores = crowd_rings.score - crowd_rings.doubt
         order = np.argsort(crowd_rings.doubt - crowd_rings.score)
         _, earliest = np.unique(crowd_rings.labels[order], return_index=True)
-        certain = np.concatenate((certain, least_scores[order[earliest]]))
-    if certain.size < need:
+        certain_scores = np.concatenate((certain_scores, least_scores[order[earliest]]))
+    if certain_scores.size < need:
         return -math.inf, arrivals, crowd_rings
-    if certain.size == need:
-        return float(certain.min()), arrivals, crowd_rings
-    place = certain.size - need
-    least = float(np.partition(certain, place)[place])
-    reaching = _reaching(crowd_rings, least) if crowd_rings else None
-    return least, _reaching(arrivals, least), reaching
+    if certain_scores.size == need:
+        return float(certain_scores.min()), arrivals, crowd_rings
+    place = certain_scores.size - need
+    least = float(np.partition(certain_scores, place)[place])
+    reaching = _clocks_reaching(crowd_rings, least) if crowd_rings else None
+    return least, _clocks_reaching(arrivals, least), reaching
 
 
-def _reaching(arrivals: Arrivals, least: float) -> Arrivals:
+def _clocks_reaching(arrivals: Arrivals, least: float) -> Arrivals:
     """Return the clocks whose score may be at least ``least``."""
     return arrivals.take(arrivals.score + arrivals.doubt >= least)
 
@@ -347,15 +367,15 @@ def first_labels(race: Race, arrivals: Arrivals, crowd_rings: Arrivals | None, n
     """Return the first ``need`` different labels among the clocks and the crowds' rings, in the
     exact order in which they ring; int64, shape (need,).
     """
-    own = arrivals.labels.size
+    number_of_clocks = arrivals.labels.size
     arrivals = Arrivals.join(arrivals, crowd_rings) if crowd_rings else arrivals
     order = race.exact_order(arrivals)
     labels = arrivals.labels[order]
     # Only the first ring of a crowd's label counts; later ones repeat it.
-    crowded = np.flatnonzero(order >= own)
-    _, earliest = np.unique(labels[crowded], return_index=True)
-    is_first = order < own
-    is_first[crowded[earliest]] = True
+    ring_places = np.flatnonzero(order >= number_of_clocks)
+    _, earliest = np.unique(labels[ring_places], return_index=True)
+    is_first = order < number_of_clocks
+    is_first[ring_places[earliest]] = True
     return labels[is_first][:need]
 
 
@@ -376,8 +396,8 @@ def gumbel_top_k(
         counts: int64, shape (n,), or floats for real-valued utilities.
         k: number of selections, at least 1; at most n + absent, unless there is a stop element.
         epsilon: of one selection, greater than 0; the smaller of the float and its decimal is used.
-        linf: how far one user moves a count, above 0; the larger of the float and its decimal is
-            used.
+        linf: how far one user moves a count, above 0; the larger of the float and its
+            decimal is used.
         bits: source of random words (`random_bits`).
         absent: how many more labels there are with count 0; they have the indices n, ..., n +
             absent - 1.
@@ -397,7 +417,7 @@ def gumbel_top_k(
     >>> gumbel_top_k([5, 900, 40, 70], 2, epsilon=1.0, linf=1, bits=random_bits()).indices
     array([1, 3])
     """
-    values = _as_values(counts=counts)
+    values = _value_array(counts=counts)
     k = _validate.count(k=k)
     absent = _validate.count(absent=absent, at_least=0, at_most=_validate.LARGEST)
     rate = selection_rate(epsilon, linf)
@@ -408,7 +428,7 @@ def gumbel_top_k(
         available += 1
     elif k > available:
         raise InvalidParameter(f"k must be at most the number of labels, got {k}")
-    labels = _select(values, min(k, available), Race(rate, stop, bits), absent)
+    labels = _first_of_race(values, min(k, available), Race(rate, stop, bits), absent)
     stops = np.flatnonzero(labels == STOP)
     if stops.size:
         return Selection(labels[: stops[0]], True)
@@ -445,17 +465,17 @@ def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits
             taken exactly.
         bits: source of random words.
     """
-    values = _as_values(utilities=utilities)
+    values = _value_array(utilities=utilities)
     if values.size == 0:
         raise InvalidParameter("utilities must not be empty")
     _validate.positive(rate=rate)
     if rate < _LEAST_RATE:
         raise InvalidParameter(f"rate must be at least 1e-290, got {rate}")
-    (index,) = _select(values, 1, Race(Fraction(rate), None, bits), 0).tolist()
+    (index,) = _first_of_race(values, 1, Race(Fraction(rate), None, bits), 0).tolist()
     return int(index)
 
 
-def _as_values(**arguments: npt.ArrayLike) -> Array:
+def _value_array(**arguments: npt.ArrayLike) -> Array:
     """Return the one keyword argument as a contiguous array, shape (n,), of int64 or, for real
     numbers, float64.
 

@@ -33,7 +33,7 @@ MOST_SLACKS = 8192
 LARGEST_SLACK = 40.0
 
 
-class Standard:
+class StandardNoise:
     """Seeded standard noise that is the same for every design, so that designs are compared on the
     same draws.
 
@@ -98,7 +98,7 @@ class SimulationInput:
     k: int
     counts: Array
     sensitivity: Sensitivity
-    standard: Standard
+    standard: StandardNoise
     shown_by: Noise | None = None
 
     @cached_property
@@ -114,14 +114,14 @@ class SimulationInput:
         return lambda number: self.standard.block(kind, number) * scale
 
 
-def seeded(purpose: str, number: int) -> np.random.Generator:
+def generator_of_block(purpose: str, number: int) -> np.random.Generator:
     """Return a generator for a block of draws that is independent for each purpose, so that a
     random choice does not depend on the noise of the answer.
     """
     return np.random.default_rng([4, *purpose.encode(), number])
 
 
-def largest(values: Array, k: int) -> tuple[Array, Array]:
+def k_largest(values: Array, k: int) -> tuple[Array, Array]:
     """Return the ranks and values of the k largest values of each draw, the largest first; the
     rank is -1 where the value is -inf.
 
@@ -145,7 +145,7 @@ def noisy_largest(inputs: SimulationInput, noise: Noise) -> Draw:
     def draw(number: int) -> tuple[Array, Array]:
         """Return the chosen ranks and their noisy counts for a block of draws."""
         drawn = noise(number)[:, :labels]
-        return largest(inputs.counts + drawn, inputs.k)
+        return k_largest(inputs.counts + drawn, inputs.k)
 
     return draw
 
@@ -180,9 +180,9 @@ def largest_above(
         above = values - floor - floor_noise - offset
         passed = above > 0
         if at_threshold:
-            coins = seeded("at threshold", slots).random(above.shape)
+            coins = generator_of_block("at threshold", slots).random(above.shape)
             passed |= (above == 0) & (coins < at_threshold)
-        return largest(np.where(passed & present, values, -np.inf), inputs.k)
+        return k_largest(np.where(passed & present, values, -np.inf), inputs.k)
 
     return draw
 
@@ -194,7 +194,7 @@ class HistogramMechanism(Protocol):
         """Draw one answer from the histogram."""
 
 
-def released(mechanism: HistogramMechanism, inputs: SimulationInput) -> Draw:
+def seeded_releases(mechanism: HistogramMechanism, inputs: SimulationInput) -> Draw:
     """Return simulated selections that are seeded releases of the mechanism itself, for a public
     domain of ranks.
     """
@@ -202,7 +202,7 @@ def released(mechanism: HistogramMechanism, inputs: SimulationInput) -> Draw:
     @lru_cache(maxsize=1)
     def draw(number: int) -> tuple[Array, Array]:
         """Return the released ranks, and zeros for counts, for a block of draws."""
-        rng = seeded("released", number)
+        rng = generator_of_block("released", number)
         answers = [mechanism.release(inputs.histogram, rng) for _ in range(BLOCK_DRAWS)]
         chosen = np.array([answer.labels for answer in answers], dtype=np.int64)
         return chosen, np.zeros(chosen.shape)
@@ -210,17 +210,17 @@ def released(mechanism: HistogramMechanism, inputs: SimulationInput) -> Draw:
     return draw
 
 
-def at_once(answers: Answers, rate: float) -> Draw:
+def draws_of_answers(answers: Answers, rate: float) -> Draw:
     """Return simulated draws of whole answers with probability about ∝ e^{-rate·gap}.
 
     A slack and then an answer within it are drawn as in ``level_set_sampling``, but slacks are
     rounded up to one of MOST_SLACKS values.
     """
-    ends, chances = _slacks(answers, rate)
+    ends, chances = _slack_blocks(answers, rate)
 
     def draw(number: int) -> tuple[Array, Array]:
         """Return the chosen ranks, and zeros for counts, for a block of draws."""
-        rng = seeded("at once", number)
+        rng = generator_of_block("at once", number)
         bits = random_bits(rng)
         slacks = rng.choice(ends, size=BLOCK_DRAWS, p=chances)
         chosen = np.array([answers.draw(int(slack), bits) for slack in slacks])
@@ -229,7 +229,7 @@ def at_once(answers: Answers, rate: float) -> Draw:
     return draw
 
 
-def _slacks(answers: Answers, rate: float) -> tuple[Array, Array]:
+def _slack_blocks(answers: Answers, rate: float) -> tuple[Array, Array]:
     """Return the last slack of each block of slacks, and the probability of the block, shape (n,)
     both; every answer of a block is given the slack of its end.
     """

@@ -90,28 +90,34 @@ def _chance_of_order(
     others = set(range(len(ends))) - set(order)
     probability = Fraction(0)
     # The probability that the numbers so far come in order and the last of them is below t.
-    below: list[Polynomial] = [[Fraction(1)] for _ in segments]
+    chances_in_order: list[Polynomial] = [[Fraction(1)] for _ in segments]
     for number in order:
         density: list[Polynomial] = []
-        for coefficients, (_, high) in zip(below, segments, strict=True):
+        for coefficients, (_, high) in zip(chances_in_order, segments, strict=True):
             density.append(_next_density(coefficients, ends[number], high))
         if number == order[-1]:
             for other in others:
-                density = _times_later(density, ends[other], segments)
-        below, probability = _integrated(density, segments)
+                density = _density_before_other(density, ends[other], segments)
+        chances_in_order, probability = _integral(density, segments)
     return probability
 
 
-def _next_density(below: Polynomial, end: Fraction, high: Fraction) -> Polynomial:
-    """Return the density, on a segment up to ``high``, of numbers in order of which the next one
-    is uniform on [0, end], given the probability that the earlier ones are below t.
+def _next_density(chance_in_order: Polynomial, end: Fraction, high: Fraction) -> Polynomial:
+    """Return the density at t of the next number of an order, on a segment up to ``high``, together
+    with the event that the earlier numbers come before it in order.
+
+    Args:
+        chance_in_order: the probability that the earlier numbers are in order and below t, on the
+            segment.
+        end: the next number is uniform on [0, end].
+        high: the end of the segment.
     """
     if high > end:
         return [Fraction(0)]
-    return [coefficient / end for coefficient in below]
+    return [coefficient / end for coefficient in chance_in_order]
 
 
-def _times_later(
+def _density_before_other(
     density: list[Polynomial], end: Fraction, segments: Sequence[Segment]
 ) -> list[Polynomial]:
     """Return the density times 1 - t/end, the probability that another number, uniform on [0,
@@ -128,7 +134,7 @@ def _times_later(
     return products
 
 
-def _integrated(
+def _integral(
     density: list[Polynomial], segments: Sequence[Segment]
 ) -> tuple[list[Polynomial], Fraction]:
     """Return the integral of a density from 0 to t, a polynomial on each segment, and its value at
@@ -140,13 +146,13 @@ def _integrated(
         integral = [Fraction(0)]
         for power, coefficient in enumerate(coefficients, start=1):
             integral.append(coefficient / power)
-        integral[0] = total - _value(integral, low)
+        integral[0] = total - _polynomial_value(integral, low)
         integrals.append(integral)
-        total = _value(integral, high)
+        total = _polynomial_value(integral, high)
     return integrals, total
 
 
-def _value(coefficients: Polynomial, t: Fraction) -> Fraction:
+def _polynomial_value(coefficients: Polynomial, t: Fraction) -> Fraction:
     """Return the value of a polynomial at t."""
     total = Fraction(0)
     for coefficient in reversed(coefficients):

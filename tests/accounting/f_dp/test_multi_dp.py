@@ -84,7 +84,7 @@ def test_every_way_of_listing_gives_the_same_delta():
         moved = [
             (epsilon * (1 + 1e-9 * i), delta) for i, (epsilon, delta) in enumerate(constraints)
         ]
-        assert common_lattice([(module._finite(mixture(moved)), 8)]) is None
+        assert common_lattice([(module._mixture_without_atom(mixture(moved)), 8)]) is None
         np.testing.assert_allclose(
             multi_dp_delta(moved, 8, at_epsilon=x), on_grid, rtol=1e-7, atol=1e-12
         )
@@ -345,7 +345,7 @@ def test_one_cost_of_many_constraints_is_its_corners(monkeypatch: pytest.MonkeyP
     epsilons = np.linspace(0.02, 3.0, 150)[::-1]
     deltas = 0.1 * np.exp(-2 * epsilons)
     cost = MultiDP(tuple(zip(epsilons.tolist(), deltas.tolist(), strict=True)))
-    monkeypatch.setattr(module, "_several", None)
+    monkeypatch.setattr(module, "_law_of_several_epsilons", None)
     for epsilon in (0.02, 0.5, 1.234, 2.9):
         chord = np.interp(math.exp(epsilon), np.exp(epsilons[::-1]), deltas[::-1])
         found = compose(Charge({cost: 1}), epsilon=epsilon, bound="multi_dp")

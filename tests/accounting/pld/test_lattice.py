@@ -323,5 +323,5 @@ def test_rounding_constraints_outward_raises_delta_by_no_more_than_stated(
         deltas.append(
             np.array([masses @ np.maximum(-np.expm1(x - losses), 0) for x in (0.0, 0.6, 1.5, 2.5)])
         )
-    assert (deltas[1] <= deltas[0] * (1 + source.raised())).all()
+    assert (deltas[1] <= deltas[0] * (1 + source.relative_increase())).all()
     assert deltas[1][0] > deltas[0][0] * (1 + 1e-4)

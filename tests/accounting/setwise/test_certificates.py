@@ -306,7 +306,7 @@ def weighted():
     curve = SetwiseCurve.of(Charge.parse(WEIGHTED))
     run = curve.proof(Query(delta=1e-6))
     run.__dict__["groups"] = [group]
-    return certificates.proven(Charge.parse(WEIGHTED), 1e-6, run, 1e-6 * (1 - 1e-5))
+    return certificates.product_certificate(Charge.parse(WEIGHTED), 1e-6, run, 1e-6 * (1 - 1e-5))
 
 
 def test_coins_and_weights_are_checked(weighted, tmp_path):

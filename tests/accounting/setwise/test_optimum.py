@@ -291,5 +291,5 @@ def test_all_brackets_of_one_number_overlap(
         Evaluation(curve, question, order * tilt, tolerance, 1.0, value)
         for tolerance, tilt in tilts
     ]
-    upper = min(value, *(run.above() for run in runs))
-    assert max(run.below(upper) for run in runs) <= upper * (1 + 1e-12)
+    upper = min(value, *(run.upper_bound() for run in runs))
+    assert max(run.lower_bound(upper) for run in runs) <= upper * (1 + 1e-12)

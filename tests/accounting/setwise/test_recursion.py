@@ -232,7 +232,7 @@ def test_the_window_hardly_matters_and_only_widens(monkeypatch: pytest.MonkeyPat
             solve(Rules.of({0.2: 30}, 12, upper=side, reach=reach), (30,)) for side in (1, 0)
         )
         node = math.ceil(1.5 / lower.h)
-        values.append((above.above(np.array([1.5]))[0], float(lower.extended(node, node)[0])))
+        values.append((above.above(np.array([1.5]))[0], float(lower.values_between(node, node)[0])))
     assert all(low <= values[-1][0] and values[-1][1] <= high for high, low in values)
     highs, lows = np.array(values).T
     assert highs[2] == pytest.approx(highs[3], rel=1e-6)
@@ -249,14 +249,14 @@ def test_what_replaces_the_outside_of_a_window_lies_above() -> None:
     assert last >= whole.top
     for cut in (5, 25, 40):
         part = Layer(whole.first + cut, whole.values[cut:-cut], whole.top, whole.h, upper=True)
-        outside = part.extended(whole.first, last)
+        outside = part.values_between(whole.first, last)
         assert (outside >= whole.values * (1 - 1e-12) - 1e-280).all()
         assert (np.diff(outside) <= 1e-15).all()
-        early = Layer(part.first, part.values, last - cut + 2, whole.h, upper=True).extended(
+        early = Layer(part.first, part.values, last - cut + 2, whole.h, upper=True).values_between(
             whole.first, last
         )
         assert (early < whole.values * (1 - 1e-9)).any()
-    assert part.extended(last - 12, last - 12)[0] < 0.5 * part.values[-1]
+    assert part.values_between(last - 12, last - 12)[0] < 0.5 * part.values[-1]
 
 
 @pytest.mark.parametrize(("N", "count"), [(100, 6), (270, 4)])
@@ -265,10 +265,10 @@ def test_chords_from_below_are_found_near_the_largest_loss(N: int, count: int) -
     of it.
     """
     rules = Rules.of({0.4: 1}, N, upper=False)
-    layer, geometry = rules.nothing_left(), bellman_step._geometry(N, rules.h, -1)
+    layer, geometry = rules.empty_layer(), bellman_step._geometry(N, rules.h, -1)
     for played in range(1, count + 1):
         window = rules.windows(np.array([[played]]))[0].tolist()
-        around, n = layer.extended(window[0] - N, window[1] + N), window[1] - window[0] + 1
+        around, n = layer.values_between(window[0] - N, window[1] + N), window[1] - window[0] + 1
         ends = np.arange(n)[:, None] + N - np.arange(N + 1)
         best = (geometry.near_weights * around[ends] + geometry.far_weights * around[ends + N]).max(
             axis=1
@@ -304,7 +304,7 @@ def test_multisets_of_one_size_together_are_as_good_as_alone() -> None:
 
     def alone(state: tuple[int, ...]) -> Layer:
         if not any(state):
-            return rules.nothing_left()
+            return rules.empty_layer()
         ((low, high),) = rules.windows(np.array([state])).tolist()
         lesser = [
             (part, (*state[:part], n - 1, *state[part + 1 :])) for part, n in enumerate(state) if n
@@ -321,7 +321,7 @@ def test_multisets_of_one_size_together_are_as_good_as_alone() -> None:
     kept = cache(alone)
     together, expected = solve(rules, (3, 2, 2)), kept((3, 2, 2))
     nodes = expected.first, expected.first + len(expected.values) - 1
-    assert together.extended(*nodes)[:-30] == pytest.approx(expected.values[:-30], rel=1e-6)
+    assert together.values_between(*nodes)[:-30] == pytest.approx(expected.values[:-30], rel=1e-6)
     assert together.top == expected.top
 
 

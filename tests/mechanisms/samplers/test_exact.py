@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp, decide, exp_units
+from dptopk.mechanisms.samplers.exact import Cells, bernoulli_exp, coin_of_probability, exp_units
 from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.samplers.selection import _poisson_batch
@@ -68,7 +68,7 @@ def test_a_coin_by_units_is_decided_at_its_chance_and_nowhere_else(scripted, cha
 
     def coin(word, *more):
         bits = scripted(u32=[word], u64=more)
-        drawn = decide(lambda known: int(chance * 2**known), bits)
+        drawn = coin_of_probability(lambda known: int(chance * 2**known), bits)
         assert bits.left == 0
         return drawn
 

@@ -140,7 +140,7 @@ def test_cells_and_offsets_cover_every_integer_once(scripted, monkeypatch):
     monkeypatch.setattr(noise, "decide_exp", keep_all)
     cells = np.repeat(np.arange(9), 4)
     monkeypatch.setattr(type(law._cells), "draw", lambda self, size, bits: cells[:size].copy())
-    drawn = law._candidates(36, scripted(u8=[0, 1, 2, 3] * 9, u32=[7] * 36))
+    drawn = law._accepted_candidates(36, scripted(u8=[0, 1, 2, 3] * 9, u32=[7] * 36))
     assert drawn[:4].tolist() == [0] * 4
     assert sorted(drawn[4:].tolist()) == [n for n in range(-16, 17) if n]
     for n, (x, exact) in zip(drawn.tolist(), asked, strict=True):
@@ -159,9 +159,9 @@ def test_words_that_keep_a_number_unseen_keep_all_of_its_block(law):
     three at most.
     """
     width = 1 << law.width_bits
-    assert law._sure.size == len(law._cells.thresholds(32)[0]) + 1
-    assert law._sure[[0, -1]].tolist() == [2**32 - 1, 0]
-    for cell, sure in enumerate(law._sure[1:-1].tolist(), start=1):
+    assert law._accepting_words.size == len(law._cells.thresholds(32)[0]) + 1
+    assert law._accepting_words[[0, -1]].tolist() == [2**32 - 1, 0]
+    for cell, sure in enumerate(law._accepting_words[1:-1].tolist(), start=1):
         first = 1 + (cell - 1) // 2 * width
         x = law.exponent(first + width - 1) - law.exponent(first)
         assert 0 <= 2**32 * mpmath.exp(-mpmath.mpf(x.numerator) / x.denominator) - sure <= 3

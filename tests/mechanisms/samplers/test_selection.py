@@ -14,7 +14,7 @@ from scipy import stats
 
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.samplers import selection
-from dptopk.mechanisms.samplers.exponential_race import above
+from dptopk.mechanisms.samplers.exponential_race import differences_from
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_k
 
@@ -91,7 +91,7 @@ def test_law_is_that_of_peeling_and_not_at_a_wrong_rate(name, split, monkeypatch
         def watch(values, need, bits):
             return np.flatnonzero(values > cut), selection.Crowd(values.size, 0, values, cut)
 
-        monkeypatch.setattr(selection, "_explicit_labels", watch)
+        monkeypatch.setattr(selection, "_watched_and_crowd", watch)
     draw = partial(gumbel_top_k, **case, epsilon=rate, linf=1, bits=seeded())
     seen = Counter(outcome(draw()) for _ in range(1000))
     shifted = (
@@ -116,7 +116,7 @@ def test_small_batches_make_long_explorations(counts, monkeypatch):
     cut = np.sort(counts)[-2]
     monkeypatch.setattr(
         selection,
-        "_explicit_labels",
+        "_watched_and_crowd",
         lambda v, need, bits: (np.flatnonzero(v > cut), selection.Crowd(v.size, 0, v, cut)),
     )
     try:
@@ -347,4 +347,4 @@ def test_differences_of_levels_are_signed_and_exact():
     levels = np.array([2**62, -(2**62), 5, 4, -(2**63), 2**63 - 1])
     for top in levels:
         exact = [float(int(top) - int(level)) for level in levels]
-        assert above(top, levels).tolist() == exact
+        assert differences_from(top, levels).tolist() == exact
