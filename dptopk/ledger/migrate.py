@@ -313,7 +313,8 @@ def _state_of_copy(file: LedgerFile, key: bytes | None, head: Head) -> LedgerSta
     Raises:
         LedgerError: if the file does not hold the ledger with this head.
     """
-    store = Store(file, key=key, read_only=True, create=False)
+    # For writing: a migration that was killed while it wrote the mark left a journal to undo.
+    store = Store(file, key=key, create=False)
     try:
         with store.transaction() as log:
             state = LedgerState(key)

@@ -10,6 +10,8 @@ import multiprocessing
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -502,6 +504,37 @@ def test_a_migration_that_cannot_make_or_remove_a_file_is_run_again(tmp_path, mo
     with monkeypatch.context() as patched:
         patched.setattr(os, call, failing)
         with pytest.raises(LedgerError, match="run it again"):
+            Ledger.migrate(old, tmp_path / "new.db", key=KEY)
+    Ledger.migrate(old, tmp_path / "new.db", key=KEY)
+    with Ledger(tmp_path / "new.db", key=KEY) as ledger:
+        assert ledger.verify()
+
+
+HALF_WRITTEN = """
+import os, sqlite3, sys
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute("PRAGMA cache_size = 1")
+connection.execute("BEGIN IMMEDIATE")
+connection.execute("CREATE TABLE half (text)")
+connection.executemany("INSERT INTO half VALUES (?)", [("x" * 4000,)] * 100)
+os._exit(0)
+"""
+
+
+def test_a_migration_that_was_killed_while_it_wrote_its_mark_is_completed(tmp_path, monkeypatch):
+    """Its journal can only be undone by a writer: OLD was retired, and NEW never came."""
+    old = made(tmp_path, "6f1a7a7")
+
+    def killed(file, mark):
+        if mark != UNFINISHED:
+            subprocess.run([sys.executable, "-c", HALF_WRITTEN, file.path], check=True)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        original(file, mark)
+
+    original = LedgerFile.set_mark
+    with monkeypatch.context() as patched:
+        patched.setattr(LedgerFile, "set_mark", killed)
+        with pytest.raises(LedgerError):
             Ledger.migrate(old, tmp_path / "new.db", key=KEY)
     Ledger.migrate(old, tmp_path / "new.db", key=KEY)
     with Ledger(tmp_path / "new.db", key=KEY) as ledger:
