@@ -23,7 +23,6 @@ from dptopk._internal.choices import Effort, Interaction
 from dptopk._internal.rounding import Floats
 from dptopk.accounting.bounds import compose_near
 from dptopk.accounting.curves import LARGEST_EPSILON, Profile
-from dptopk.accounting.registry import Bound
 from dptopk.costs import Charge, charge_of
 from dptopk.errors import InvalidParameter
 
@@ -107,11 +106,13 @@ class _Nodes:
             nodes: ε's, rising.
             parts: of how many parts the middle is composed.
         """
-        bounds: list[Bound] = []
-        for part in _parts(nodes, parts):
-            bounds += compose_near(
+        bounds = [
+            bound
+            for part in _parts(nodes, parts)
+            for bound in compose_near(
                 self.charge, epsilons=part, interaction=self.interaction, effort=self.effort
             )
+        ]
         upper = np.minimum.accumulate(np.array([bound.delta for bound in bounds]))
         lower = np.array([math.nan if bound.lower is None else bound.lower for bound in bounds])
         return upper, np.minimum(lower, upper)
@@ -136,11 +137,13 @@ class _Nodes:
         chords in e^ε.
         """
         nodes = _spread_points(levels, -np.log(levels), NODES)
-        bounds: list[Bound] = []
-        for part in _parts(nodes, 2):
-            bounds += compose_near(
+        bounds = [
+            bound
+            for part in _parts(nodes, 2)
+            for bound in compose_near(
                 self.charge, deltas=part, interaction=self.interaction, effort=self.effort
             )
+        ]
         falling = list(reversed(bounds))  # from the largest δ, with the smallest ε, on
         ends = np.maximum.accumulate(np.array([bound.epsilon for bound in falling]))
         deltas = np.array([bound.delta for bound in falling])
