@@ -43,16 +43,33 @@ FARTHEST = 38.0
 ROUGH_RTOL = 1e-5
 MOST_STEPS = 12
 PURE_STEPS = 6
+# After so many steps without a candidate within the budget a larger share of it is left.
+STEPS_WITH_LITTLE_SPARE = 4
+# No step changes ρ by more than these factors; the last one is taken where the composed ε is 0,
+# from which no factor follows.
+LARGEST_FACTOR = 1e3
+SMALLEST_FACTOR = 1e-3
+FACTOR_OF_NO_COST = 4.0
+# The ρ for an accuracy is searched from 1 on, by this factor, and found to a thousandth.
+FIRST_RHO = 1.0
+BRACKET_FACTOR = 4.0
+LEAST_RHO = 1e-12
+ACCURACY_RTOL = 1e-3
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A design with a division of the budget, at a scale ρ: by estimate, or exactly where ``bound``
-    is there.
+    """A design with a division of the budget, at a scale ρ.
 
-    ``draws``: how many decide what it does on one shape, at least. ``mechanisms`` are those that
-    the bound is of: a guard may cut what a design builds, so that the same call need not build the
-    same twice.
+    Attributes:
+        request: the question with its total.
+        design: which kinds of mechanisms run.
+        split: the division of the budget among them.
+        rho: the scale: the zCDP budget for which the design builds its mechanisms.
+        mechanisms: those that the bound is of; a guard may cut what a design builds, so that the
+            same call need not build the same twice.
+        draws: how many simulated answers decide at least what the design does on one shape.
+        bound: the composition of the mechanisms; None where the cost is only estimated.
     """
 
     request: Request
@@ -93,8 +110,8 @@ class Candidate:
         arguments = (self.mechanisms, request.k, request.sensitivity, request.counted)
         if isinstance(request.shape, Shape):
             return request.shape.outcome(*arguments, self.draws)
-        known = self.design.additive or self.mechanisms[0].open_ended or request.shape is not None
-        if known:
+        predictable = self.design.additive or self.mechanisms[0].open_ended
+        if predictable or request.shape is not None:
             return request.mixture.outcome(*arguments)
         return None
 
@@ -122,7 +139,7 @@ class Candidate:
         if self.request.epsilon is not None:
             return self.loss
         if self.bound is None:
-            return _estimate(self)
+            return _estimated_epsilon(self)
         return self.bound.epsilon
 
     @property
@@ -156,17 +173,23 @@ class Candidate:
 def at_budget(request: Request, design: Design, split: Split) -> Candidate:
     """Return the candidate of a design and a split, about at the budget, or at the accuracy."""
     if request.epsilon is None:
-        rho = _accurate(request, design, split)
+        rho = _rho_for_accuracy(request, design, split)
     else:
-        # The same for every shape: a plan by a look asks what the usual plan has asked.
-        rho = affordable(replace(request, shape=None), design, split)
+        # Without the shape, on which ρ does not depend: so a plan after a look finds what was
+        # cached for the plan without one.
+        rho = affordable_rho(replace(request, shape=None), design, split)
     return Candidate(request, design, split, rho, design.build(request, split, rho))
 
 
 @lru_cache(maxsize=2048)
-def affordable(request: Request, design: Design, split: Split) -> float:
-    """Return about the largest ρ that the budget affords: that of a Gaussian, or by plain sums
-    where costs are pure.
+def affordable_rho(request: Request, design: Design, split: Split) -> float:
+    """Return about the largest ρ that the budget affords: that of a Gaussian; where costs are pure
+    the larger one of this and of the ρ at which the sum of their ε's is the budget's.
+
+    Args:
+        request: a question with a total ε.
+        design: which kinds of mechanisms run.
+        split: the division of the budget among them.
     """
     assert request.epsilon is not None  # noqa: S101
     rest = design.composition_delta(request, split)
@@ -174,13 +197,16 @@ def affordable(request: Request, design: Design, split: Split) -> float:
     if design.pure:
         pure = 1.0
         ratio = math.inf
-        for _ in range(PURE_STEPS):  # one is enough where all parameters grow as the root of ρ
-            phases = phases_of(request, design.build(request, split, pure), design.method)
+        # One step is enough where all parameters grow as the root of ρ.
+        for _ in range(PURE_STEPS):
+            mechanisms = design.build(request, split, pure)
+            phases = phases_of(request, mechanisms, design.method)
             ratio = request.epsilon / _sum_of_costs(design, phases, rest)
             if ratio == 0 or abs(ratio - 1) < FINE:
                 break
             pure *= ratio**2
-        rho = max(rho, pure * (ratio > 0))
+        if ratio > 0:
+            rho = max(rho, pure)
     return rho
 
 
@@ -194,23 +220,35 @@ def _sum_of_costs(design: Design, phases: tuple[Phase, ...], delta: float) -> fl
     ((cost, times),) = phases[0].charge.costs.items()
     if not isinstance(cost, BoundedRange) or cost.epsilon > LARGEST_RANGE:
         return whole
-    # About the optimum: that of a Gaussian with the same ρ, by the ratio of both at the nearest
-    # power of two.
+    # The optimum is estimated by that of a Gaussian with the same ρ, times the ratio of both at the
+    # nearest power of two: few ratios are computed, and each is cached.
     nearest = 2.0 ** round(math.log2(cost.epsilon))
-    gaussian = _like_gaussian(cost.epsilon, times, delta)
-    selections = gaussian * _over_gaussian(nearest, times, delta)
+    gaussian = _epsilon_of_alike_gaussian(cost.epsilon, times, delta)
+    selections = gaussian * _ratio_to_gaussian(nearest, times, delta)
     return min(whole, selections + pure_sum(phases[1].charge))
 
 
 @lru_cache(maxsize=1024)
-def _over_gaussian(epsilon: float, times: int, delta: float) -> float:
-    """Return the optimum of some selections over that of a Gaussian with the same ρ."""
-    exact = float(br_nonadaptive_epsilon(epsilon, times, delta=delta))
-    return exact / _like_gaussian(epsilon, times, delta)
+def _ratio_to_gaussian(epsilon: float, times: int, delta: float) -> float:
+    """Return the optimal ε of so many selections over that of a Gaussian with the same ρ.
+
+    Args:
+        epsilon: that of each selection, a bounded range.
+        times: how many selections there are.
+        delta: at which both are stated.
+    """
+    of_selections = float(br_nonadaptive_epsilon(epsilon, times, delta=delta))
+    return of_selections / _epsilon_of_alike_gaussian(epsilon, times, delta)
 
 
-def _like_gaussian(epsilon: float, times: int, delta: float) -> float:
-    """Return about the ε of a Gaussian whose ρ is that of some selections of ε each, ε²/8."""
+def _epsilon_of_alike_gaussian(epsilon: float, times: int, delta: float) -> float:
+    """Return about the ε of a Gaussian whose ρ is that of so many selections: ε²/8 for each.
+
+    Args:
+        epsilon: that of each selection, a bounded range.
+        times: how many selections there are.
+        delta: at which the Gaussian is stated.
+    """
     mu = epsilon * math.sqrt(times) / 2
 
     def too_small(total: float) -> bool:
@@ -224,103 +262,118 @@ def _like_gaussian(epsilon: float, times: int, delta: float) -> float:
     return bisect(too_small, 0.0, most, rtol=ROUGH_RTOL)[1]
 
 
-def _estimate(found: Candidate) -> float:
+def _estimated_epsilon(candidate: Candidate) -> float:
     """Return about the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum
     where costs are pure.
     """
-    rest = found.design.composition_delta(found.request, found.split)
+    rest = candidate.design.composition_delta(candidate.request, candidate.split)
     if rest:
-        epsilon = float(gaussian_epsilon(math.sqrt(2 * found.rho), delta=rest))
+        epsilon = float(gaussian_epsilon(math.sqrt(2 * candidate.rho), delta=rest))
     else:
         epsilon = math.inf
-    if found.design.pure:
-        return min(epsilon, _sum_of_costs(found.design, found.phases, rest))
+    if candidate.design.pure:
+        return min(epsilon, _sum_of_costs(candidate.design, candidate.phases, rest))
     return epsilon
 
 
-def _accurate(request: Request, design: Design, split: Split) -> float:
-    """Return the smallest ρ at which 95% of the noise on a count is within the accuracy, to a
-    thousandth.
+def _rho_for_accuracy(request: Request, design: Design, split: Split) -> float:
+    """Return the smallest ρ, to ACCURACY_RTOL, at which 95% of the noise on a count is within the
+    accuracy that was asked for.
+
+    Args:
+        request: a question with an accuracy.
+        design: which kinds of mechanisms run; the last one shows counts.
+        split: the division of ρ among them.
     """
 
     def too_small(rho: float) -> bool:
-        """Return whether the noise of this ρ is wider."""
-        width = design.build(request, split, rho)[-1].count_width(
-            request.sensitivity, labels=request.k
-        )
+        """Return whether the noise on counts is wider than the accuracy at this ρ."""
+        counting = design.build(request, split, rho)[-1]
+        width = counting.count_width(request.sensitivity, labels=request.k)
         return width is None or not width <= (request.accuracy or 0)
 
-    return bisect(too_small, *bracket(too_small, 1.0, 4.0, least=1e-12), rtol=1e-3, geometric=True)[
-        1
-    ]
+    low, high = bracket(too_small, FIRST_RHO, BRACKET_FACTOR, least=LEAST_RHO)
+    return bisect(too_small, low, high, rtol=ACCURACY_RTOL, geometric=True)[1]
 
 
-def scale_coarse(found: Candidate) -> Candidate:
+def scale_coarse(candidate: Candidate) -> Candidate:
     """Return the candidate at its accuracy, with its ε; or about at the budget, by extrapolation
     from one composition near it.
 
     From an ε within CLOSE_TO_BUDGET of the budget the error is a few thousandths at most.
     """
-    request = found.request
+    request = candidate.request
     spare = COARSE_SPARE if request.delta else 0.0  # pure costs are scaled exactly
     for _ in range(MOST_STEPS):
         bound = compose(
-            found.charge, delta=request.delta, rtol=ROUGH / 2, effort="quick", lower=False
+            candidate.charge, delta=request.delta, rtol=ROUGH / 2, effort="quick", lower=False
         )
         if request.epsilon is None:
-            return replace(found, bound=bound)
-        found = found.at(found.rho * _step(found, bound.epsilon, spare))
+            return replace(candidate, bound=bound)
+        candidate = candidate.at(candidate.rho * _rho_factor(candidate, bound.epsilon, spare))
         if abs(bound.epsilon / request.epsilon - 1) <= CLOSE_TO_BUDGET:
             break
-    return found
+    return candidate
 
 
-def _step(found: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float:
-    """Return the factor by which to multiply ρ, which costs ``epsilon``, so that it costs the
-    budget but for a share ``spare``.
+def _rho_factor(candidate: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float:
+    """Return the factor by which ρ is to be multiplied to cost the budget but for a spare share.
 
-    As for a Gaussian, which is close to most compositions; ε grows as the root of ρ where costs are
-    pure.
+    It is that of a Gaussian, which is close to most compositions; where costs are pure ε grows as
+    the root of ρ.
+
+    Args:
+        candidate: the candidate at its present ρ; its request has a total ε.
+        epsilon: the ε that it costs.
+        spare: the share of the budget that is to be left.
     """
-    request = found.request
+    request = candidate.request
     assert request.epsilon is not None  # noqa: S101
     aim = request.epsilon * (1 - spare)
-    rest = found.design.composition_delta(request, found.split)
+    rest = candidate.design.composition_delta(request, candidate.split)
     if not 0 < epsilon < math.inf:
         if epsilon == 0:
-            return 4.0
-        return 1e-3
+            return FACTOR_OF_NO_COST
+        return SMALLEST_FACTOR
     if rest:
         ratio = gaussian_rho(aim, rest) / gaussian_rho(epsilon, rest)
     else:
         ratio = (aim / epsilon) ** 2
-    return min(max(ratio, 1e-3), 1e3)
+    return min(max(ratio, SMALLEST_FACTOR), LARGEST_FACTOR)
 
 
-def scale_exact(found: Candidate, effort: Effort) -> Candidate:
+def scale_exact(candidate: Candidate, effort: Effort) -> Candidate:
     """Return the candidate with its ε by the tightest bound: at its accuracy, or scaled to within
     UNSPENT of the budget.
+
+    Args:
+        candidate: a candidate at about the right scale.
+        effort: what ``compose`` may do for a tight bound.
+
+    Raises:
+        InvalidParameter: for a budget that is too small for any noise.
 
     A few steps are enough. Where they end elsewhere (the rounding of parameters), the
     largest ρ found that is within the budget is taken.
     """
-    request = found.request
+    request = candidate.request
     best = None
     for number in range(MOST_STEPS):
         # By what ``compose`` says when it is asked without further options.
         bound = compose(
-            found.charge, delta=request.delta, rtol=FINE / 2, effort=effort, lower=False
+            candidate.charge, delta=request.delta, rtol=FINE / 2, effort=effort, lower=False
         )
-        found = replace(found, bound=bound)
-        if (
-            request.epsilon is None
-            or request.epsilon * (1 - UNSPENT) <= bound.epsilon <= request.epsilon
-        ):
-            return found
-        if bound.epsilon <= request.epsilon and (best is None or found.rho > best.rho):
-            best = found
-        spare = UNSPENT if best is None and number > 3 else SPARE_SHARE
-        found = found.at(found.rho * _step(found, bound.epsilon, spare))
+        candidate = replace(candidate, bound=bound)
+        if request.epsilon is None:
+            return candidate
+        if request.epsilon * (1 - UNSPENT) <= bound.epsilon <= request.epsilon:
+            return candidate
+        if bound.epsilon <= request.epsilon and (best is None or candidate.rho > best.rho):
+            best = candidate
+        spare = SPARE_SHARE
+        if best is None and number >= STEPS_WITH_LITTLE_SPARE:
+            spare = UNSPENT
+        candidate = candidate.at(candidate.rho * _rho_factor(candidate, bound.epsilon, spare))
     if best is None:
         raise InvalidParameter(
             f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits"

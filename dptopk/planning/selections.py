@@ -20,51 +20,74 @@ LEAST_GAIN = 1.01
 # Of what clocks would afford over selections if both were Gaussian: found up to 0.85, for (ε, δ)
 # from 0.03 to 10 and from 5e-10 to 5e-3 and up to 100 clocks.
 TAIL_FACTOR = 0.9
+# The ratio is taken at this ε where the total is larger, and at 1 where an accuracy is asked for.
+LARGEST_EPSILON = 100.0
+USUAL_EPSILON = 1.0
+# The ε of equal costs is found to this relative error of their total, in at most so many steps, of
+# which none changes it by more than these factors.
+SHARE_OFF = 0.004
+MOST_STEPS = 8
+LARGEST_FACTOR = 20.0
+SMALLEST_FACTOR = 0.05
 
 
-class Charged(NamedTuple):
-    """``gain``: how much larger ε may be than for selections of the same composed cost."""
+class SelectionCharge(NamedTuple):
+    """What selections are charged as.
+
+    Attributes:
+        charge_as: bounded ranges, or clocks.
+        gain: how much larger ε may be than for bounded ranges of the same composed cost.
+    """
 
     charge_as: ChargeAs
     gain: float
 
 
-def charge_of_selections(request: Request, split: Split) -> Charged:
-    """Return the smaller charge at the (ε, δ) of the request, or the requested one.
+def charge_of_selections(request: Request, split: Split) -> SelectionCharge:
+    """Return the smaller one of both charges at the (ε, δ) of the request, or the requested one.
+
+    Args:
+        request: the question with its total.
+        split: the shares of δ and ρ; where the threshold has all of δ nothing is left to compare.
 
     ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than
     selections never pay.
     """
-    clocks = _clocks(request)
-    ranges = Charged("bounded_range", 1.0)
-    auto = request.charge_as == "auto"
-    # The gain hardly depends on the share of δ: that of one half is taken for all.
-    delta = request.delta / 2 * (split.threshold < 1)
-    small = auto and largest_gain(request) < LEAST_GAIN
-    if small or request.charge_as == "bounded_range" or clocks is None or not delta > 0:
+    clocks = _number_of_clocks(request)
+    ranges = SelectionCharge("bounded_range", 1.0)
+    if request.charge_as == "bounded_range" or clocks is None or split.threshold >= 1:
         return ranges
+    auto = request.charge_as == "auto"
+    if auto and largest_gain(request) < LEAST_GAIN:
+        return ranges
+    # The gain hardly depends on the share of δ: that of one half is taken for all.
+    delta = request.delta / 2
+    if not delta > 0:
+        return ranges
+    epsilon = min(request.epsilon or USUAL_EPSILON, LARGEST_EPSILON)
     try:
-        gain = _gain(request.k, clocks, min(request.epsilon or 1.0, 100.0), delta)
-    except OutOfTime as cut:  # not cached
+        gain = _epsilon_ratio(request.k, clocks, epsilon, delta)
+    except OutOfTime as cut:  # it carries the ratio found so far, which is not cached
         (gain,) = cut.args
     if auto and gain < LEAST_GAIN:
         return ranges
-    return Charged("clocks", gain)
+    return SelectionCharge("clocks", gain)
 
 
 def largest_gain(request: Request) -> float:
     """Return about the largest factor, at least 1, by which ε of clocks may be larger than that of
     selections: the loss of a selection has a variance of ε²/4, that of a clock ε².
 
-    Found on a grid, not proven: it decides which designs are priced, never a cost.
+    The factor was found on a grid and is not proven. It decides which designs are priced, never a
+    cost.
     """
-    clocks = _clocks(request)
+    clocks = _number_of_clocks(request)
     if request.charge_as == "bounded_range" or not clocks:
         return 1.0
     return max(TAIL_FACTOR * math.sqrt(request.k / clocks) / 2, 1.0)
 
 
-def _clocks(request: Request) -> int | None:
+def _number_of_clocks(request: Request) -> int | None:
     """Return how many clocks one user can change; None if there is no limit."""
     if request.domain == "private":
         return special_slots(request.sensitivity, request.d_bar)
@@ -72,7 +95,7 @@ def _clocks(request: Request) -> int | None:
 
 
 @lru_cache(maxsize=256)
-def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
+def _epsilon_ratio(k: int, clocks: int, epsilon: float, delta: float) -> float:
     """Return the ε of one of ``clocks`` clocks over that of one of k selections, where each of both
     composes to about (epsilon, delta).
 
@@ -87,15 +110,17 @@ def _gain(k: int, clocks: int, epsilon: float, delta: float) -> float:
     """
     mu = gaussian_mu(epsilon=epsilon, delta=delta)
     # A selection has a variance of about ε²/4, a clock of ε², and a tail e^{-x/ε} to the right.
-    clock = min(mu / math.sqrt(clocks), epsilon / -math.log(delta))
-    selection = _each(BoundedRange, k, epsilon, delta, 2 * mu / math.sqrt(k))
-    gain = _each(ExponentialClockDP, clocks, epsilon, delta, clock) / selection
+    first_for_clock = min(mu / math.sqrt(clocks), epsilon / -math.log(delta))
+    first_for_selection = 2 * mu / math.sqrt(k)
+    of_selection = _epsilon_of_each(BoundedRange, k, epsilon, delta, first_for_selection)
+    of_clock = _epsilon_of_each(ExponentialClockDP, clocks, epsilon, delta, first_for_clock)
+    ratio = of_clock / of_selection
     if late():
-        raise OutOfTime(gain)
-    return gain
+        raise OutOfTime(ratio)
+    return ratio
 
 
-def _each(
+def _epsilon_of_each(
     kind: Callable[[float], Cost], times: int, epsilon: float, delta: float, start: float
 ) -> float:
     """Return the ε of each of several equal costs that compose to about (epsilon, delta), to about
@@ -109,10 +134,13 @@ def _each(
         start: the ε that is tried first.
     """
     each = start
-    for _ in range(8):
+    for _ in range(MOST_STEPS):
         charge = Charge({kind(each): times})
-        found = compose(charge, delta=delta, rtol=0.01, effort="quick", lower=False).epsilon
-        if abs(found / epsilon - 1) < 0.004:
+        total = compose(charge, delta=delta, rtol=0.01, effort="quick", lower=False).epsilon
+        if abs(total / epsilon - 1) < SHARE_OFF:
             break
-        each *= min(max(epsilon / found, 0.05), 20.0) if found > 0 else 20.0
+        if total > 0:
+            each *= min(max(epsilon / total, SMALLEST_FACTOR), LARGEST_FACTOR)
+        else:
+            each *= LARGEST_FACTOR
     return each

@@ -20,6 +20,13 @@ from dptopk.release.release import Release
 Array = np.ndarray[Any, Any]
 # A shape is cut to its largest counts; smaller ones hardly ever come into the top k.
 MOST_COUNTS = 5000
+# An answer's counts are continued up to the rank 10 k + 100: lower ones hardly ever come into the
+# top k.
+RANKS_TIMES_K = 10
+MORE_RANKS = 100
+# Counts below 1/2 are as good as 0. Those that hardly fall in the answer fall a little after it.
+SMALLEST_LAST = 0.5
+LEAST_EXPONENT = 0.1
 
 
 @dataclass(frozen=True)
@@ -60,15 +67,22 @@ class Outcome:
 
 @dataclass(frozen=True, eq=False)
 class Shape:
-    """Counts in falling order, float64, shape (n,)."""
+    """Counts in falling order.
+
+    Attributes:
+        counts: float64, shape (n,).
+    """
 
     counts: Array
-    _seen: dict[Any, tuple[Draw, list[tuple[Array, Array]]]] = field(
+    # Of a design's selecting mechanisms, k and sensitivity: the function that draws a block of
+    # simulated answers, and the blocks that were drawn.
+    _blocks_of_draws: dict[Any, tuple[Draw, list[tuple[Array, Array]]]] = field(
         default_factory=dict, repr=False
     )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Shape, (self.counts,)  # what was drawn on it is drawn again, alike
+        # The blocks are left out: they are drawn again from the same seeds.
+        return Shape, (self.counts,)
 
     @classmethod
     def of(cls, like: Any) -> Shape:
@@ -87,11 +101,12 @@ class Shape:
                 raise InvalidParameter(
                     "like: a private histogram must not shape a plan; give released or public ones"
                 )
-            return cls._sorted(like.counts)
+            return cls._from_counts(like.counts)
         if isinstance(like, Release):
             if like.counts is None or len(like) == 0:
                 raise InvalidParameter("like: this release has no counts")
-            return cls._sorted(_continued(np.sort(np.maximum(like.counts, 0.0))[::-1]))
+            top = np.sort(np.maximum(like.counts, 0.0))[::-1]
+            return cls._from_counts(_top_and_lower_ranks(top))
         try:
             array = np.asarray(like)
             if array.dtype.kind in "biufO":
@@ -104,26 +119,28 @@ class Shape:
             raise InvalidParameter(
                 "like must be a public Histogram, a Release with counts, or counts below 2^62"
             )
-        return cls._sorted(counts)
+        return cls._from_counts(counts)
 
     @classmethod
-    def _sorted(cls, counts: Array) -> Shape:
+    def _from_counts(cls, counts: Array) -> Shape:
         """Return the shape of counts in any order; negative ones count as 0."""
-        return cls(
-            np.sort(np.maximum(np.asarray(counts, dtype=np.float64), 0.0))[::-1][:MOST_COUNTS]
-        )
+        not_negative = np.maximum(np.asarray(counts, dtype=np.float64), 0.0)
+        falling = np.sort(not_negative)[::-1]
+        return cls(falling[:MOST_COUNTS])
 
     @cached_property
-    def _standard(self) -> StandardNoise:
+    def _standard_noise(self) -> StandardNoise:
         """Return the standard noise with which all designs are simulated."""
         return StandardNoise(len(self.counts))
 
     def gap(self, k: int) -> float:
-        """Return how far the counts of the ranks k and 2k are apart."""
-        first, second = np.append(self.counts, np.zeros(2 * k))[
-            [min(k, len(self.counts)) - 1, 2 * k - 1]
-        ]
-        return float(first - second)
+        """Return how far the counts of the ranks k and 2k are apart; a shape of fewer than k counts
+        has its last one for that of rank k.
+        """
+        padded = np.append(self.counts, np.zeros(2 * k))
+        of_rank_k = padded[min(k, len(self.counts)) - 1]
+        of_rank_2k = padded[2 * k - 1]
+        return float(of_rank_k - of_rank_2k)
 
     def outcome(
         self,
@@ -146,7 +163,9 @@ class Shape:
         counting = mechanisms[1] if counted and len(mechanisms) > 1 else None
         open_ended = len(mechanisms) > 1 and mechanisms[0].open_ended
         selection = mechanisms if open_ended else mechanisms[:1]
-        chosen, values = self._select(selection, k, sensitivity, -(-draws // BLOCK_DRAWS))
+        chosen, values = self._simulated_answers(
+            selection, k, sensitivity, -(-draws // BLOCK_DRAWS)
+        )
         shown = chosen >= 0
         true = np.where(shown, np.append(self.counts, 0.0)[chosen], 0.0)
         top = self.counts[:k]
@@ -156,13 +175,13 @@ class Shape:
         squares = np.zeros(len(chosen))
         if counting is not None and not open_ended:
             squares = counting.recount_error(
-                true, shown, SimulationInput(k, self.counts, sensitivity, self._standard)
+                true, shown, SimulationInput(k, self.counts, sensitivity, self._standard_noise)
             )
         elif counted:
             squares = np.where(shown, (np.where(shown, values, 0.0) - true) ** 2, 0.0).sum(axis=1)
-        return _averages(squares, rows, missed, hits / max(len(top), 1))
+        return _averaged_outcome(squares, rows, missed, hits / max(len(top), 1))
 
-    def _select(
+    def _simulated_answers(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, blocks: int
     ) -> tuple[Array, Array]:
         """Return for each draw the ranks of the chosen labels (-1: none), and their noisy counts,
@@ -175,19 +194,21 @@ class Shape:
             blocks: how many blocks of BLOCK_DRAWS draws are made.
         """
         key = (mechanisms, k, sensitivity)
-        if key not in self._seen:
+        if key not in self._blocks_of_draws:
             first, *counting = mechanisms
-            scene = SimulationInput(k, self.counts, sensitivity, self._standard)
-            noise = [one.float_noise(scene, len(self.counts)) for one in counting]
-            self._seen[key] = (first.simulate(replace(scene, shown_by=next(iter(noise), None))), [])
-        draw, found = self._seen[key]
-        found += [draw(number) for number in range(len(found), blocks)]
-        chosen, values = zip(*found[:blocks], strict=True)
+            scene = SimulationInput(k, self.counts, sensitivity, self._standard_noise)
+            if counting:
+                noise = counting[0].float_noise(scene, len(self.counts))
+                scene = replace(scene, shown_by=noise)
+            self._blocks_of_draws[key] = (first.simulate(scene), [])
+        draw_block, drawn = self._blocks_of_draws[key]
+        drawn += [draw_block(number) for number in range(len(drawn), blocks)]
+        chosen, values = zip(*drawn[:blocks], strict=True)
         return np.concatenate(chosen), np.concatenate(values)
 
 
-def _averages(squares: Array, rows: Array, missed: Array, recall: Array) -> Outcome:
-    """Return the averages over draws.
+def _averaged_outcome(squares: Array, rows: Array, missed: Array, recall: Array) -> Outcome:
+    """Return the outcome of a design: averages over simulated draws.
 
     Args:
         squares: of each draw the sum of the squared errors of the counts shown, shape (draws,).
@@ -196,25 +217,32 @@ def _averages(squares: Array, rows: Array, missed: Array, recall: Array) -> Outc
         recall: as ``Outcome`` has it, shape (draws,).
     """
     error = math.sqrt(squares.sum() / max(rows.sum(), 1))
-    sign = -1 if rows.mean() >= 1 else 1
-    # What each draw adds to the loss, to the first order.
-    influence = missed + (squares + sign * error**2 * rows) / max(
-        2 * error * max(rows.mean(), 1), 1e-12
-    )
+    # What each draw adds to the loss, to the first order. S, R: the mean squares and rows. The
+    # error counts as √(S/R) where R >= 1, of derivative (s - rS/R) / (2R√(S/R)) in the direction
+    # (s, r) of a draw; and as R·√(S/R) = √(SR) where R < 1, of derivative (s + rS/R) / (2√(S/R)).
+    mean_rows = rows.mean()
+    sign = -1 if mean_rows >= 1 else 1
+    # Without any error there is nothing to divide: 0/1e-12.
+    divisor = max(2 * error * max(mean_rows, 1), 1e-12)
+    influence = missed + (squares + sign * error**2 * rows) / divisor
     deviation = float(influence.std() / math.sqrt(len(squares)))
-    return Outcome(error, float(missed.mean()), float(recall.mean()), float(rows.mean()), deviation)
+    return Outcome(error, float(missed.mean()), float(recall.mean()), float(mean_rows), deviation)
 
 
-def _continued(top: Array) -> Array:
-    """Return the counts of a top k, and of the ranks below it up to 10 k + 100, which follow the
-    power law through ranks k/2 and k.
+def _top_and_lower_ranks(top: Array) -> Array:
+    """Return the counts of a top k, followed by those of the lower ranks, which continue the power
+    law through the ranks k/2 and k.
+
+    Args:
+        top: the k counts in falling order, not negative, shape (k,).
     """
     k = len(top)
     half = max(k // 2, 1)
-    last = max(top[-1], 0.5)
+    last = max(top[-1], SMALLEST_LAST)
     if k > half:
         exponent = math.log(max(top[half - 1], last) / last) / math.log(k / half)
     else:
-        exponent = 1.0
-    lower_counts = last * (k / np.arange(k + 1, 10 * k + 101)) ** max(exponent, 0.1)
+        exponent = 1.0  # one count tells no exponent: 1/rank is common
+    lower_ranks = np.arange(k + 1, RANKS_TIMES_K * k + MORE_RANKS + 1)
+    lower_counts = last * (k / lower_ranks) ** max(exponent, LEAST_EXPONENT)
     return np.concatenate([top, lower_counts])

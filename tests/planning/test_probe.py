@@ -24,7 +24,7 @@ from dptopk import (
 from dptopk.accounting.bounds import compose
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.probe import Look, LookedPlan, at_ranks, ranks, shapes, with_look
-from dptopk.planning.shape import Outcome, Shape, _averages
+from dptopk.planning.shape import Outcome, Shape, _averaged_outcome
 
 TOTAL = Budget(1, 1e-6)
 
@@ -199,11 +199,11 @@ def test_rows_that_are_hardly_ever_shown_weigh_as_often_as_they_are():
         np.array([1.0, 0, 0, 0]),
         np.array([3.0, 4, 4, 4]),
     )
-    seen = _averages(squares, rows, missed, np.zeros(4))
+    seen = _averaged_outcome(squares, rows, missed, np.zeros(4))
     assert (seen.error, seen.loss) == (20, 20 / 4 + 3.75)
     assert Outcome(20.0, 3.75, 0.0, 2.0).loss == 23.75
     many = np.random.default_rng(1).random((2000, 400)) < 0.1
-    losses = [_averages(9.0 * one, one * 1.0, np.zeros(400), np.zeros(400)) for one in many]
+    losses = [_averaged_outcome(9.0 * one, one * 1.0, np.zeros(400), np.zeros(400)) for one in many]
     assert np.std([one.loss for one in losses]) == pytest.approx(losses[0].deviation, rel=0.15)
     rare = plan_topk(3, TOTAL, method="Gumbel, then box counts")
     level = Mixture.of(3, 102, lambda rank: [40 / rank**0.1])

@@ -35,7 +35,7 @@ from dptopk.mechanisms.unknown_centred import UnknownCentred
 from dptopk.planning import selections
 from dptopk.planning.designs import DESIGNS
 from dptopk.planning.request import Request
-from dptopk.planning.shape import Shape, _averages
+from dptopk.planning.shape import Shape, _averaged_outcome
 from dptopk.planning.topk_plan import budget_warnings
 
 BUDGET = Budget(1, 1e-6)
@@ -225,7 +225,7 @@ def _outcome(releases, counts, rank, k):
         for r, ranks in zip(releases, found, strict=True)
     ]
     missed = [max(counts[:k].sum() - counts[ranks].sum(), 0) / k for ranks in found]
-    return _averages(
+    return _averaged_outcome(
         *map(np.array, (squares, [len(r) for r in found], missed, [(r < k).mean() for r in found]))
     )
 
@@ -465,7 +465,7 @@ def test_nothing_that_the_guard_cut_is_remembered():
     """How much clocks gain is asked for once; an answer that was cut would make later plans depend
     on the clock.
     """
-    selections._gain.cache_clear()
+    selections._epsilon_ratio.cache_clear()
     for limit, known in ((1e-9, 0), (None, 1)):
         plan_topk(
             100,
@@ -475,7 +475,7 @@ def test_nothing_that_the_guard_cut_is_remembered():
             method="peel",
             max_seconds=limit,
         )
-        assert (selections._gain.cache_info().currsize > 0) == known
+        assert (selections._epsilon_ratio.cache_info().currsize > 0) == known
 
 
 @pytest.mark.slow
@@ -562,7 +562,7 @@ def test_coins_alone_are_for_those_who_ask_or_know_the_shape():
 )
 def test_clocks_gain_no_more_than_the_formula_says(k, clocks, epsilon, delta):
     asked = _asked(k, Budget(epsilon, delta), Sensitivity(l0=clocks))
-    assert selections._gain(k, clocks, epsilon, delta) <= selections.largest_gain(asked)
+    assert selections._epsilon_ratio(k, clocks, epsilon, delta) <= selections.largest_gain(asked)
     assert selections.largest_gain(replace(asked, charge_as="bounded_range")) == 1
 
 
@@ -576,7 +576,7 @@ def _asked(k, budget, sensitivity):
 @pytest.mark.parametrize("k", [5, 25])
 def test_no_clock_is_priced_for_designs_that_it_could_not_make_the_best(k, monkeypatch):
     priced = []
-    monkeypatch.setattr(selections, "_gain", lambda *asked: priced.append(asked) or 0.5)
+    monkeypatch.setattr(selections, "_epsilon_ratio", lambda *asked: priced.append(asked) or 0.5)
     assert (
         plan_topk(k, BUDGET, sensitivity=Sensitivity(l0=1)).design
         == "truncated Laplace on all counts"
