@@ -204,7 +204,9 @@ class Mixture:
         more_than_k = (over_threshold @ self.sizes)[:, None] > k
         start = np.where(more_than_k, self.around(self.counts, k), low)
         high = np.where(more_than_k, self.counts[:, :1] + FAR * noise, low)
-        last: Array = shown_above(cross_each(excess, low, high, start, noise))
+        # An absurdly large ε leaves no noise that a float can hold.
+        scale = max(noise, LEAST_DEVIATION)
+        last: Array = shown_above(cross_each(excess, low, high, start, scale))
         return last
 
     def _simulated_outcome(

@@ -338,7 +338,7 @@ def test_one_shot_comparisons_are_exact():
     """
     race = one_shot._FlipRace(Fraction(1, 3), None, random_bits(np.random.default_rng(1)))
     words = np.array([1 << 63, 1 << 63, 5], dtype=np.uint64)
-    rings = race._measured(np.arange(3), np.zeros(3, np.int64), words, 0, np.int64(0))
+    rings = race._scored_clocks(np.arange(3), np.zeros(3, np.int64), words, 0, np.int64(0))
     assert race.exact_order(rings).tolist()[0] == 2
     firsts = [int(race.exact_order(rings)[1]) for _ in range(40)]
     assert 5 < sum(firsts) < 35

@@ -454,7 +454,7 @@ class ConcentratedGame:
         variance = math.fsum(count * 2 * of_class.rho for count, of_class in counts)
         mean = math.fsum(count * of_class.mean for count, of_class in counts)
         far = min(mean + tuning.SOLVED_REACH * math.sqrt(variance), self.reach)
-        per_deviation = tuning.SOLVED_PER_DEVIATION
+        per_deviation: float = tuning.SOLVED_PER_DEVIATION
         if moments.centred:
             per_deviation = tuning.CENTRED_SOLVED_PER_DEVIATION / self.sparsity
         spacing = max(round(math.sqrt(variance) / per_deviation / self.h), 1)
