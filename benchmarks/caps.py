@@ -33,7 +33,7 @@ from dptopk.datasets import EventCounts, make_events
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT, finding_sensitivity
 from dptopk.planning import Plan, plan_two_phases
-from dptopk.planning.profile import capped_menu, menu, under_of
+from dptopk.planning.profile import capped_menu, finding_sensitivity_of, menu
 from dptopk.planning.two_phase import TwoPhasePlan
 from dptopk.planning.ways import FINDING_DELTA, Counting, Way, calibrated
 
@@ -283,7 +283,9 @@ def in_way(k: int, way: Way) -> TwoPhasePlan | None:
     """The plan without a look in one way; None where the budget is too small for it."""
     usual = plan_two_phases(k, BUDGET)
     try:
-        return usual.in_way(calibrated(way, k, BUDGET, under_of(way), usual.sensitivity))
+        return usual.in_way(
+            calibrated(way, k, BUDGET, finding_sensitivity_of(way), usual.sensitivity)
+        )
     except InvalidParameter:
         return None
 

@@ -29,7 +29,7 @@ from dptopk.planning import plan_two_phases
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.open_counts import mean_and_ranks
 from dptopk.planning.prediction import Scene, losses
-from dptopk.planning.profile import FLOORS, capped_menu, chosen, menu
+from dptopk.planning.profile import FLOORS, capped_menu, choice_by_looks, menu
 from dptopk.planning.ways import (
     FINDING_DELTA,
     RANGE_OF_MU,
@@ -173,7 +173,7 @@ def after_looks(data: Counts, k: int, of_way: dict[Way, float]) -> float:
             look.mechanism.release(each, rng)
             for look, each in zip(plan.looks, (users, counts), strict=True)
         ]
-        way = chosen(plan, *seen, plan.rest, plan.way).way or plan.way
+        way = choice_by_looks(plan, *seen, plan.rest, plan.way).way or plan.way
         loss_of = of_way.get(way) or simulated(data, way, k, plan.rest, OVER_FLOOR)
         found.append(loss_of)
     return float(np.mean(found))

@@ -16,7 +16,7 @@ import numpy as np
 from regret import COUNTS, L0, K
 
 from dptopk import Budget, Histogram, Plan, Sensitivity, plan_topk
-from dptopk.planning.probe import Look, at_ranks, worth_a_look
+from dptopk.planning.probe import Look, counts_at_ranks, worth_a_look
 from dptopk.planning.shape import Shape
 
 BUDGETS = (Budget(1, 1e-6), Budget(2, 1e-9))
@@ -54,7 +54,7 @@ def after_looks(name: str, l0: int | None, k: int, budget: Budget, like: Any = N
     data, look = histogram(name, l0), Look(k, budget)
     planned = partial(plan_topk, k, sensitivity=data.sensitivity, like=like)
     seeds = [np.random.default_rng([*name.encode(), l0 or 0, k, number]) for number in range(LOOKS)]
-    seen = [look.mechanism.release(at_ranks(data, k), seed) for seed in seeds]
+    seen = [look.mechanism.release(counts_at_ranks(data, k), seed) for seed in seeds]
     usual = planned(budget=look.rest, like=None)
     return [loss(name, look.plan(one, data.sensitivity, planned, usual)) for one in seen]
 

@@ -27,7 +27,7 @@ from dptopk import Budget, Histogram, Plan, Sensitivity, plan_topk
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.planning import plan_two_phases
-from dptopk.planning.profile import capped_menu, menu, under_of
+from dptopk.planning.profile import capped_menu, finding_sensitivity_of, menu
 from dptopk.planning.ways import Counting, Way, calibrated
 
 TABLES = ("package, tag", "file, import", "function, argument", "plane, day")
@@ -57,7 +57,7 @@ def options(k: int, budget: Budget, data: EventCounts) -> Iterator[tuple[str, On
     usual = plan_two_phases(k, budget)
     for way in (*menu(k, noise)[::STEP], *capped_menu()[::3]):
         try:
-            scaled = calibrated(way, k, budget, under_of(way), usual.sensitivity)
+            scaled = calibrated(way, k, budget, finding_sensitivity_of(way), usual.sensitivity)
         except InvalidParameter:
             continue
         yield family(way), drawing(usual.in_way(scaled), data, data)

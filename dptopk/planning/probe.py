@@ -44,24 +44,41 @@ RANK_FACTORS = (1, 2, 4, 10)
 LEAST_LABELS = 3
 MOST_ROWS = 2
 MOST_LABELS = 100
-# The share of ε for a look, and how many shapes are drawn from what it leaves open.
+# The share of ε for a look, how many shapes are drawn from what it leaves open, and from how many
+# draws of the noise they are taken.
 PROBE_SHARE = 0.035
 SHAPES = 48
-TRIED = 4000
-SMALL = 10
-# What of the data a look is at.
-SORTED = ("sorted counts",)
-# Where the largest noisy count is below this many deviations of its noise nothing was seen.
-STDS_SEEN = 4.0
+NOISE_DRAWS = 4000
+# Before a look a count is as likely as 1/(count + this, for a cap of 1).
+FIRST_COMMON_COUNT = 10
+# Counts that rise, where they should fall, by the deviation of the noise over this are less likely
+# by a factor e.
+DISORDER_SHARE = 10
+# A shape goes on for so many ranks: for k = 1 to 102, just beyond the floor of designs over a cut
+# histogram (``default_d_bar``).
+LOWER_RANKS = 92
+# Counts below 1/2 have the logarithm of 1/2.
+SMALLEST_COUNT = 0.5
+# The part of the data that a look is at, as the records of steps name it.
+ABOUT_SORTED_COUNTS = ("sorted counts",)
+# Where the largest noisy count is below this many deviations of its noise it may be noise alone.
+STDS_OF_A_SEEN_COUNT = 4.0
 
 
 def ranks(k: int, factors: tuple[int, ...] = RANK_FACTORS) -> tuple[int, ...]:
-    """Return the ranks that are looked at."""
+    """Return the ranks that are looked at: the first, and these multiples of k."""
     return tuple(dict.fromkeys((1, *(fold * validate.count(k=k) for fold in factors))))
 
 
-def at_ranks(histogram: Histogram, k: int, factors: tuple[int, ...] = RANK_FACTORS) -> Histogram:
+def counts_at_ranks(
+    histogram: Histogram, k: int, factors: tuple[int, ...] = RANK_FACTORS
+) -> Histogram:
     """Return the sorted counts at the ranks that are looked at, as a histogram of their own.
+
+    Args:
+        histogram: a whole one.
+        k: as for ``ranks``.
+        factors: as for ``ranks``.
 
     Raises:
         InvalidParameter: where rows were left out, since a rank may jump where small rows were; for
@@ -83,10 +100,10 @@ class Look:
     """A look for a share of a budget, and the plan for the rest.
 
     Attributes:
-        k: of the question.
-        budget: of the look and the answer together: ε's and δ's add up to it.
-        share: of ε, in (0, 1), for the look.
-        optional: whether the answer may do without, where an account does not cover both.
+        k: how many labels the question asks for.
+        budget: the total of the look and the answer: their ε's and δ's add up to it.
+        share: the part of ε for the look, in (0, 1).
+        optional: whether a plan without a look is taken where an account does not cover both.
     """
 
     k: int
@@ -115,36 +132,43 @@ class Look:
         return Budget(round_down(exact), self.budget.delta)
 
     def plan(
-        self, seen: Release, sensitivity: Sensitivity, planned: partial[OnePhase], usual: OnePhase
+        self, seen: Release, sensitivity: Sensitivity, planner: partial[OnePhase], usual: OnePhase
     ) -> OnePhase:
-        """Return the plan that does best on what a look leaves open: the plan for it, the usual
-        one, or that for a given shape.
+        """Return the plan of the least predicted loss on the shapes that a look leaves open: one
+        made for these shapes, the usual one, or one made for a given shape.
 
         Args:
-            seen: the release of ``at_ranks`` by ``mechanism``.
+            seen: the release of ``counts_at_ranks`` by ``mechanism``.
             sensitivity: of the histogram.
-            planned: plan_topk with all arguments but the budget; with ``like=``, the shape that the
+            planner: plan_topk with all arguments but the budget; with ``like=``, the shape that the
                 look checks.
             usual: the plan, made without a shape, of the budget that the look leaves.
         """
-        like = planned.keywords.get("like")
+        like = planner.keywords.get("like")
         counts = dict(zip(seen.labels, np.asarray(seen.counts).tolist(), strict=True))
         noisy = np.array([counts[f"rank {rank}"] for rank in ranks(self.k)])
-        nothing = noisy[0] < STDS_SEEN * self.mechanism.noise_std(sensitivity, labels=len(noisy))
-        if nothing and like is None:
+        std = self.mechanism.noise_std(sensitivity, labels=len(noisy))
+        all_noise = noisy[0] < STDS_OF_A_SEEN_COUNT * std
+        if all_noise and like is None:
             return usual
-        open_ = shapes(noisy, self.k, self.mechanism, sensitivity.linf, ranks(self.k)[-1] + 92)
-        open_ = open_.beside(usual.mechanisms, self.k, sensitivity, usual.counted)
-        others = [shape for shape in (like, None if nothing else open_) if shape is not None]
-        plans = [usual, *(planned(budget=usual.budget, like=shape) for shape in others)]
-        return min(
-            plans,
-            key=lambda plan: open_.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss,
-        )
+        length = ranks(self.k)[-1] + LOWER_RANKS
+        open_shapes = shapes(noisy, self.k, self.mechanism, sensitivity.linf, length)
+        open_shapes = open_shapes.beside(usual.mechanisms, self.k, sensitivity, usual.counted)
+        plans = [usual]
+        if like is not None:
+            plans.append(planner(budget=usual.budget, like=like))
+        if not all_noise:
+            plans.append(planner(budget=usual.budget, like=open_shapes))
+
+        def predicted_loss(plan: OnePhase) -> float:
+            """Return the mean loss of a plan on the shapes that the look leaves open."""
+            return open_shapes.outcome(plan.mechanisms, self.k, sensitivity, plan.counted).loss
+
+        return min(plans, key=predicted_loss)
 
     def total(self, plan: OnePhase) -> OnePhase:
-        """Return the plan for the rest, with the guarantee of probe and answer together, by basic
-        composition.
+        """Return a plan for the rest of the budget with the guarantee of the look and the answer
+        together, by basic composition.
         """
         spent = self.mechanism.epsilon
         bound = replace(
@@ -158,7 +182,13 @@ class Look:
         return replace(plan, budget=self.budget, bound=bound)
 
     def on(self, answer: Release, looked: Charge) -> Release:
-        """Return the answer with a note of what was looked at and what that cost."""
+        """Return the answer with the charge of the look, and a note of what was looked at and what
+        that cost.
+
+        Args:
+            answer: the answer of the plan after the look.
+            looked: what the look cost.
+        """
         named = ", ".join(map(str, ranks(self.k)))
         note = f"planned after a look at the counts of the ranks {named} with noise, for {looked}"
         total = joined([looked, answer.charge])
@@ -168,29 +198,29 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class LookedPlan(OnePhase):
-    """A look and the plan by it, as one question; what it predicts is what the plan without the
-    look does.
+    """A look and the plan by it, as one question. Its predictions are those of ``usual``, since the
+    plan by the look is not known before.
 
     Whatever plan a look leads to, both together are (ε, δ)-DP: so their charge is known before any
     data is seen.
 
     Attributes:
-        look: what comes first.
-        planned: plan_topk with all arguments but the budget.
-        usual: the plan for what the look leaves of the budget, made without it.
+        look: the look, which comes first.
+        planner: plan_topk with all arguments but the budget.
+        usual: the plan for what the look leaves of the budget, made without the look's answer.
     """
 
     look: Look
-    planned: partial[OnePhase]
+    planner: partial[OnePhase]
     usual: OnePhase
 
     @classmethod
-    def of(cls, look: Look, planned: partial[OnePhase]) -> LookedPlan:
-        """Return a look, and ``planned`` for what it leaves of the budget."""
-        usual = planned(budget=look.rest, like=None)
+    def of(cls, look: Look, planner: partial[OnePhase]) -> LookedPlan:
+        """Return the plan of a look, and of what ``planner`` makes for the rest of the budget."""
+        usual = planner(budget=look.rest, like=None)
         total = look.total(usual)
-        stated = {field.name: getattr(total, field.name) for field in fields(OnePhase)}
-        return cls(**stated, look=look, planned=planned, usual=usual)
+        shared = {field.name: getattr(total, field.name) for field in fields(OnePhase)}
+        return cls(**shared, look=look, planner=planner, usual=usual)
 
     @property
     def charge(self) -> Charge:
@@ -214,12 +244,12 @@ class LookedPlan(OnePhase):
     def check(self, histogram: Histogram, /) -> None:
         """Refuse what ``OnePhase.check`` refuses, and a histogram that was cut to its top rows."""
         super().check(histogram)
-        at_ranks(histogram, self.k)
+        counts_at_ranks(histogram, self.k)
 
     def first(self, data: Histogram) -> Step:
-        """Return the look, at the sorted counts of a few ranks."""
-        looked = at_ranks(data.with_sensitivity(self.sensitivity), self.k)
-        return Step(Single.on(self.look.mechanism, looked, {}), looked, SORTED)
+        """Return the step of the look, at the sorted counts of a few ranks."""
+        looked = counts_at_ranks(data.with_sensitivity(self.sensitivity), self.k)
+        return Step(Single.on(self.look.mechanism, looked, {}), looked, ABOUT_SORTED_COUNTS)
 
     def payable(self, paying: Paying) -> bool:
         """Return whether the look and a plan after it would be paid for, or a plan without
@@ -230,9 +260,9 @@ class LookedPlan(OnePhase):
         look = Single.of(self.look.mechanism, {}, sorted_counts, len(ranks(self.k)))
         if paying.covers(look, self.usual):
             return True
-        if paying.covers(look, self.planned(budget=half, like=None)):
+        if paying.covers(look, self.planner(budget=half, like=None)):
             return True
-        return self.look.optional and paying.covers(self.planned(budget=self.look.budget))
+        return self.look.optional and paying.covers(self.planner(budget=self.look.budget))
 
     def run(
         self,
@@ -249,49 +279,66 @@ class LookedPlan(OnePhase):
         """
         self.check(data)
         account: Paying = paying or PaysAll()
-        looking = self.first(data)
-        # A filter sets half of its δ aside: after a look, which needs none, that half is what a
-        # whole answer can have.
-        less = Budget(self.look.rest.epsilon, self.look.rest.delta / 2)
-        stored = self._stored(data, looking, less, account)
+        look_step = self.first(data)
+        # A filter sets half of its δ aside. A look needs none; after it an answer can have at most
+        # that half.
+        smaller_rest = Budget(self.look.rest.epsilon, self.look.rest.delta / 2)
+        stored = self._stored_plan_and_look(data, look_step, smaller_rest, account)
         if stored is not None:
-            then, seen = stored
+            next_plan, seen = stored
         else:
-            before = self._before(looking, less, account)
-            if not account.covers(looking.plan, before):
+            fallback = self._plan_without_look(look_step, smaller_rest, account)
+            if not account.covers(look_step.plan, fallback):
                 if not self.look.optional:
-                    raise account.refuse(looking.charge, before.charge)
-                without = self.planned(budget=self.look.budget)
+                    raise account.refuse(look_step.charge, fallback.charge)
+                without = self.planner(budget=self.look.budget)
                 return without.run(data, rng, average=average, paying=account)
-            seen = account.answer(looking, rng)
-            then = self.look.plan(seen, self.sensitivity, self.planned, before)
-            then = then if account.covers(then) else before
-            narrow(rng, lambda: canonical_json(then.record()))
-        answer = account.answer(Step(then, data, average=average), rng)
-        return self.look.total(then), self.look.on(answer, seen.charge)
+            seen = account.answer(look_step, rng)
+            next_plan = self.look.plan(seen, self.sensitivity, self.planner, fallback)
+            next_plan = next_plan if account.covers(next_plan) else fallback
+            narrow(rng, lambda: canonical_json(next_plan.record()))
+        answer = account.answer(Step(next_plan, data, average=average), rng)
+        return self.look.total(next_plan), self.look.on(answer, seen.charge)
 
-    def _before(self, looking: Step, less: Budget, account: Paying) -> OnePhase:
-        """Return the plan, made without what the look shows, that the account pays for after the
-        look; where it pays for none, that of the smaller budget ``less``.
+    def _plan_without_look(
+        self, look_step: Step, smaller_rest: Budget, account: Paying
+    ) -> OnePhase:
+        """Return a plan, made without what the look shows: the usual one, if the account pays for
+        it after the look, else that of a smaller budget.
+
+        Args:
+            look_step: the step of the look.
+            smaller_rest: the budget that is planned for where the account does not pay for the
+                usual plan.
+            account: pays for the look and the answer.
         """
-        if account.covers(looking.plan, self.usual):
+        if account.covers(look_step.plan, self.usual):
             return self.usual
-        return self.planned(budget=less, like=None)
+        return self.planner(budget=smaller_rest, like=None)
 
-    def _stored(
-        self, data: Histogram, looking: Step, less: Budget, account: Paying
+    def _stored_plan_and_look(
+        self, data: Histogram, look_step: Step, smaller_rest: Budget, account: Paying
     ) -> tuple[OnePhase, Release] | None:
-        """Return the plan by a stored look that was answered too, and that look, which both were
-        paid for; None if there is none.
+        """Return a plan whose answer is stored, and the stored look by which it was planned: both
+        were paid for, and come again free of charge. None if one of them is not stored.
+
+        Args:
+            data: what the question is asked of.
+            look_step: the step of the look.
+            smaller_rest: the budget of the answer where the account did not cover the usual one.
+            account: has the stored answers.
         """
-        seen = account.known(looking)
+        seen = account.known(look_step)
         if seen is None:
             return None
-        for rest in (self.look.rest, less):
-            usual = self.usual if rest == self.look.rest else self.planned(budget=rest, like=None)
-            then = self.look.plan(seen, self.sensitivity, self.planned, usual)
-            if account.has(Step(then, data)):
-                return then, seen
+        for rest in (self.look.rest, smaller_rest):
+            if rest == self.look.rest:
+                usual = self.usual
+            else:
+                usual = self.planner(budget=rest, like=None)
+            next_plan = self.look.plan(seen, self.sensitivity, self.planner, usual)
+            if account.has(Step(next_plan, data)):
+                return next_plan, seen
         return None
 
     def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:
@@ -315,31 +362,33 @@ class LookedPlan(OnePhase):
 
 
 def with_look(
-    look: LookShare, planned: partial[OnePhase], *, whole: bool = True, **total: Any
+    look: LookShare, planner: partial[OnePhase], *, whole: bool = True, **total: Any
 ) -> Callable[[], OnePhase]:
-    """Return what plans a question: ``planned``, or a LookedPlan if a look comes first, by public
-    facts alone.
+    """Return a function that makes the plan of a question: by ``planner``, or a LookedPlan if a
+    look comes first, which public facts alone decide.
 
     Args:
         look: "auto" for a look where it is worth its cost, a share of ε in (0, 1), or None.
-        planned: plan_topk with all arguments but the total.
+        planner: plan_topk with all arguments but the total.
         whole: whether a look is possible: all rows are at hand, and an account may cover it.
         total: budget=, or accuracy= and delta=.
 
     Raises:
         InvalidParameter: for a share of ε, where the total is none of ε.
     """
-    usual = partial(planned, **total)
+    usual = partial(planner, **total)
     if look is None or (look == "auto" and not whole):
         return usual
-    stated = planned.keywords | total
+    arguments = planner.keywords | total
     for name in ("budget", "sensitivity", "domain", "counts"):
-        stated.setdefault(name, None)
-    k, budget = stated["k"], stated["budget"]
+        arguments.setdefault(name, None)
+    k = arguments["k"]
+    budget = arguments["budget"]
     if look != "auto":
-        return partial(LookedPlan.of, Look(k, budget, look), planned)
-    if worth_a_look(k, budget, stated["sensitivity"], stated["domain"], stated["counts"]):
-        return partial(LookedPlan.of, Look(k, budget, PROBE_SHARE, optional=True), planned)
+        return partial(LookedPlan.of, Look(k, budget, look), planner)
+    public_facts = (arguments["sensitivity"], arguments["domain"], arguments["counts"])
+    if worth_a_look(k, budget, *public_facts):
+        return partial(LookedPlan.of, Look(k, budget, PROBE_SHARE, optional=True), planner)
     return usual
 
 
@@ -355,40 +404,53 @@ def shapes(
     """Return shapes that the noisy counts at the ranks leave open: noise of the same law is taken
     off again, with fixed seeds.
 
+    Between two of the ranks counts fall in one of four ways: by a power of the rank; by a factor a
+    rank; all at once at the second one; all at once after the first one. Beyond the last rank they
+    follow the power law between the last two.
+
     Args:
         seen: the noisy counts, shape (ranks,).
         k: as for ``ranks``.
-        mechanism: whose noise it is.
-        linf: of the sensitivity.
+        mechanism: what drew the noise on them.
+        linf: the most that one user adds to a count.
         length: how many ranks a shape has.
         factors: as for ``ranks``.
-        falls: between two of the ranks counts fall in one of the first ways of four; in the first
-            one by powers.
-
-    Beyond the last rank counts follow the power law between the last two.
+        falls: how many of the four ways are used: the first ones.
     """
     looked = np.array(ranks(k, factors), dtype=np.float64)
-    counts = np.log(np.maximum(likely_counts(seen, mechanism, linf, SHAPES, seed=k), 0.5))
-    # Between two of the ranks counts fall in one of four ways, in each shape and between each two
-    # in one drawn.
-    how = np.random.default_rng(k + 2).integers(falls, size=(SHAPES, len(looked)))
+    counts = likely_counts(seen, mechanism, linf, SHAPES, seed=k)
+    logs = np.log(np.maximum(counts, SMALLEST_COUNT))
+    # The number of the way, drawn for each shape and each two neighbouring ranks.
+    way_numbers = np.random.default_rng(k + 2).integers(falls, size=(SHAPES, len(looked)))
+    shapes_of_ranks = partial(_counts_between, looked, logs, way_numbers)
+    return Mixture.of(k, length, shapes_of_ranks)
 
-    def through(rank: Array) -> Array:
-        """Return the counts of these ranks on each shape, shape (SHAPES, ranks)."""
-        gap = np.minimum(looked.searchsorted(rank, side="right"), len(looked) - 1) - 1
-        first = looked[gap]
-        last = looked[gap + 1]
-        from_last = rank >= last
-        # By powers, by a factor a rank, all at once at the last of them, and all at once after the
-        # first.
-        power = np.log(rank / first) / np.log(last / first)
-        ways = np.array([power, (rank - first) / (last - first), from_last, rank > first])
-        way = np.where(from_last, power, ways[how[:, gap], np.arange(len(rank))])
-        fall = counts[:, gap + 1] - counts[:, gap]
-        rounded: Array = np.rint(np.exp(counts[:, gap] + way * fall))
-        return rounded
 
-    return Mixture.of(k, length, through)
+def _counts_between(looked: Array, logs: Array, way_numbers: Array, rank: Array) -> Array:
+    """Return the counts of these ranks on each shape, shape (shapes, ranks).
+
+    Args:
+        looked: the ranks that were looked at, shape (looks,).
+        logs: the logarithms of their counts on each shape, shape (shapes, looks).
+        way_numbers: in which of the four ways of ``shapes`` counts fall from a rank looked at to
+            the next one, shape (shapes, looks).
+        rank: the ranks.
+    """
+    gap = np.minimum(looked.searchsorted(rank, side="right"), len(looked) - 1) - 1
+    first = looked[gap]
+    last = looked[gap + 1]
+    from_last = rank >= last
+    # The share of the fall from ``first`` to ``last``, in logarithms, down to a rank. A rank beyond
+    # the last one continues the power law, with a share above 1.
+    by_power = np.log(rank / first) / np.log(last / first)
+    by_factor = (rank - first) / (last - first)
+    after_first = rank > first
+    ways = np.array([by_power, by_factor, from_last, after_first])
+    of_way = ways[way_numbers[:, gap], np.arange(len(rank))]
+    share = np.where(from_last, by_power, of_way)
+    fall = logs[:, gap + 1] - logs[:, gap]
+    rounded: Array = np.rint(np.exp(logs[:, gap] + share * fall))
+    return rounded
 
 
 def likely_counts(
@@ -398,36 +460,41 @@ def likely_counts(
     law is taken off again, with fixed seeds.
 
     Args:
-        seen: the noisy counts, of values that fall, shape (counts,).
-        mechanism: whose noise it is.
-        linf: of the sensitivity.
-        number: how many.
-        seed: of all draws.
-        finer: as many times more are drawn, of which quantiles by their first count are taken.
+        seen: the noisy counts, of true counts that fall, shape (counts,).
+        mechanism: what drew the noise on them.
+        linf: the most that one user adds to a count.
+        number: how many falling counts are returned.
+        seed: the seed of all draws.
+        finer: so many times more are drawn, of which quantiles by their first count are taken.
     """
-    noises = _noise(mechanism, len(seen), linf, TRIED, np.random.default_rng(seed))
-    # Of the noise that may have been drawn, what leaves falling counts that are not negative, or
-    # nearly so; of these, since small counts are commoner than large ones, some by the density
-    # 1/(count + SMALL).
+    noises = _draws_of_box_noise(
+        mechanism, len(seen), linf, NOISE_DRAWS, np.random.default_rng(seed)
+    )
+    # Each noise that may have been drawn is weighed: by how much the counts that it leaves rise, or
+    # are negative, which true ones never do, and by the density of counts before the look. Gumbel
+    # noise on the logarithms draws without replacement in proportion to the weights.
     true = seen - noises
     spread = noises.std()
-    odd = np.maximum(np.diff(true, axis=1), 0.0).sum(axis=1) + np.maximum(-true[:, -1], 0.0)
-    weight = -odd / (spread / 10) - np.log(np.maximum(true, 0.0) + SMALL * linf).sum(axis=1)
-    race = weight + np.random.default_rng(seed + 1).gumbel(size=TRIED)
+    disorder = np.maximum(np.diff(true, axis=1), 0.0).sum(axis=1) + np.maximum(-true[:, -1], 0.0)
+    log_density = -np.log(np.maximum(true, 0.0) + FIRST_COMMON_COUNT * linf).sum(axis=1)
+    log_weight = -disorder / (spread / DISORDER_SHARE) + log_density
+    race = log_weight + np.random.default_rng(seed + 1).gumbel(size=NOISE_DRAWS)
     nearest = np.argsort(-race, kind="stable")[: number * finer]
     if finer > 1:
         nearest = nearest[np.argsort(true[nearest, 0], kind="stable")][finer // 2 :: finer]
-    return np.array([_falling(seen - noise) for noise in noises[nearest]])
+    return np.array([_nearest_falling_counts(seen - noise) for noise in noises[nearest]])
 
 
-def _noise(mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Generator) -> Array:
+def _draws_of_box_noise(
+    mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Generator
+) -> Array:
     """Return draws of box noise on counts, in floats, shape (draws, ranks).
 
     Args:
-        mechanism: whose noise it is.
+        mechanism: what has this noise.
         ranks: how many counts there are.
-        linf: of the sensitivity.
-        draws: how many.
+        linf: the most that one user adds to a count.
+        draws: how many draws are made.
         rng: draws the noise.
     """
     side = rng.gamma(ranks + 2, linf / mechanism.epsilon, size=(draws, 1))
@@ -435,17 +502,18 @@ def _noise(mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Gen
     return noise
 
 
-def _falling(counts: Array) -> Array:
+def _nearest_falling_counts(counts: Array) -> Array:
     """Return the nearest falling counts that are not negative: pools of neighbours that are out of
-    order take their mean.
+    order take their mean (isotonic regression).
     """
-    pools: list[list[float]] = []
+    pools: list[list[float]] = []  # mean and size of each
     for count in counts.tolist():
         pools.append([count, 1])
         while len(pools) > 1 and pools[-2][0] < pools[-1][0]:
             mean, size = pools.pop()
-            before, others = pools.pop()
-            pools.append([(mean * size + before * others) / (size + others), size + others])
+            mean_before, size_before = pools.pop()
+            together = size + size_before
+            pools.append([(mean * size + mean_before * size_before) / together, together])
     falling: Array = np.maximum(
         np.concatenate([np.full(int(size), mean) for mean, size in pools]), 0.0
     )
@@ -455,12 +523,12 @@ def _falling(counts: Array) -> Array:
 def worth_a_look(
     k: int, budget: Budget | None, sensitivity: Sensitivity, domain: str, counts: str | None
 ) -> bool:
-    """Return whether a probe is worth its cost for most data, by public facts only
+    """Return whether a look is worth its cost for most data, by public facts only
     (docs/notes/utility.md).
     """
     if domain != "private" or budget is None or budget.rho is not None:
         return False
     if counts in (None, "none") or k > MOST_LABELS:
         return False
-    touched = sensitivity.l0 or math.inf
-    return touched >= LEAST_LABELS and k < MOST_ROWS * touched
+    labels_per_user = sensitivity.l0 or math.inf
+    return labels_per_user >= LEAST_LABELS and k < MOST_ROWS * labels_per_user

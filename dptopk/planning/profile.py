@@ -33,38 +33,43 @@ if TYPE_CHECKING:
     from dptopk.planning.two_phase import TwoPhasePlan
 
 Array = np.ndarray[Any, Any]
-# What is looked at, each for a share of ε: users by their number of labels; counts at rank 1 and at
-# multiples of k.
-USERS = 0.01
-RANKS = 0.03
-# All users are taken to be at most as many deviations of the noise more than are seen.
-STDS = 2.0
-# How many of the shapes of counts are used.
-LIKELY = 24
+# The shares of ε for the two looks: at users by their number of labels; at the mean of the top k
+# and the counts at multiples of k.
+SHARE_FOR_USERS = 0.01
+SHARE_FOR_RANKS = 0.03
+# No more users are taken to be there than are seen, and so many deviations of their noise.
+STDS_OF_MORE_USERS = 2.0
+# How many shapes of counts are drawn from what the looks leave open.
+SHAPES = 24
 # The menu: shares of μ² for finding and selecting; parts of them for selecting, of which 0 is for
 # ways that count all they find; floors without a cap, in multiples of k; and the caps of coins,
 # which are among those that are read.
 SHARES = (0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
-SELECTING = (0.2, 0.35, 0.5)
-LITTLE = (0.05, 0.1, 0.2, 0.35, 0.5)  # where the counts by which labels are found are shown
+SELECTING_PARTS = (0.2, 0.35, 0.5)
+# These are the parts for selecting where the counts by which labels are found are shown.
+SELECTING_BESIDE_CAPPED_COUNTS = (0.05, 0.1, 0.2, 0.35, 0.5)
 FLOORS = (3, 10, 40)
 COIN_CAPS = (20, 60)
 WEIGHTED_CAP = 100
+# The share and the part of a way by which families of noise are compared: both are of the menu.
+COMMON_DIVISION = (0.15, 0.5)
+# A shape of counts has so many ranks more than the lowest floor and another k.
+RANKS_BEYOND_FLOOR = 10
 
 
 def looks(epsilon: float) -> tuple[Phase, Phase]:
     """Return the two looks before an answer of this ε: at users by their number of labels, with
     Laplace noise, and at the counts of a few ranks, with box noise. Both costs are pure.
     """
-    users = KnownLaplace(epsilon=floor_digits(USERS * epsilon))
-    counts = Box(epsilon=floor_digits(RANKS * epsilon))
+    users = KnownLaplace(epsilon=floor_digits(SHARE_FOR_USERS * epsilon))
+    counts = Box(epsilon=floor_digits(SHARE_FOR_RANKS * epsilon))
     return (
         Phase("users", users, users.charge(Sensitivity(l0=1))),
         Phase("ranks", counts, counts.charge(Sensitivity())),
     )
 
 
-def rest_of(budget: Budget, looked: tuple[Phase, ...]) -> Budget:
+def rest_after(budget: Budget, looked: tuple[Phase, ...]) -> Budget:
     """Return what the looks leave of a budget, by addition: sound whatever is chosen by them."""
     rest = decimal(budget.epsilon)
     for phase in looked:
@@ -79,28 +84,39 @@ def answer_charge(rest: Budget) -> Charge:
 
 
 def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
-    """Return all ways that may be taken for these families of noise on the counts."""
-    found: list[Way] = []
+    """Return all ways that may be taken.
+
+    Args:
+        k: how many labels are asked for.
+        families: the families of noise on the counts; None for ways without counts.
+    """
+    ways: list[Way] = []
     for family in families:
-        for share in SHARES if family else (1.0,):
-            floors = (Way("uncapped", share, 0.5, family, floor=many * k) for many in FLOORS)
-            found.extend(floors)
-            # Box noise, for few labels, grows with all that is counted: there it is never best.
-            for part in (0.0, *SELECTING) if family == "gaussian" else SELECTING:
-                found.append(Way("weights", share, part, family, WEIGHTED_CAP))
-                coins = (Way("coins", share, part, family, cap) for cap in COIN_CAPS)
-                found.extend(coins)
-    return found
+        shares = SHARES if family else (1.0,)
+        # Part 0 counts all that was found. Box noise grows with the number of counts, and is only
+        # for few labels: there it is never best.
+        parts = (0.0, *SELECTING_PARTS) if family == "gaussian" else SELECTING_PARTS
+        for share in shares:
+            # Without a cap finding is selecting, whatever the part for selecting.
+            ways += [Way("uncapped", share, 0.5, family, floor=fold * k) for fold in FLOORS]
+            for part in parts:
+                ways.append(Way("weights", share, part, family, WEIGHTED_CAP))
+                ways += [Way("coins", share, part, family, cap) for cap in COIN_CAPS]
+    return ways
 
 
 def capped_menu() -> list[Way]:
     """Return the ways that show counts under a narrow cap, for questions that take any kind of
     count.
     """
-    return [Way("threshold", 1.0, part, "capped", cap) for part in LITTLE for cap in NARROW]
+    return [
+        Way("threshold", 1.0, part, "capped", cap)
+        for part in SELECTING_BESIDE_CAPPED_COUNTS
+        for cap in NARROW
+    ]
 
 
-def under_of(way: Way) -> Sensitivity:
+def finding_sensitivity_of(way: Way) -> Sensitivity:
     """Return the sensitivity of the histogram on which a way of the menu finds labels."""
     if way.cap is None:
         return Sensitivity()
@@ -120,7 +136,9 @@ class Choice:
     promise: str
 
 
-def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, usual: Way) -> Choice:
+def choice_by_looks(
+    plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, usual: Way
+) -> Choice:
     """Return the way with the least predicted loss by what the looks showed, the usual one
     included.
 
@@ -134,61 +152,78 @@ def chosen(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget, us
         rest: the budget of the answer.
         usual: the way that is taken without a look.
     """
-    scene = _scene(plan, users, counts, rest)
-    offered = menu(plan.k, _families(plan, rest))
+    scene = _scene_after_looks(plan, users, counts, rest)
+    offered = menu(plan.k, _noise_families(plan, rest))
     if plan.counted and plan.family is None:
         offered += capped_menu()
     predicted = losses(scene, [usual, *offered])
     best = int(np.argmin(predicted))
-    if not best:
+    if best == 0:
         return Choice(None, f"a loss of {predicted[0]:.3g} was predicted for the usual way")
     promise = f"a loss of {predicted[best]:.3g} was predicted, {predicted[0]:.3g} for the usual way"
     return Choice(offered[best - 1], promise)
 
 
-def _scene(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget) -> Scene:
-    """Return the shapes of the counts and of the users that the looks leave open."""
+def _scene_after_looks(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget) -> Scene:
+    """Return the shapes of the counts and of the users that the looks leave open.
+
+    Args:
+        plan: the question.
+        users: the release of the users in CELLS.
+        counts: the release of the counts of the ranks.
+        rest: the budget of the answer.
+    """
     users_look, counts_look = plan.looks
     box = counts_look.mechanism
     assert isinstance(box, Box)  # noqa: S101
-    noisy_users = _in_order(users, CELLS)
+    noisy_users = _counts_in_order(users, CELLS)
     std = users_look.mechanism.count_noise(Sensitivity(l0=1), labels=1) or 0.0
-    most = max(noisy_users.sum(), 0.0) + STDS * std * math.sqrt(len(CELLS))
-    likely = likely_counts(_in_order(counts, looked_at(plan.k)), box, LIKELY, most)
-    drawn = shapes_through(plan.k, likely, (max(FLOORS) + 1) * plan.k + 10)
-    open_ = open_users(noisy_users, std / math.sqrt(2), plan.k, likely)
-    return Scene(plan.k, rest, open_, drawn)
+    std_of_all = std * math.sqrt(len(CELLS))
+    most_users = max(noisy_users.sum(), 0.0) + STDS_OF_MORE_USERS * std_of_all
+    likely = likely_counts(_counts_in_order(counts, looked_at(plan.k)), box, SHAPES, most_users)
+    # Shapes go on beyond the lowest floor: selections of labels near it are simulated too.
+    length = (max(FLOORS) + 1) * plan.k + RANKS_BEYOND_FLOOR
+    shapes = shapes_through(plan.k, likely, length)
+    scale = std / math.sqrt(2)  # Laplace noise of scale b has the variance 2b²
+    users_of_shapes = open_users(noisy_users, scale, plan.k, likely)
+    return Scene(plan.k, rest, users_of_shapes, shapes)
 
 
-def _in_order(released: Release, names: Sequence[object]) -> Array:
+def _counts_in_order(released: Release, names: Sequence[object]) -> Array:
     """Return the released counts of these labels, in their order, as float64, shape (names,)."""
     values = np.asarray(released.counts, dtype=np.float64).tolist()
     by_label = dict(zip(released.labels, values, strict=True))
     return np.array([by_label[name] for name in names], dtype=np.float64)
 
 
-def _families(plan: TwoPhasePlan, rest: Budget) -> tuple[Counting | None, ...]:
-    """Return the family of noise on the counts: the one that was asked for, else the one with less
-    noise.
+def _noise_families(plan: TwoPhasePlan, rest: Budget) -> tuple[Counting | None, ...]:
+    """Return the family of noise on the counts, as a tuple of one: the one that was asked for, else
+    the one with less noise in a way of common shares; None where no counts are shown.
     """
     if not plan.counted:
         return (None,)
     if plan.family is not None:
         return (plan.family,)
-    typical = [Way("weights", 0.15, 0.5, family, WEIGHTED_CAP) for family in COUNTING]
-    return (min(typical, key=lambda way: deviation(way, plan.k, rest)).counting,)
+    ways = [Way("weights", *COMMON_DIVISION, family, WEIGHTED_CAP) for family in COUNTING]
+    least_noise = min(ways, key=lambda way: deviation(way, plan.k, rest))
+    return (least_noise.counting,)
 
 
 def answer(plan: TwoPhasePlan, histogram: EventCounts, rng: np.random.Generator | None) -> Release:
     """Take the looks, and return the answer in the way that they choose; its charge was fixed
     before.
+
+    Args:
+        plan: one with looks.
+        histogram: the events, read with a profile of users.
+        rng: draws the noise; None: secure noise.
     """
     assert histogram.profile is not None  # noqa: S101
     assert plan.rest is not None  # noqa: S101
     users_look, counts_look = plan.looks
     users = users_look.mechanism.release(histogram.profile, rng)
     counts = counts_look.mechanism.release(mean_and_ranks(histogram, plan.k), rng)
-    choice = chosen(plan, users, counts, plan.rest, plan.way)
+    choice = choice_by_looks(plan, users, counts, plan.rest, plan.way)
     way = _plan_of(plan, choice.way, histogram)
     released = way.draw(histogram, rng, average=False)
     spent = Charge.join(*(look.charge for look in plan.looks))
@@ -205,17 +240,18 @@ def answer(plan: TwoPhasePlan, histogram: EventCounts, rng: np.random.Generator 
 
 
 def _plan_of(plan: TwoPhasePlan, way: Way | None, histogram: EventCounts) -> TwoPhasePlan:
-    """Return the plan of a way without looks, calibrated to the rest of the budget; of the usual
-    way where this one cannot be.
+    """Return the plan of a way without looks, calibrated to the rest of the budget. It is that of
+    the usual way for None, and where the events were not read under the cap of the way, or one of
+    its mechanisms has no noise for this budget.
 
-    Whether it can be depends on the question and on what was seen alone, never on the counts.
+    Which of them it is depends on the question and on what was seen alone, never on the counts.
     """
     assert plan.rest is not None  # noqa: S101
     usual = replace(plan, looks=(), rest=None, budget=plan.rest)
     if way is None or (way.find in ("coins", "threshold") and way.cap not in histogram.narrow):
         return usual
     try:
-        scaled = calibrated(way, plan.k, plan.rest, under_of(way), plan.sensitivity)
-    except InvalidParameter:  # one of its mechanisms has no noise for so small a budget
+        scaled = calibrated(way, plan.k, plan.rest, finding_sensitivity_of(way), plan.sensitivity)
+    except InvalidParameter:  # a mechanism has no noise for so small a budget
         return usual
     return usual.in_way(scaled)

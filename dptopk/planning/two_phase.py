@@ -506,7 +506,7 @@ def plan_two_phases(
     if not (profile and arguments.weights and unstated):
         return _first_usual(arguments, find, share, budget)
     looks = by_profile.looks(budget.epsilon)
-    rest = by_profile.rest_of(budget, looks)
+    rest = by_profile.rest_after(budget, looks)
     usual = _first_usual(arguments, find, share, rest)
     looked = replace(usual, looks=looks, rest=rest, budget=budget)
     return replace(looked, bound=compose(looked.charge, delta=budget.delta, lower=False))

@@ -15,7 +15,7 @@ from dptopk.mechanisms import GaussianCounts
 from dptopk.planning import plan_two_phases
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.prediction import Scene, losses
-from dptopk.planning.profile import menu, under_of
+from dptopk.planning.profile import finding_sensitivity_of, menu
 from dptopk.planning.two_phase import TwoPhasePlan
 from dptopk.planning.ways import Way, calibrated, over_deviation
 
@@ -30,7 +30,7 @@ ANSWERS = 25
 def in_way(way: Way, budget: Budget = BUDGET) -> TwoPhasePlan:
     """The plan without a look in one way."""
     usual = plan_two_phases(K, budget)
-    return usual.in_way(calibrated(way, K, budget, under_of(way), usual.sensitivity))
+    return usual.in_way(calibrated(way, K, budget, finding_sensitivity_of(way), usual.sensitivity))
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,7 @@ from dptopk import (
 )
 from dptopk.accounting.bounds import compose
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.probe import Look, LookedPlan, at_ranks, ranks, shapes, with_look
+from dptopk.planning.probe import Look, LookedPlan, counts_at_ranks, ranks, shapes, with_look
 from dptopk.planning.shape import Outcome, Shape, _averaged_outcome
 
 TOTAL = Budget(1, 1e-6)
@@ -42,10 +42,10 @@ def test_sorted_counts_of_neighbours_move_in_one_direction_by_at_most_linf(linf)
     """
     looked = Counter()
     for counts in itertools.product(range(4), repeat=3):
-        before = np.array(at_ranks(_words([*counts], linf=linf), 1).counts)
+        before = np.array(counts_at_ranks(_words([*counts], linf=linf), 1).counts)
         for move in itertools.product(range(linf + 1), repeat=3):
             after = np.array(
-                at_ranks(
+                counts_at_ranks(
                     _words([c + m for c, m in zip(counts, move, strict=True)], linf=linf), 1
                 ).counts
             )
@@ -59,10 +59,10 @@ def test_sorted_counts_of_neighbours_move_in_one_direction_by_at_most_linf(linf)
 def test_a_table_without_its_small_rows_is_not_looked_at():
     cut = Histogram(["a", "b"], [9, 5], sensitivity=Sensitivity(), complete=False)
     with pytest.raises(InvalidParameter, match="look"):
-        at_ranks(cut, 1)
+        counts_at_ranks(cut, 1)
     swapped = Histogram(["a"], [9], sensitivity=Sensitivity(neighbours="replace_one"))
     with pytest.raises(InvalidParameter, match="neighbours"):
-        at_ranks(swapped, 1)
+        counts_at_ranks(swapped, 1)
     planned = partial(plan_topk, k=5, sensitivity=cut.sensitivity, domain="private", counts="auto")
     assert isinstance(with_look("auto", planned, budget=TOTAL)(), LookedPlan)
     assert not isinstance(with_look("auto", planned, whole=False, budget=TOTAL)(), LookedPlan)
@@ -96,7 +96,7 @@ def test_equal_counts_that_the_usual_plan_loses_are_shown_after_a_look():
     data = Histogram([f"x{row}" for row in range(300)], counts, sensitivity=sensitivity)
     planned = partial(plan_topk, 5, sensitivity=sensitivity)
     look = Look(5, TOTAL)
-    seen = look.mechanism.release(at_ranks(data, 5), np.random.default_rng(2))
+    seen = look.mechanism.release(counts_at_ranks(data, 5), np.random.default_rng(2))
     looked = look.plan(seen, sensitivity, planned, planned(budget=look.rest))
     losses = [
         Shape.of(counts).outcome(plan.mechanisms, 5, sensitivity, True).loss
@@ -257,7 +257,7 @@ def test_an_answer_after_a_look_costs_what_was_stated_and_says_so():
 def test_what_is_not_seen_changes_no_plan():
     """Counts far below the noise of the look: the plan is that without one, for what is left."""
     words, look = _words([12] * 40, l0=20), Look(5, TOTAL, 0.05)
-    seen = look.mechanism.release(at_ranks(words, 5), np.random.default_rng(1))
+    seen = look.mechanism.release(counts_at_ranks(words, 5), np.random.default_rng(1))
     planned = partial(plan_topk, 5, sensitivity=words.sensitivity)
     usual = planned(budget=look.rest)
     assert look.plan(seen, words.sensitivity, planned, usual) is usual
@@ -267,7 +267,7 @@ def test_what_is_not_seen_changes_no_plan():
 def test_a_shape_that_is_wrong_is_found_out():
     """Thirty equal counts, planned as if they fell steeply: the look sees that they do not."""
     words, look = _words([3000] * 30 + [1] * 200), Look(5, TOTAL, 0.05)
-    seen = look.mechanism.release(at_ranks(words, 5), np.random.default_rng(5))
+    seen = look.mechanism.release(counts_at_ranks(words, 5), np.random.default_rng(5))
     names = {
         True: "Gumbel, then centred Gaussian counts",
         False: "box noise over the noisy floor of the top k",

@@ -27,7 +27,7 @@ from dptopk.datasets import EventCounts
 from dptopk.errors import DptopkError
 from dptopk.histogram.event_counts import CELLS, NARROW, finding_sensitivity
 from dptopk.planning import TwoPhasePlan, plan_two_phases
-from dptopk.planning.profile import menu, rest_of, under_of
+from dptopk.planning.profile import finding_sensitivity_of, menu, rest_after
 from dptopk.planning.ways import Finder, calibrated
 
 pytest.importorskip("duckdb")
@@ -471,13 +471,13 @@ def test_every_way_is_within_what_is_charged_for_the_answer(k, budget):
     """Looks and one (ε, δ) are charged; some ways of the menu cost at most that (ε, δ)."""
     plan = plan_two_phases(k, budget, profile=True)
     assert compose(plan.charge, delta=budget.delta, lower=False).epsilon <= budget.epsilon
-    assert plan.rest == rest_of(budget, plan.looks)
+    assert plan.rest == rest_after(budget, plan.looks)
     answer = ApproxDP(plan.rest.epsilon, plan.rest.delta)
     assert plan.charge.costs[answer] == 1
     used = []
     for way in menu(k, ("gaussian", "box", None))[::24]:
         try:
-            scaled = calibrated(way, k, plan.rest, under_of(way), plan.sensitivity)
+            scaled = calibrated(way, k, plan.rest, finding_sensitivity_of(way), plan.sensitivity)
         except InvalidParameter:
             continue
         together = Charge.join(*(phase.charge for phase in scaled.phases))
