@@ -35,7 +35,7 @@ from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT, finding_sensiti
 from dptopk.planning import Plan, plan_two_phases
 from dptopk.planning.profile import capped_menu, finding_sensitivity_of, menu
 from dptopk.planning.two_phase import TwoPhasePlan
-from dptopk.planning.ways import FINDING_DELTA, Counting, Way, calibrated
+from dptopk.planning.ways import FINDING_DELTA, Counting, Way, calibrate_way
 
 BUDGET = Budget(1.0, 1e-6)
 RANKS, ONE, TWO = (10, 25, 100), (5, 10, 20, 60, None), (2, 5, 10, 30, 100, 300)
@@ -284,7 +284,7 @@ def in_way(k: int, way: Way) -> TwoPhasePlan | None:
     usual = plan_two_phases(k, BUDGET)
     try:
         return usual.in_way(
-            calibrated(way, k, BUDGET, finding_sensitivity_of(way), usual.sensitivity)
+            calibrate_way(way, k, BUDGET, finding_sensitivity_of(way), usual.sensitivity)
         )
     except InvalidParameter:
         return None

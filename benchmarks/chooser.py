@@ -36,7 +36,7 @@ from dptopk.planning.ways import (
     Counting,
     Way,
     deviation,
-    over_deviation,
+    deviation_ratio,
     whole_mu,
 )
 
@@ -123,7 +123,7 @@ def simulated(data: Counts, way: Way, k: int, budget: Budget, draws: int, seed: 
     number = passed.sum(axis=1)
     if not way.counts_all:
         number = np.minimum(number, k)
-    std = deviation(way, k, budget) * over_deviation(way, np.maximum(number, 1), k)
+    std = deviation(way, k, budget) * deviation_ratio(way, np.maximum(number, 1), k)
     if way.counts_all:
         values = noisy = true + std[:, None] * rng.normal(size=passed.shape)
     order = np.argsort(-np.where(passed, values, -np.inf), axis=1)[:, :k]

@@ -28,7 +28,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.planning import plan_two_phases
 from dptopk.planning.profile import capped_menu, finding_sensitivity_of, menu
-from dptopk.planning.ways import Counting, Way, calibrated
+from dptopk.planning.ways import Counting, Way, calibrate_way
 
 TABLES = ("package, tag", "file, import", "function, argument", "plane, day")
 K = (10, 100)
@@ -57,7 +57,7 @@ def options(k: int, budget: Budget, data: EventCounts) -> Iterator[tuple[str, On
     usual = plan_two_phases(k, budget)
     for way in (*menu(k, noise)[::STEP], *capped_menu()[::3]):
         try:
-            scaled = calibrated(way, k, budget, finding_sensitivity_of(way), usual.sensitivity)
+            scaled = calibrate_way(way, k, budget, finding_sensitivity_of(way), usual.sensitivity)
         except InvalidParameter:
             continue
         yield family(way), drawing(usual.in_way(scaled), data, data)

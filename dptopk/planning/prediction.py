@@ -21,7 +21,7 @@ from dptopk.planning.ways import (
     RANGE_OF_MU,
     Way,
     deviation,
-    over_deviation,
+    deviation_ratio,
     unknown_finder,
     whole_mu,
 )
@@ -150,7 +150,7 @@ def _noise(scene: Scene, way: Way, found: Array) -> Array:
     if not way.counts_all:
         number = np.minimum(number, scene.k)
     for_k = deviation(way, scene.k, scene.budget, scene.linf)
-    noise: Array = for_k * over_deviation(way, number, scene.k)
+    noise: Array = for_k * deviation_ratio(way, number, scene.k)
     return noise
 
 

@@ -26,7 +26,7 @@ from dptopk.planning.open_counts import likely_counts, looked_at, mean_and_ranks
 from dptopk.planning.open_users import open_users
 from dptopk.planning.prediction import Scene, losses
 from dptopk.planning.topk_plan import Phase
-from dptopk.planning.ways import COUNTING, Counting, Way, calibrated, deviation
+from dptopk.planning.ways import COUNTING, Counting, Way, calibrate_way, deviation
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -251,7 +251,9 @@ def _plan_of(plan: TwoPhasePlan, way: Way | None, histogram: EventCounts) -> Two
     if way is None or (way.find in ("coins", "threshold") and way.cap not in histogram.narrow):
         return usual
     try:
-        scaled = calibrated(way, plan.k, plan.rest, finding_sensitivity_of(way), plan.sensitivity)
+        scaled = calibrate_way(
+            way, plan.k, plan.rest, finding_sensitivity_of(way), plan.sensitivity
+        )
     except InvalidParameter:  # a mechanism has no noise for so small a budget
         return usual
     return usual.in_way(scaled)

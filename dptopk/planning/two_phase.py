@@ -34,7 +34,7 @@ from dptopk.planning.ways import (
     Counting,
     Finder,
     Way,
-    calibrated,
+    calibrate_way,
     deviation,
 )
 from dptopk.release.release import Release
@@ -42,16 +42,17 @@ from dptopk.release.release import Release
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-FINDS = "find"  # the name of the first phase
-# The cap where none was stated, with weights and without.
+FINDS = "find"  # the name of the phase that finds labels, which is the first
+# The cap where none was stated: with weights (True) and without.
 CAPS = {True: 100, False: 10}
 # Up to which k which share of μ² is for finding and selecting, and the part of it for selecting:
 # the least loss over six real tables (docs/notes/events-measured.md).
 DIVISIONS: tuple[tuple[float, float, float], ...] = ((12, 0.3, 0.3), (25, 0.15, 0.5))
-BEYOND = (0.3, 0.4)
-# Without a cap as many times k labels take part, and box noise is compared up to this k.
-FLOOR = 40
-MOST_BOXED = 30
+DIVISION_BEYOND = (0.3, 0.4)
+# Without a cap so many times k labels take part.
+FLOOR_FACTOR = 40
+# Up to this k box noise is compared; for more labels it is larger than Gaussian noise.
+LARGEST_K_OF_BOX = 30
 
 
 @dataclass(frozen=True)
@@ -66,21 +67,21 @@ class TwoPhasePlan(TopKPlan):
     Attributes:
         under: the sensitivity of the histogram on which the labels are found.
         min_users: no label with fewer users is ever found.
-        looks: what is looked at first, to choose another way of finding, selecting and counting at
-            the same charge; or nothing.
+        looks: the phases that come first, by which another way of finding, selecting and counting
+            may be chosen at the same charge; or an empty tuple.
         rest: with looks, the budget of what comes after them, whichever way is taken.
-        way: the way of the phases.
+        way: the way that ``phases`` take: the usual one where there are looks.
         family: the noise on the counts that was asked for; None where the plan chooses.
     """
 
     kind: ClassVar[str] = "two phases"
 
-    # immutable
+    # Both default values are immutable, so that plans may share them.
     under: Sensitivity = finding_sensitivity(CAPS[True], 1, weights=True)  # noqa: RUF009
     min_users: int = 1
     looks: tuple[Phase, ...] = ()
     rest: Budget | None = None
-    way: Way = Way("weights", *BEYOND, "gaussian", CAPS[True])  # noqa: RUF009
+    way: Way = Way("weights", *DIVISION_BEYOND, "gaussian", CAPS[True])  # noqa: RUF009
     family: Counting | None = None
 
     @property
@@ -99,20 +100,20 @@ class TwoPhasePlan(TopKPlan):
             bound=scaled.bound,
             under=scaled.under,
             way=scaled.way,
-            split=_split(scaled.way),
+            split=_split_in_words(scaled.way),
             design=scaled.way.words,
         )
 
     @property
     def fixed(self) -> bool:
-        """Return whether share and way of finding are those of the plan: False where looks choose
-        them.
-        """
+        """Return whether the phases run in any case: False where looks may choose another way."""
         return not self.looks
 
     @property
     def identity(self) -> tuple[list[Any], dict[str, list[Any]]]:
-        """Return it as of every top k, and under what and for how many users labels are found."""
+        """Return the identity of every top k, with the sensitivity under which labels are found and
+        the number of users that they need.
+        """
         shared, _ = super().identity
         return [*shared, str(self.under), self.min_users], {}
 
@@ -130,12 +131,14 @@ class TwoPhasePlan(TopKPlan):
         return super(TwoPhasePlan, usual)._bar_on(EventCounts.of_histograms(histogram, under))
 
     def record(self) -> dict[str, Any]:
-        """Return it as of every top k, and the looks with the budget of what comes after them."""
-        plain = super().record()
+        """Return the record of every top k, with the looks and the budget of what comes after
+        them.
+        """
+        record = super().record()
         if self.rest is not None:
-            plain["looks"] = [look.name for look in self.looks]
-            plain["rest"] = [self.rest.epsilon, self.rest.delta]
-        return plain
+            record["looks"] = [look.name for look in self.looks]
+            record["rest"] = [self.rest.epsilon, self.rest.delta]
+        return record
 
     def revived(self, record: Mapping[str, Any]) -> Self:
         """Return this plan with the phases of a record, which must find labels as this one does.
@@ -154,12 +157,14 @@ class TwoPhasePlan(TopKPlan):
         if record.get("looks", []) != looks or record.get("rest") != stated:
             raise InvalidParameter("looks: this version has others")
         plan = super().revived(record)
+        # Under another cap the mechanism would have another charge.
         finding = plan.phases[0]
         if finding.mechanism.charge(self.under) != finding.charge:
             raise InvalidParameter("phases: labels were found under other caps")
-        counted = any(phase.name == "count" for phase in plan.phases)
+        # A record with a phase of counts was written when this way counted labels again.
+        counted_again = any(phase.name == "count" for phase in plan.phases)
         way = self.way
-        if counted and way.counting == "capped":
+        if counted_again and way.counting == "capped":
             way = replace(way, counting="gaussian")
         return replace(plan, looks=self.looks if looks else (), rest=rest, way=way)
 
@@ -177,33 +182,32 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def threshold(self) -> int | None:
-        """Return the threshold on a noisy count of the capped data for its label to be found; None
-        for coins.
+        """Return the noisy count of the capped data that a label needs to be found; None for coins.
 
-        With weights it holds for users who have no other label.
+        With weights it is the count of a label whose users have no other label.
         """
         offset = self.mechanisms[0].threshold_offset(self.under)
         if offset is None:
             return None
-        return self._in_users(offset)
+        return self._number_of_users(offset)
 
     def appears_at(self, probability: float = 0.5) -> int:
         """Return the count of the capped data at which its label is found with that probability;
         with weights, the count of users who have no other label.
         """
-        return self._in_users(
-            self.mechanisms[0].appears_at(self.under, probability=probability) or 0
-        )
+        offset = self.mechanisms[0].appears_at(self.under, probability=probability) or 0
+        return self._number_of_users(offset)
 
-    def _in_users(self, count: int) -> int:
-        """Return how many users with no other label give a label this count or sum, together with
-        what is taken off it.
+    def _number_of_users(self, count: int) -> int:
+        """Return how many users who have no other label give a label this count, or this sum of
+        weights, after ``_most_of_too_few_users`` was taken off.
         """
-        return -(-(count + self._hidden) // (self.under.l2 or 1))
+        of_one_user = self.under.l2 or 1
+        return -(-(count + self._most_of_too_few_users) // of_one_user)
 
     @property
-    def _hidden(self) -> int:
-        """Return what at most ``min_users`` - 1 users add to a label: it is taken off each count
+    def _most_of_too_few_users(self) -> int:
+        """Return the most that ``min_users`` - 1 users add to a label: it is taken off each count
         before labels are found.
         """
         return (self.min_users - 1) * self.under.linf
@@ -224,7 +228,7 @@ class TwoPhasePlan(TopKPlan):
         return f"{words}; never with fewer than {self.min_users} users"
 
     def check(self, histogram: Histogram, /) -> None:
-        """Refuse what the plan was not made for.
+        """Refuse events that the plan was not made for.
 
         Raises:
             InvalidParameter: naming what does not fit.
@@ -241,10 +245,14 @@ class TwoPhasePlan(TopKPlan):
             )
         if self.looks and not events.complete:
             raise InvalidParameter("complete: looks need the whole histogram")
-        self.mechanisms[0].check(self._findable(events))
+        self.mechanisms[0].check(self._counts_to_find_on(events))
 
-    def _source(self, events: EventCounts) -> Histogram:
-        """Return the histogram on which labels are found."""
+    def _histogram_to_find_on(self, events: EventCounts) -> Histogram:
+        """Return the histogram on which labels are found, of all their users.
+
+        Raises:
+            InvalidParameter: where the events were not read under a cap that the plan's covers.
+        """
         if self.under.l0 is None:
             return events.with_sensitivity(self.sensitivity)
         capped = events.under_cap
@@ -256,19 +264,19 @@ class TwoPhasePlan(TopKPlan):
             f"histogram has the sensitivity {capped.sensitivity}, the plan is for {self.under}"
         )
 
-    def _findable(self, events: EventCounts) -> Histogram:
+    def _counts_to_find_on(self, events: EventCounts) -> Histogram:
         """Return the histogram on which labels are found, each count less what ``min_users`` - 1
         users may add to it, and at least 0.
 
-        max(count - c, 0) does not turn the order of two counts, and moves by no more than they do:
-        so it is a histogram of the same sensitivity. To drop the small counts, and leave the others
+        max(count - c, 0) keeps the order of two counts, and moves by no more than the count does:
+        so the histogram has the same sensitivity. To drop the small counts, and leave the others
         as they are, would be a jump.
         """
-        found = self._source(events).with_sensitivity(self.under)
-        if not self._hidden:
-            return found
-        hidden = min(self._hidden, LARGEST_COUNT)  # no count is as large
-        return found.recounted(np.maximum(found.counts - hidden, 0), self.under)
+        histogram = self._histogram_to_find_on(events).with_sensitivity(self.under)
+        if not self._most_of_too_few_users:
+            return histogram
+        hidden = min(self._most_of_too_few_users, LARGEST_COUNT)  # no count is larger
+        return histogram.recounted(np.maximum(histogram.counts - hidden, 0), self.under)
 
     def draw(
         self,
@@ -282,8 +290,8 @@ class TwoPhasePlan(TopKPlan):
         Args:
             data: an EventCounts.
             rng: as in ``release``.
-            average: has no effect: how much noise counts have is fixed by how many labels were
-                found.
+            average: without effect: the number of labels that were found fixes the noise of the
+                counts.
 
         Returns:
             Release: at most k labels, perhaps none, with the whole charge of all phases; its error
@@ -294,41 +302,51 @@ class TwoPhasePlan(TopKPlan):
             return by_profile.answer(self, histogram, rng)
         phases = {phase.name: phase for phase in self.phases}
         finding = phases[FINDS]
-        found = finding.mechanism.release(self._findable(histogram), rng)
+        found = finding.mechanism.release(self._counts_to_find_on(histogram), rng)
         if not finding.charge.includes(found.charge):
             raise ReleaseWithheld(finding.charge, found.charge)
         if self.way.counting != "capped":
             narrow(rng, lambda: tuple(in_label_order(found.labels)))
         everything = histogram.with_sensitivity(self.sensitivity)
-        answer = self._chosen(found, everything, rng)
+        answer = self._labels_of_answer(found, everything, rng)
         if self.way.counting == "capped":
-            answer = _only(found, answer)
+            answer = _rows_of_labels(found, answer)
         elif "count" in phases:
             labels = in_label_order(answer.labels)
             answer = phases["count"].mechanism.release(everything, rng, labels=labels)
-        note = "; ".join(filter(None, (self._how_found(len(found)), answer.note)))
+        note = "; ".join(filter(None, (self._note_on_finding(len(found)), answer.note)))
         return replace(
             shown(answer, self.k, self.counted),
             charge=self.charge,
             phases={name: phase.charge for name, phase in phases.items()},
             note=note,
-            missing=self._missing,
+            missing=self._reason_for_missing,
             at_delta=self.budget.delta,
         )
 
-    def _chosen(self, found: Release, everything: Histogram, rng: Generator | None) -> Release:
-        """Return at most k of the labels found: selected on all events, or those with the largest
-        of the values by which they were found; or all of them where all are counted.
+    def _labels_of_answer(
+        self, found: Release, everything: Histogram, rng: Generator | None
+    ) -> Release:
+        """Return the labels found that the answer may show: all where all are counted, else at most
+        k of them, selected on all events or with the largest values by which they were found.
+
+        Args:
+            found: the labels that were found.
+            everything: the histogram of all events.
+            rng: draws the noise; None: secure noise.
         """
         if self.way.counts_all:
             return found
         for phase in self.phases:
             if isinstance(phase.mechanism, KnownGumbel):
-                return self._selected(phase.mechanism, found, everything, rng)
-        # Of charges from before labels were selected: the first by what they were found with.
-        return found if self.mechanisms[0].open_ended else found.top(self.k)
+                return self._k_selected_labels(phase.mechanism, found, everything, rng)
+        # The phases are those of an old record, from before labels were selected: then the labels
+        # of the largest values were counted, or all where coins found them without values.
+        if self.mechanisms[0].open_ended:
+            return found
+        return found.top(self.k)
 
-    def _selected(
+    def _k_selected_labels(
         self,
         select: KnownGumbel,
         found: Release,
@@ -339,6 +357,12 @@ class TwoPhasePlan(TopKPlan):
 
         That they were found is released, so they are a public domain. Fewer selections than k cost
         no more; none is needed where all that was found is counted.
+
+        Args:
+            select: the selection of k labels.
+            found: the labels that were found.
+            everything: the histogram of all events.
+            rng: draws the noise; None: secure noise.
         """
         number = min(self.k, len(found))
         names = list(in_label_order(found.labels))
@@ -350,7 +374,7 @@ class TwoPhasePlan(TopKPlan):
         return replace(select, k=number).release(public, rng)
 
     @property
-    def _missing(self) -> str:
+    def _reason_for_missing(self) -> str:
         """Return a sentence on why labels may be missing for another reason than noise; "" if there
         is none.
         """
@@ -364,11 +388,17 @@ class TwoPhasePlan(TopKPlan):
             f"{numbered(self.under.l0, 'label')} of each user{weighted}."
         )
 
-    def _how_found(self, number: int) -> str:
-        """Return the note of an answer: on which data labels were found, and on which counted."""
+    def _note_on_finding(self, number: int) -> str:
+        """Return the note of an answer: on which data this number of labels was found, and on which
+        they were counted.
+        """
         labels = "1 label was" if number == 1 else f"{number} labels were"
-        done = "counted" if self.counted else "selected"
-        about = "counts and error bars are about" if self.counted else "their order is that of"
+        if self.counted:
+            done = "counted"
+            about = "counts and error bars are about"
+        else:
+            done = "selected"
+            about = "their order is that of"
         if self.under.l0 is None:
             return f"{labels} found and {done} on all data: {about} the data without a cap"
         found = f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user)"
@@ -396,7 +426,7 @@ class TwoPhasePlan(TopKPlan):
                 f"at most {self.charge}."
             )
         for number, phase in enumerate(self.phases, start=1):
-            lines.append(f"{number}. {self._step(phase)}: {phase.mechanism}")
+            lines.append(f"{number}. {self._task_in_words(phase)}: {phase.mechanism}")
             lines.append(f"   costs at most {phase.charge}")
             if phase.name == FINDS:
                 lines.append(f"   {self.appearing(confidence)}")
@@ -414,7 +444,7 @@ class TwoPhasePlan(TopKPlan):
         lines.extend(f"Warning: {doubt}" for doubt in self.warnings)
         return "\n".join(lines)
 
-    def _step(self, phase: Phase) -> str:
+    def _task_in_words(self, phase: Phase) -> str:
         """Return the task of a phase in words."""
         if phase.name == "select":
             return f"select {self.k} of what was found, on all data"
@@ -452,8 +482,8 @@ def plan_two_phases(
         counts: "gaussian" or "box": the noise on the counts; "auto": the one with the smaller
             deviation on k counts; None: the noisy counts choose and order the labels, and are not
             shown.
-        share: of μ², in (0, 1): what finds and selects labels; "auto": what was best on six
-            real tables, 0.15 to 0.3.
+        share: the share of μ² that finds and selects labels, in (0, 1); "auto": the one that was
+            best on six real tables, 0.15 to 0.3.
         find: "weights": noisy sums over a threshold, where a user of d labels counts about 1/√d at
             each; "threshold": noisy counts over a threshold; "coins": PartitionSelection; "counts":
             coins, or a threshold where there is no coin; "uncapped": selections from all events
@@ -504,27 +534,38 @@ def plan_two_phases(
         return plan_in_rho(budget, in_rho)
     unstated = labels_per_user == share == find == "auto" and min_users == 1
     if not (profile and arguments.weights and unstated):
-        return _first_usual(arguments, find, share, budget)
+        return _plan_without_looks(arguments, find, share, budget)
     looks = by_profile.looks(budget.epsilon)
     rest = by_profile.rest_after(budget, looks)
-    usual = _first_usual(arguments, find, share, rest)
+    usual = _plan_without_looks(arguments, find, share, rest)
     looked = replace(usual, looks=looks, rest=rest, budget=budget)
     return replace(looked, bound=compose(looked.charge, delta=budget.delta, lower=False))
 
 
-def _first_usual(
+def _plan_without_looks(
     arguments: _TwoPhaseArguments, find: FindBy, share: float | Literal["auto"], budget: Budget
 ) -> TwoPhasePlan:
     """Return the plan, without a look, of the first way of finding labels that this budget
     allows.
+
+    Args:
+        arguments: those of plan_two_phases.
+        find: how labels are found, as stated.
+        share: the share of μ² for finding and selecting, as stated.
+        budget: (ε, δ) of all phases.
+
+    Raises:
+        InvalidParameter: as for the first way, where no way is allowed.
     """
-    refusal: InvalidParameter | None = None
-    for how in _finding_ways(find, weights=arguments.weights):
+    first_refusal: InvalidParameter | None = None
+    for finder in _finding_ways(find, weights=arguments.weights):
         try:
-            return _usual(arguments, how, share, budget)
+            return _plan_of_finder(arguments, finder, share, budget)
         except InvalidParameter as error:
-            refusal = refusal or error
-    raise refusal or InvalidParameter("budget: it is too small for every way of finding labels")
+            first_refusal = first_refusal or error
+    if first_refusal is None:
+        raise InvalidParameter("budget: it is too small for every way of finding labels")
+    raise first_refusal
 
 
 @dataclass(frozen=True)
@@ -580,7 +621,7 @@ class _TwoPhaseArguments:
 
     @property
     def families(self) -> tuple[Counting | None, ...]:
-        """Return what noise on the counts is to be compared; None without counts."""
+        """Return the kinds of noise on the counts that are to be compared; None for no counts."""
         if not self.counted:
             return (None,)
         if self.counts in COUNTING:
@@ -590,14 +631,14 @@ class _TwoPhaseArguments:
                 f"counts={self.counts!r}: events are counted with Gaussian or box noise; for other "
                 f"noise count in one phase, with count_capped=True"
             )
-        if self.k <= MOST_BOXED:
+        if self.k <= LARGEST_K_OF_BOX:
             return ("gaussian", "box")
         return ("gaussian",)
 
 
 def _finding_ways(find: FindBy, *, weights: bool) -> Iterator[Finder]:
-    """Return how labels are found, best first: further ways serve where one has no noise or no coin
-    for the budget.
+    """Yield the ways of finding labels, best first: a further one serves where the one before has
+    no noise, or no coin, for the budget.
     """
     if find not in ("auto", "counts"):
         yield cast("Finder", find)
@@ -608,22 +649,30 @@ def _finding_ways(find: FindBy, *, weights: bool) -> Iterator[Finder]:
     yield from ("coins", "threshold", "uncapped")
 
 
-def _usual(
-    arguments: _TwoPhaseArguments, how: Finder, share: float | Literal["auto"], budget: Budget
+def _plan_of_finder(
+    arguments: _TwoPhaseArguments, finder: Finder, share: float | Literal["auto"], budget: Budget
 ) -> TwoPhasePlan:
     """Return the plan, without a look, of one way of finding labels, with the least noise on the
     counts.
+
+    Args:
+        arguments: those of plan_two_phases.
+        finder: how labels are found.
+        share: the share of μ² for finding and selecting, as stated.
+        budget: (ε, δ) of all phases.
     """
     everything = Sensitivity(linf=arguments.per_label_cap)
-    under = everything
-    if how != "uncapped":
-        weights = how == "weights"
+    if finder == "uncapped":
+        under = everything
+        floor = FLOOR_FACTOR * arguments.k
+    else:
+        weights = finder == "weights"
         under = finding_sensitivity(arguments.cap, arguments.per_label_cap, weights=weights)
-    usual_share, selecting = next((row[1:] for row in DIVISIONS if arguments.k <= row[0]), BEYOND)
+        floor = 0
+    usual_share, selecting = _usual_division(arguments.k)
     finding_share = usual_share if share == "auto" else share
-    floor = FLOOR * arguments.k if how == "uncapped" else 0
     ways = [
-        Way(how, 1.0 if family is None else finding_share, selecting, family, under.l0, floor)
+        Way(finder, 1.0 if family is None else finding_share, selecting, family, under.l0, floor)
         for family in arguments.families
     ]
     best = _first_that_fits(arguments, ways, budget, under)
@@ -634,7 +683,7 @@ def _usual(
         domain="private",
         phases=best.phases,
         bound=best.bound,
-        split=_split(best.way),
+        split=_split_in_words(best.way),
         counted=arguments.counted,
         design=best.way.words,
         users=arguments.users,
@@ -645,6 +694,16 @@ def _usual(
     )
 
 
+def _usual_division(k: int) -> tuple[float, float]:
+    """Return the share of μ² for finding and selecting k labels, and the part of it for
+    selecting.
+    """
+    for largest_k, share, selecting in DIVISIONS:
+        if k <= largest_k:
+            return share, selecting
+    return DIVISION_BEYOND
+
+
 def _first_that_fits(
     arguments: _TwoPhaseArguments, ways: list[Way], budget: Budget, under: Sensitivity
 ) -> CalibratedWay:
@@ -652,27 +711,27 @@ def _first_that_fits(
     the next one where the budget is too small for it.
 
     Args:
-        arguments: those of the plan.
-        ways: which are compared.
+        arguments: those of plan_two_phases.
+        ways: the ways that are compared.
         budget: (ε, δ) of all phases.
         under: the sensitivity of the histogram on which labels are found.
     """
     everything = Sensitivity(linf=arguments.per_label_cap)
 
     def noise(way: Way) -> float:
-        """Return about the standard deviation of the noise on a count."""
+        """Return about the standard deviation of the noise on a count of this way."""
         return deviation(way, arguments.k, budget, arguments.per_label_cap)
 
     refusal = InvalidParameter("budget: it is too small for this way")
     for way in sorted(ways, key=noise):
         try:
-            return calibrated(way, arguments.k, budget, under, everything)
+            return calibrate_way(way, arguments.k, budget, under, everything)
         except InvalidParameter as error:
             refusal = error
     raise refusal
 
 
-def _split(way: Way) -> str:
+def _split_in_words(way: Way) -> str:
     """Return how a way divides the budget, in words."""
     share = "all" if way.counting is None else f"{way.share:.0%}"
     selecting = "" if way.find == "uncapped" else f" ({way.selecting:.0%} of it to select)"
@@ -685,12 +744,14 @@ def _split(way: Way) -> str:
     )
 
 
-def _only(found: Release, chosen: Release) -> Release:
-    """Return the rows found whose labels were chosen; intervals know that others passed too."""
-    if len(chosen) == len(found) or found.counts is None or found.measurement is None:
+def _rows_of_labels(found: Release, selection: Release) -> Release:
+    """Return the rows of ``found`` whose labels were selected of them; its intervals take account
+    of the other labels that passed the threshold.
+    """
+    if len(selection) == len(found) or found.counts is None or found.measurement is None:
         return found
-    wanted = set(chosen.labels)
-    rows = [row for row, label in enumerate(found.labels) if label in wanted]
+    selected_labels = set(selection.labels)
+    rows = [row for row, label in enumerate(found.labels) if label in selected_labels]
     measurement = found.measurement.truncated(found.counts, len(rows), planned=False)
     return replace(
         found,

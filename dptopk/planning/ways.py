@@ -50,24 +50,27 @@ FINDING_DELTA: dict[Finder, float] = {
 # A selection takes part in the composition as a bounded range of ε, whose ρ is about ε²/8: that of
 # a Gaussian with μ = ε/2.
 RANGE_OF_MU = 2.0
+# A size whose composition is above the budget, by the tolerance of its search, becomes smaller by
+# this share until it is not.
 STEP_DOWN = 1e-3
+# An ε within the budget is found to the share 2^-22 of it.
 BISECTIONS = 22
 
 
-def _gaussian(size: float) -> GaussianCounts:
+def _gaussian_noise(size: float) -> GaussianCounts:
     """Return centred Gaussian noise on counts with this μ."""
     return GaussianCounts(mu=size)
 
 
-def _box(size: float) -> Box:
+def _box_noise(size: float) -> Box:
     """Return box noise on counts with this ε."""
     return Box(epsilon=size)
 
 
-# What counts any number of labels at one cost, made from its μ or ε.
+# The kinds of noise that count any number of labels at one cost, made from their μ or ε.
 COUNTING: dict[Literal["gaussian", "box"], Callable[[float], GaussianCounts | Box]] = {
-    "gaussian": _gaussian,
-    "box": _box,
+    "gaussian": _gaussian_noise,
+    "box": _box_noise,
 }
 
 
@@ -127,7 +130,7 @@ class CalibratedWay:
     """A way whose mechanisms are scaled to a budget.
 
     Attributes:
-        way: which one.
+        way: the way that the phases take.
         phases: what runs, in this order: "find", perhaps "select", perhaps "count".
         under: the sensitivity of the histogram on which labels are found.
         bound: the composition of the phases, at most the budget's ε at its δ.
@@ -139,14 +142,14 @@ class CalibratedWay:
     bound: Bound
 
 
-def calibrated(
+def calibrate_way(
     way: Way, k: int, budget: Budget, under: Sensitivity, everything: Sensitivity
 ) -> CalibratedWay:
     """Return a way whose mechanisms are scaled to a budget; the last phase takes all that the
     others leave.
 
     Args:
-        way: which one.
+        way: the way whose mechanisms are scaled.
         k: how many labels are asked for.
         budget: (ε, δ), δ above 0.
         under: the sensitivity of the histogram on which labels are found.
@@ -159,37 +162,43 @@ def calibrated(
         InvalidParameter: for a budget in which one of the mechanisms has no noise.
     """
     delta = FINDING_DELTA[way.find] * budget.delta
-    whole = whole_mu(budget, way.find)
-    make = _Phases(way, k, delta, under, everything, whole * math.sqrt(way.share))
+    mu = whole_mu(budget, way.find) * math.sqrt(way.share)
+    factory = _PhaseFactory(way, k, delta, under, everything, mu)
+    selection_epsilon = factory.selection_epsilon
+    fixed: tuple[Phase, ...]
     if way.counting == "capped":
-        size = make.mu * math.sqrt((1 - way.selecting) / (under.l0 or 1))
-        selections = make.selected(floor_digits(make.pick))
-        phases, bound = _filled((selections,), make.found_with_counts, budget, size)
-        phases = phases[::-1]
+        size = mu * math.sqrt((1 - way.selecting) / (under.l0 or 1))
+        fixed = (factory.selection_phase(floor_digits(selection_epsilon)),)
+        scaled, bound = _phases_within_budget(fixed, factory.capped_counts_phase, budget, size)
+        phases = scaled[::-1]  # labels are found first, by the phase that is scaled last
     elif way.counting is None:
-        phases, bound = _filled(make.first, make.selected, budget, make.pick)
+        fixed = factory.finding_phases
+        phases, bound = _phases_within_budget(
+            fixed, factory.selection_phase, budget, selection_epsilon
+        )
     else:
-        before = make.first
+        fixed = factory.finding_phases
         if not way.counts_all:
-            before = (*before, make.selected(floor_digits(make.pick)))
+            fixed = (*fixed, factory.selection_phase(floor_digits(selection_epsilon)))
         size = size_of_counts(way, budget)
-        phases, bound = _filled(before, make.counted, budget, size)
-        # Refused are counts that the mechanism cannot measure under this sensitivity.
+        phases, bound = _phases_within_budget(fixed, factory.counting_phase, budget, size)
+        # Raises where the mechanism cannot count under this sensitivity.
         phases[-1].mechanism.charge(everything, labels=k)
-    return CalibratedWay(way, phases, everything if way.find == "uncapped" else under, bound)
+    found_under = everything if way.find == "uncapped" else under
+    return CalibratedWay(way, phases, found_under, bound)
 
 
 @dataclass(frozen=True)
-class _Phases:
-    """The phases of a way, made for their sizes.
+class _PhaseFactory:
+    """What makes the phases of a way, given their sizes.
 
     Attributes:
-        way: which one.
+        way: the way that the phases take.
         k: how many labels are asked for.
         delta: the part of δ with which labels are found.
         under: the sensitivity of the histogram on which labels are found.
         everything: the sensitivity of all events.
-        mu: of a Gaussian at the cost of finding and selecting.
+        mu: the μ of a Gaussian at the cost of finding and selecting.
     """
 
     way: Way
@@ -200,45 +209,46 @@ class _Phases:
     mu: float
 
     @property
-    def pick(self) -> float:
+    def selection_epsilon(self) -> float:
         """Return about the ε of one selection."""
         if self.way.find == "uncapped":
             return RANGE_OF_MU * self.mu / math.sqrt(self.k)
         return RANGE_OF_MU * self.mu * math.sqrt(self.way.selecting / self.k)
 
     @cached_property
-    def first(self) -> tuple[Phase, ...]:
-        """Return the phase that finds labels before they are selected; none without a cap, where
-        the selections find them.
+    def finding_phases(self) -> tuple[Phase, ...]:
+        """Return the phase that finds labels before they are selected, as a tuple; an empty one
+        without a cap, where the selections find them.
         """
         if self.way.find == "uncapped":
             return ()
         mu = self.mu * math.sqrt(1 - self.way.selecting)
-        mechanism = _finding(self.way, mu, self.delta, self.under)
+        mechanism = _mechanism_that_finds(self.way, mu, self.delta, self.under)
         return (Phase("find", mechanism, mechanism.charge(self.under)),)
 
-    def selected(self, epsilon: float) -> Phase:
+    def selection_phase(self, epsilon: float) -> Phase:
         """Return the phase of the k selections on all events, each with this ε."""
         if self.way.find == "uncapped":
-            find = UnknownGumbel(k=self.k, d_bar=self.way.floor, epsilon=epsilon, delta=self.delta)
-            return Phase("find", find, find.charge(self.everything))
-        select = KnownGumbel(k=self.k, epsilon=epsilon)
-        return Phase("select", select, select.charge(self.everything))
+            floor = self.way.floor
+            finder = UnknownGumbel(k=self.k, d_bar=floor, epsilon=epsilon, delta=self.delta)
+            return Phase("find", finder, finder.charge(self.everything))
+        selector = KnownGumbel(k=self.k, epsilon=epsilon)
+        return Phase("select", selector, selector.charge(self.everything))
 
-    def found_with_counts(self, size: float) -> Phase:
+    def capped_counts_phase(self, size: float) -> Phase:
         """Return the phase of the noisy capped counts, which find labels and are shown; ``size`` is
         μ for one count.
         """
-        find = SparseGaussian(sigma=ceil_digits(1 / size), delta=self.delta)
-        return Phase("find", find, find.charge(self.under))
+        finder = SparseGaussian(sigma=ceil_digits(1 / size), delta=self.delta)
+        return Phase("find", finder, finder.charge(self.under))
 
-    def counted(self, size: float) -> Phase:
+    def counting_phase(self, size: float) -> Phase:
         """Return the phase of the counts of what was selected, on all events; ``size`` is the μ or
         ε of the noise.
         """
         assert self.way.counting in COUNTING  # noqa: S101
-        count = COUNTING[self.way.counting](size)
-        return Phase("count", count, count.charge(self.everything))
+        counter = COUNTING[self.way.counting](size)
+        return Phase("count", counter, counter.charge(self.everything))
 
 
 @lru_cache(maxsize=64)
@@ -259,7 +269,7 @@ def size_of_counts(way: Way, budget: Budget) -> float:
     """
     whole = whole_mu(budget, way.find)
     if way.counting == "box":
-        return _beside(budget, whole * math.sqrt(way.share), FINDING_DELTA[way.find])
+        return _pure_epsilon_beside(budget, whole * math.sqrt(way.share), FINDING_DELTA[way.find])
     return whole * math.sqrt(1 - way.share)
 
 
@@ -267,7 +277,7 @@ def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
     """Return about the standard deviation of the noise on each of k counts; 0 where none are shown.
 
     Args:
-        way: which one.
+        way: the way in which they are counted.
         k: how many labels are counted.
         budget: (ε, δ) of all phases.
         linf: the most that one user adds to one label.
@@ -282,12 +292,17 @@ def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
         return math.inf
     if way.counting == "box":
         return box_std(k + 1, size, linf)
-    return (math.sqrt(k) + 1) / 2 * linf / size  # centred noise
+    return (math.sqrt(k) + 1) / 2 * linf / size  # as ``deviation_ratio`` has it
 
 
-def over_deviation(way: Way, number: Floats, k: int) -> Floats:
-    """Return about the deviation of the noise where as many labels are counted as in ``number``,
-    over that where k are; the cost of counting is the same.
+def deviation_ratio(way: Way, number: Floats, k: int) -> Floats:
+    """Return about the deviation of the noise on ``number`` counts over that on k counts of the
+    same cost.
+
+    Args:
+        way: the way in which they are counted.
+        number: how many labels are counted.
+        k: how many labels are asked for.
 
     Centred noise on n counts has a deviation of about (√n + 1)/2, box noise of about the root of
     (n + 2)(n + 3)/6, for a μ and an ε of 1.
@@ -301,11 +316,11 @@ def over_deviation(way: Way, number: Floats, k: int) -> Floats:
 
 
 @lru_cache(maxsize=128)
-def _beside(budget: Budget, mu: float, part: float) -> float:
+def _pure_epsilon_beside(budget: Budget, mu: float, part: float) -> float:
     """Return about the ε of pure noise that the budget allows beside a Gaussian.
 
-    Randomised response has the losses ±x with the chances 1/(1 + e^∓x), so the profile of both is a
-    mean of two values of the Gaussian's.
+    The worst pure noise of ε = x is randomised response, with the losses ±x of probabilities
+    1/(1 + e^∓x): so the profile of both is a mean of two values of the Gaussian's.
 
     Args:
         budget: (ε, δ) of both, and of finding labels.
@@ -314,50 +329,52 @@ def _beside(budget: Budget, mu: float, part: float) -> float:
     """
     from scipy.special import expit, log_ndtr, ndtr
 
-    def profile(epsilon: float) -> float:
+    def gaussian_delta(epsilon: float) -> float:
         """Return the δ of the Gaussian at an ε."""
-        first = float(ndtr(mu / 2 - epsilon / mu))
-        return first - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
+        above = float(ndtr(mu / 2 - epsilon / mu))
+        return above - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
 
     low = 0.0
     high = budget.epsilon
     for _ in range(BISECTIONS):
         pure = (low + high) / 2
         chance = float(expit(pure))
-        after_loss = profile(budget.epsilon - pure)
-        after_gain = profile(budget.epsilon + pure)
+        after_loss = gaussian_delta(budget.epsilon - pure)
+        after_gain = gaussian_delta(budget.epsilon + pure)
         delta = chance * after_loss + (1 - chance) * after_gain
-        fits = delta <= (1 - part) * budget.delta
-        low, high = (pure, high) if fits else (low, pure)
+        if delta <= (1 - part) * budget.delta:
+            low = pure
+        else:
+            high = pure
     return low
 
 
-def _filled(
-    first: tuple[Phase, ...], last: Callable[[float], Phase], budget: Budget, size: float
+def _phases_within_budget(
+    fixed: tuple[Phase, ...], last: Callable[[float], Phase], budget: Budget, size: float
 ) -> tuple[tuple[Phase, ...], Bound]:
-    """Return the first phases with the last one at the largest size found that the budget allows,
-    and the composition of all.
+    """Return the fixed phases with a last one of the largest size found that the budget allows, and
+    the composition of all.
 
     Args:
-        first: the phases before the last one.
+        fixed: the phases whose sizes are given.
         last: makes the last phase from its size, a μ or ε.
         budget: (ε, δ) of all phases.
         size: the search starts there; 0: anywhere.
     """
 
-    def whole(size: float) -> Charge:
+    def charge_of_all(size: float) -> Charge:
         """Return the charge of all phases, the last one with this size."""
-        return joined([phase.charge for phase in (*first, last(size))])
+        return joined([phase.charge for phase in (*fixed, last(size))])
 
-    size = floor_digits(calibrate(whole, budget, start=size or None))
-    bound = compose(whole(size), delta=budget.delta, lower=False)
+    size = floor_digits(calibrate(charge_of_all, budget, start=size or None))
+    bound = compose(charge_of_all(size), delta=budget.delta, lower=False)
     while bound.epsilon > budget.epsilon:  # the search may end above it by its own tolerance
         size = floor_digits(size * (1 - STEP_DOWN))
-        bound = compose(whole(size), delta=budget.delta, lower=False)
-    return (*first, last(size)), bound
+        bound = compose(charge_of_all(size), delta=budget.delta, lower=False)
+    return (*fixed, last(size)), bound
 
 
-def _finding(way: Way, mu: float, delta: float, under: Sensitivity) -> Mechanism:
+def _mechanism_that_finds(way: Way, mu: float, delta: float, under: Sensitivity) -> Mechanism:
     """Return the mechanism that finds labels at about the cost of a Gaussian with this μ.
 
     Args:
@@ -382,5 +399,5 @@ def _finding(way: Way, mu: float, delta: float, under: Sensitivity) -> Mechanism
 
 
 def unknown_finder(find: str) -> InvalidParameter:
-    """Return the refusal of a ``find`` that the code at hand has no branch for."""
+    """Return the refusal of a ``find`` for which a function has no branch."""
     return InvalidParameter(f"find: no labels are found by {find!r} here", parameter="find")

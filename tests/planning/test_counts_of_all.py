@@ -17,7 +17,7 @@ from dptopk.planning.mixture import Mixture
 from dptopk.planning.prediction import Scene, losses
 from dptopk.planning.profile import finding_sensitivity_of, menu
 from dptopk.planning.two_phase import TwoPhasePlan
-from dptopk.planning.ways import Way, calibrated, over_deviation
+from dptopk.planning.ways import Way, calibrate_way, deviation_ratio
 
 K = 20
 BUDGET = Budget(1.0, 1e-6)
@@ -30,7 +30,9 @@ ANSWERS = 25
 def in_way(way: Way, budget: Budget = BUDGET) -> TwoPhasePlan:
     """The plan without a look in one way."""
     usual = plan_two_phases(K, budget)
-    return usual.in_way(calibrated(way, K, budget, finding_sensitivity_of(way), usual.sensitivity))
+    return usual.in_way(
+        calibrate_way(way, K, budget, finding_sensitivity_of(way), usual.sensitivity)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,7 +81,7 @@ def test_all_that_is_found_is_counted_and_the_largest_are_shown(
     assert isinstance(count, GaussianCounts)
     of_number = count.noise_std(plan.sensitivity, labels=found)
     of_k = count.noise_std(plan.sensitivity, labels=K)
-    factor = over_deviation(way, np.array([float(found)]), K)[0]
+    factor = deviation_ratio(way, np.array([float(found)]), K)[0]
     assert of_number / of_k == pytest.approx(factor, rel=0.01)
     assert answer.charge == plan.charge
 
@@ -134,4 +136,4 @@ def test_their_loss_is_predicted(events: EventCounts) -> None:
     predicted = losses(scene, [way])[0]
     assert predicted == pytest.approx(np.mean(lost), rel=0.12)
     # Of twenty counts alone the noise would be less by a quarter.
-    assert over_deviation(way, np.array([float(FOUND)]), K)[0] > 1.3
+    assert deviation_ratio(way, np.array([float(FOUND)]), K)[0] > 1.3

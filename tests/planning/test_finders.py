@@ -30,7 +30,7 @@ def half_known(monkeypatch):
 def test_no_mechanism_is_made_for_an_unknown_finder(half_known):
     under = finding_sensitivity(2, 1, weights=False)
     with pytest.raises(InvalidParameter, match=UNKNOWN):
-        ways._finding(half_known, 0.1, 1e-6, under)
+        ways._mechanism_that_finds(half_known, 0.1, 1e-6, under)
 
 
 def test_no_threshold_is_predicted_for_an_unknown_finder(half_known):

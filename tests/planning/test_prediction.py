@@ -11,7 +11,7 @@ from dptopk.accounting.gaussian.pair import gaussian_epsilon
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.prediction import Scene, losses, threshold
 from dptopk.planning.profile import finding_sensitivity_of
-from dptopk.planning.ways import FINDING_DELTA, RANGE_OF_MU, Way, calibrated, deviation, whole_mu
+from dptopk.planning.ways import FINDING_DELTA, RANGE_OF_MU, Way, calibrate_way, deviation, whole_mu
 
 BUDGET = Budget(0.96, 1e-6)
 EVERYTHING = Sensitivity()
@@ -74,6 +74,6 @@ def test_noise_on_counts_is_that_of_the_mechanisms(find, cap):
     """
     k = 100
     way = Way(find, 0.3, 0.5, "gaussian", cap, floor=0 if cap else 3 * k)
-    scaled = calibrated(way, k, BUDGET, finding_sensitivity_of(way), EVERYTHING)
+    scaled = calibrate_way(way, k, BUDGET, finding_sensitivity_of(way), EVERYTHING)
     noise = scaled.phases[-1].mechanism.count_noise(EVERYTHING, labels=k)
     assert deviation(way, k, BUDGET) == pytest.approx(noise, rel=0.015)

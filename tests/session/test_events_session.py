@@ -28,7 +28,7 @@ from dptopk.errors import DptopkError
 from dptopk.histogram.event_counts import CELLS, NARROW, finding_sensitivity
 from dptopk.planning import TwoPhasePlan, plan_two_phases
 from dptopk.planning.profile import finding_sensitivity_of, menu, rest_after
-from dptopk.planning.ways import Finder, calibrated
+from dptopk.planning.ways import Finder, calibrate_way
 
 pytest.importorskip("duckdb")
 
@@ -477,7 +477,7 @@ def test_every_way_is_within_what_is_charged_for_the_answer(k, budget):
     used = []
     for way in menu(k, ("gaussian", "box", None))[::24]:
         try:
-            scaled = calibrated(way, k, plan.rest, finding_sensitivity_of(way), plan.sensitivity)
+            scaled = calibrate_way(way, k, plan.rest, finding_sensitivity_of(way), plan.sensitivity)
         except InvalidParameter:
             continue
         together = Charge.join(*(phase.charge for phase in scaled.phases))
