@@ -79,7 +79,7 @@ class World:
         """Return all changes that adding one user can make."""
         if self.sensitivity.l2 is not None:
             return self._weight_moves(self.sensitivity.l2)
-        most = self.sensitivity.touched(self.labels) or self.labels
+        most = self.sensitivity.touched(self.labels)
         total = self.sensitivity.total(most)
         steps = range(self.sensitivity.linf + 1)
         moves = itertools.product(steps, repeat=self.labels)
@@ -113,7 +113,7 @@ class World:
 
     def _touched_sets(self) -> Iterator[Places]:
         """Return all sets of labels that one user may touch."""
-        most = self.sensitivity.touched(self.labels) or self.labels
+        most = self.sensitivity.touched(self.labels)
         self._refuse_many(sum(math.comb(self.labels, size) for size in range(most + 1)))
         sizes = range(1, most + 1)
         return itertools.chain.from_iterable(

@@ -81,8 +81,8 @@ def check_picture(plot: Path) -> None:
 
 
 def guarantee(plan: TopKPlan) -> str:
-    """Return one sentence on the (ε, δ), by which bound, and for what change of one user it
-    holds.
+    """Return the guarantee in words: the (ε, δ), by which bound, for what change of one user it
+    holds, and for a budget in ρ what the plan says of it.
     """
     sensitivity = plan.sensitivity
     return (

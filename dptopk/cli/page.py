@@ -57,7 +57,7 @@ def answer_page(
     Args:
         plan: the plan that ran.
         release: its answer.
-        guarantee: the guarantee, in one sentence.
+        guarantee: the guarantee in words.
         budget_lines: lines on what is left of the budget; empty where nothing pays.
         rows: the rows with their intervals, as ``Release.shown`` gives them.
         about: the title block, heading to text: what the data are, the date, who is protected.

@@ -91,7 +91,9 @@ class SegmentsSheet(AnswerSheet):
 
 
 def _guarantee(plans: PerSegment[TopKPlan], bound: Bound) -> str:
-    """Return one sentence on the guarantee of all segments together; its ε is an upper bound."""
+    """Return the guarantee of all segments together in words, and for a budget in ρ what the plans
+    say of it; ε is an upper bound.
+    """
     total = f"({format_upper(bound.epsilon, 4)}, {bound.delta:g})-DP"
     segments = numbered(len(plans.plans), "segment")
     guarantee = (

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, overload
 
 import numpy as np
 
@@ -83,6 +83,12 @@ class Sensitivity:
         l1_text = "" if self.l1 is None else f", l1={self.l1}"
         fields_text = f"linf={self.linf}, l0={self.l0}, neighbours={self.neighbours!r}"
         return f"Sensitivity({fields_text}{l2_text}{l1_text})"
+
+    @overload
+    def touched(self, labels: int) -> int: ...
+
+    @overload
+    def touched(self, labels: None = None) -> int | None: ...
 
     def touched(self, labels: int | None = None) -> int | None:
         """Return how many of ``labels`` labels one user touches at most: min(Δ, labels); None when

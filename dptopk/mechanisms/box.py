@@ -65,16 +65,22 @@ class Box(CountingMechanism):
     fewer_cost_more = True
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Return one cost for all counts; without ``labels`` it is valid for any number of them."""
+        """Return one cost for all counts together: PureDP(ε), which is valid for any number of
+        them; or where ``labels`` is given the MultiDP of ``box_cost``, if that is less.
+
+        Raises:
+            InvalidParameter: for other neighbours than add_remove, and where noise could leave the
+                64-bit integers or its law is not covered.
+        """
         add_remove(sensitivity)
         if labels is None:
             return Charge({PureDP(self.epsilon): 1})
         labels = validate.count(labels=labels, at_least=0)
         if labels == 0:
             return Charge()
-        self._side_power(sensitivity, labels)
-        touched = sensitivity.touched(labels) or 0
-        return Charge({box_cost(self.epsilon, labels, touched): 1})
+        self._side_power(sensitivity, labels)  # refuses what has no law of the noise
+        moved = sensitivity.touched(labels)
+        return Charge({box_cost(self.epsilon, labels, moved): 1})
 
     def _side_power(self, sensitivity: Sensitivity, labels: int) -> int:
         """Return labels + 1, the power in the law of the side: P(m) ∝ m^power e^{-rate·m}.

@@ -91,7 +91,7 @@ class Centred(CountingMechanism):
         self.noise.law(sensitivity)  # refuses a scale that cannot be drawn
         if labels == 0:
             return Charge()
-        touched = sensitivity.touched(labels) or 0
+        touched = sensitivity.touched(labels)
         shift_of_untouched = self.centre.numerator * linf
         shift_of_touched = (self.centre.denominator - self.centre.numerator) * linf
         common = self.shared(sensitivity, labels)
@@ -176,7 +176,7 @@ class Centred(CountingMechanism):
             raise InvalidParameter(
                 "labels must be given: the common noise depends on how many labels are counted"
             )
-        touched = sensitivity.touched(validate.count(labels=labels)) or 0
+        touched = sensitivity.touched(validate.count(labels=labels))
         a = self.centre.numerator
         b = self.centre.denominator
         if isinstance(self.noise, KnownGaussian):

@@ -216,7 +216,7 @@ class UnknownGumbel(TopSlots, _GumbelSelection):
         """Return the lead over h_(d_bar+1) at which a label is drawn before ⊥ with at least this
         probability.
 
-        P = 1/(1 + e^{-(ε/τ)(distance - offset)}); the label must also come before k others.
+        P = 1/(1 + e^{-(ε/τ)(lead - offset)}); the label must also come before k others.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         log_odds = math.log(probability) - math.log1p(-probability)

@@ -144,11 +144,11 @@ def _chance_for_capped_total(
 
     most_steps = round(1 / CHANCE_STEP) - 1
     first_too_large = first_true(too_large, 0, most_steps + 1)
-    return max(min(first_too_large - 1, most_steps), 0) * CHANCE_STEP
+    return max(first_too_large - 1, 0) * CHANCE_STEP
 
 
 def _point_mass(decay: float, value: int, bound: int) -> float:
-    """Return an upper bound on P[N = at] for Laplace noise of rate ``decay`` that is cut to
+    """Return an upper bound on P[N = value] for Laplace noise of rate ``decay`` that is cut to
     [-bound, bound].
     """
     total = laplace_total(decay, bound)  # 0 only where the decay underflows

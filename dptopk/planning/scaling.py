@@ -28,6 +28,8 @@ from dptopk.planning.topk_plan import Phase, joined, phases_of
 ROUGH = 0.01
 FINE = 0.002
 CLOSE_TO_BUDGET = 0.15
+# The default of ``compose``, so that users who compose the charge themselves see the same ε.
+EXACT_RTOL = 1e-3
 # Where no shape is given, chances of a swap are those of counts that fall as this over the rank.
 REFERENCE = 1e4
 # What share of the budget a candidate may leave unspent in the end, and what share is left when it
@@ -343,25 +345,24 @@ def _rho_factor(candidate: Candidate, epsilon: float, spare: float = SPARE_SHARE
 
 
 def scale_exact(candidate: Candidate, effort: Effort) -> Candidate:
-    """Return the candidate with its ε by the tightest bound: at its accuracy, or scaled to within
-    UNSPENT of the budget.
+    """Return the candidate with its ε by the tightest bound: as it is where an accuracy was asked
+    for, else scaled until the ε is within the budget and leaves at most UNSPENT of it.
+
+    Where MOST_STEPS steps do not end there (parameters are rounded, so that ε jumps), the largest
+    ρ seen within the budget is taken.
 
     Args:
         candidate: a candidate at about the right scale.
         effort: what ``compose`` may do for a tight bound.
 
     Raises:
-        InvalidParameter: for a budget that is too small for any noise.
-
-    A few steps are enough. Where they end elsewhere (the rounding of parameters), the
-    largest ρ found that is within the budget is taken.
+        InvalidParameter: when no step was within the budget.
     """
     request = candidate.request
     best = None
     for number in range(MOST_STEPS):
-        # By what ``compose`` says when it is asked without further options.
         bound = compose(
-            candidate.charge, delta=request.delta, rtol=FINE / 2, effort=effort, lower=False
+            candidate.charge, delta=request.delta, rtol=EXACT_RTOL, effort=effort, lower=False
         )
         candidate = replace(candidate, bound=bound)
         if request.epsilon is None:

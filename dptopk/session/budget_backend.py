@@ -125,7 +125,8 @@ class InMemoryBudget:
         return None
 
     def declare(self, segments: Segments) -> None:
-        """Give each segment a separate account with what is left of the budget.
+        """Give each segment a separate account with what is left of the budget, unless these
+        segments have accounts already.
 
         Raises:
             InvalidParameter: if other segments were declared before, or others may spend from this
@@ -143,7 +144,12 @@ class InMemoryBudget:
             )
 
     def has_segments(self, segments: Segments) -> bool:
-        """Return whether each of these segments has a separate account."""
+        """Return whether each of these segments has a separate account.
+
+        In the session's own budget that is so only for the very object that was declared: another
+        list of segments may put users into others. Of a Parallel account the names decide, if a
+        user is in one segment; else what several accounts paid would have to be added up.
+        """
         if self.own_budget is not None:
             return self._segments is segments
         if not isinstance(self._account, Parallel):

@@ -453,18 +453,20 @@ class Session:
         options = {name: value for name, value in stated.items() if name != "counts"}
         counts = "none" if stated["counts"] is None else stated["counts"]
         question = Question.of("session", k=k, counts=counts, **options)
-        question = question.with_total(self._stated_budget(budget, question))
+        question = question.with_total(self._total_of(budget, question))
         plan = self._plan_for(question, reuse=reuse)
         _, release = self.run_plan(plan, reuse=reuse, kind=self._kind_of(question))
         return release
 
-    def _stated_budget(self, budget: Budget | None, question: Question) -> Budget:
-        """Return the budget of a question: the one stated, or all that is left of the session's
-        own.
+    def _total_of(self, budget: Budget | None, question: Question) -> Budget:
+        """Return the total of an answer: the budget that was stated; else all of the session's own
+        while nothing was charged; else the largest (ε, δ) at which the account accepts the
+        question.
 
         Raises:
-            InvalidParameter: when it is no Budget, or when it is None and the session's account is
-                one that others may spend from.
+            InvalidParameter: when it is no Budget; when it is None and others may spend from the
+                account, or the session's budget is in ρ and was charged already, because what is
+                looked for is an (ε, δ).
             BudgetExceeded: when no question of this kind fits any more.
         """
         if isinstance(budget, Budget):
@@ -475,13 +477,14 @@ class Session:
                 parameter="budget",
             )
         session_budget = self._book.own_budget
-        if session_budget is None or (self._kinds_charged and session_budget.rho is not None):
+        was_charged = bool(self._kinds_charged)
+        if session_budget is None or (was_charged and session_budget.rho is not None):
             raise InvalidParameter(
                 "budget: name Budget(epsilon, delta) of this answer; all that is left is asked for "
                 "only of an (epsilon, delta) that is the session's own",
                 parameter="budget",
             )
-        if self._kinds_charged:
+        if was_charged:
             return self._largest_budget(session_budget, question)
         return session_budget
 

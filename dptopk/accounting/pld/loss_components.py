@@ -154,13 +154,16 @@ class Responses(LossComponent):
         return sum(times * epsilon**2 for epsilon, times in self.counts.items())
 
     def roundings(self) -> tuple[int, int]:
-        """Return the number of responses that are put on the grid one by one or as one binomial
-        loss, and a guess at the number of merged ones.
+        """Return the numbers of losses that are put on the grid from above and from below.
+
+        From above there is one for each response, and one for all copies of an ε with more than
+        FEW_COPIES. From below it is a guess, because close ε's are merged first.
         """
-        above = 0
+        from_above = 0
         for times in self.counts.values():
-            above += times if times <= FEW_COPIES else 1
-        return above, min(len(self.counts), GUESSED_GROUPS)
+            from_above += times if times <= FEW_COPIES else 1
+        guess_from_below = min(len(self.counts), GUESSED_GROUPS)
+        return from_above, guess_from_below
 
     def atoms(self) -> int:
         """Return the number of losses of the binomial sums."""

@@ -38,14 +38,20 @@ from numpy.typing import NDArray
 from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.setwise import tuning
 
-SMALLEST_TOLERANCE = 2.0**-44  # some 500 units of roundoff, above that of sums of values
+# The two parts of τ: some 500 units of roundoff, above the rounding of sums of values; and, over h,
+# units of roundoff, above the 25 that an intercept or a slope may be off (Lemma 5 of the notes).
+LEAST_NEGLIGIBLE_SHARE = 2.0**-44
+ROUNDINGS_OF_SLOPES = 32
 
 
-def tolerance(h: float) -> float:
-    """Return the share of H_{i+N} below which R and S of a cell count as 0: they are differences of
-    slopes, which are known to about a unit of roundoff over h.
+def negligible_share(h: float) -> float:
+    """Return τ: R and S of a cell count as 0 where they are at most τ H_{i+N}.
+
+    Both are differences that are made of the slopes of chords, whose rounding error is some units
+    of roundoff over h. Any τ is sound, because ``step_slack`` pays for it
+    (docs/notes/setwise.md, "Rounding"); this one is above that error.
     """
-    return SMALLEST_TOLERANCE + 32 * ROUNDOFF / h
+    return LEAST_NEGLIGIBLE_SHARE + ROUNDINGS_OF_SLOPES * ROUNDOFF / h
 
 
 def step_slack(N: int, h: float) -> float:
@@ -54,7 +60,7 @@ def step_slack(N: int, h: float) -> float:
     """
     amplified = 1 + N / -math.expm1(-N * h)
     rounding = 190 * ROUNDOFF * (4 + N * h) * amplified
-    neglected = (3 + 2 * N * h) * tolerance(h)
+    neglected = (3 + 2 * N * h) * negligible_share(h)
     return rounding + neglected
 
 
@@ -73,7 +79,7 @@ class _Geometry:
         self.N = N
         self.h = h
         self.E = math.exp(N * h)
-        self.tolerance = tolerance(h)
+        self.negligible_share = negligible_share(h)
         self.slack = 1 + sign * step_slack(N, h)
         self.scale = self.slack / math.expm1(N * h)
         offsets = np.arange(N + 1)
@@ -162,7 +168,7 @@ class _Cells:
         self._near_values = rows[:, :count].reshape(-1)
         far_values = rows[:, N:-1]
         self._far_values = far_values.reshape(-1)
-        noise = far_values * self.geometry.tolerance
+        noise = far_values * self.geometry.negligible_share
         # Neither is positive, as it must be where the values are convex: the best may be at either
         # end.
         neither_positive = np.maximum(R, S) <= noise

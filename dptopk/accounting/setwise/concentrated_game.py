@@ -361,7 +361,8 @@ class ConcentratedGame:
         counts: of each.
         h: the distance of two nodes.
         reach: the largest x of a table.
-        sparsity: how many times rarer steps of centred losses are solved.
+        sparsity: how many times farther apart the nodes are at which steps of centred losses are
+            solved.
     """
 
     classes: tuple[MomentClass, ...]
@@ -420,13 +421,24 @@ class ConcentratedGame:
                 return game
         return None
 
-    def playable_in(self, interaction: Interaction, *, alone: bool) -> bool:
-        """Return whether the game's strategy is one of an interaction: its laws adapt to answers,
-        and of several classes it chooses the first.
+    def is_lower_bound_in(self, interaction: Interaction, *, alone: bool) -> bool:
+        """Return whether an analyst can play the game's strategy in this interaction, so that its
+        value is a lower bound.
+
+        The strategy chooses each law by the answers before it, and which class comes next. In
+        "batch" nothing may depend on answers: it can be played for one cost with no others beside
+        it. In "ordered" the order is fixed: it can be played for one class. In "setwise" it can
+        always be played.
+
+        Args:
+            interaction: that of the question.
+            alone: whether there are no costs but those of the game.
         """
         if interaction == "batch":
             return alone and sum(self.counts) == 1
-        return interaction != "ordered" or len(self.classes) == 1
+        if interaction == "ordered":
+            return len(self.classes) == 1
+        return True
 
     @property
     def work(self) -> float:

@@ -35,7 +35,7 @@ from dptopk.accounting.setwise.lower_bounds import (
 from dptopk.accounting.setwise.partition import CostGroup, partition
 from dptopk.accounting.setwise.price_rounding import weighted_ranges_pair
 from dptopk.accounting.setwise.recursion import FLOOR
-from dptopk.accounting.setwise.zcdp_gaussian import with_gaussians
+from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP
 
 MANY_RANGES = 150  # of more different ones than this no strategy is played by a recursion
@@ -338,7 +338,7 @@ class Evaluation:
         """
         game = self.game
         if game.concentrated.costs:
-            return Charge.join(game.dominated, with_gaussians(game.concentrated))
+            return Charge.join(game.dominated, played_as_gaussians(game.concentrated))
         return game.dominated
 
     @cached_property
@@ -373,7 +373,7 @@ class Evaluation:
         they are not played so.
         """
         last = self.concentrated_game
-        if last is None or not last.playable_in(self.query.interaction, alone=False):
+        if last is None or not last.is_lower_bound_in(self.query.interaction, alone=False):
             return None
         game = self.game
         return strategy_before(

@@ -41,7 +41,7 @@ from dptopk.accounting.setwise.evaluation import Evaluation
 from dptopk.accounting.setwise.game import SetwiseGame
 from dptopk.accounting.setwise.partition import CostGroup
 from dptopk.accounting.setwise.recursion import FLOOR
-from dptopk.accounting.setwise.zcdp_gaussian import with_gaussians
+from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians
 from dptopk.accounting.work import USED_UP, OutOfTime, Work
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP
 from dptopk.errors import NotApplicable
@@ -150,7 +150,7 @@ class SetwiseCurve(SetwiseGame, Curve):
         its ε, and each concentrated cost a Gaussian.
         """
         halves: dict[Cost, int] = {PureDP(epsilon / 2): n for epsilon, n in self.ranges.items()}
-        played = Charge.join(Charge(halves), self.dominated, with_gaussians(self.concentrated))
+        played = Charge.join(Charge(halves), self.dominated, played_as_gaussians(self.concentrated))
         bracket = certified_bracket(played, replace(query, work=Work.of("quick"), rtol=1e-3))
         return bracket.lower
 
@@ -469,7 +469,7 @@ class Refinement:
         else:
             ends = epsilon_at(game, query.delta, query.delta_below, self.value)
         self.value = min(self.value, ends.upper)
-        if game.playable_in(query.interaction, alone=True):
+        if game.is_lower_bound_in(query.interaction, alone=True):
             self.lower = max(self.lower, ends.lower)
         self.lower = min(self.lower, self.value)
 

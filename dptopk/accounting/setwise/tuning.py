@@ -221,8 +221,8 @@ CHECKER_ROOM_OF_MANY = 3e-4  # the same where costs of several kinds are read of
 
 # ---- games of concentrated costs, step by step
 # ------------------------------------------------------------- Nodes to a standard deviation of the
-# largest cost, in the coarsest game; how many times as many, and how many times rarer steps of
-# centred losses are solved: the finest that fits is taken; how far
+# largest cost, in the coarsest game; how many times as many, and how many times farther apart the
+# nodes are at which steps of centred losses are solved: the finest that fits is taken; how far
 # V is looked at, in deviations below 0 and above x and the largest answer.
 GAME_NODES = 24
 GAME_NODES_OF_SMALLEST = 8  # and of the smallest cost

@@ -33,6 +33,7 @@ LARGEST_RHO = 0.5  # of a cost
 STARTS: Floats = np.linspace(1.0, 8.0, 71)
 LARGEST_VARIANCE = 1e12  # the rounding of a Gaussian's profile stays small
 SMALLEST_VARIANCE = 1e-200  # the square of what is smaller may underflow
+ROUNDED_DOWN = 1 - 1e-15  # for lower bounds: more than the rounding of a product and a root
 
 
 def concentrated_gaussian(costs: Mapping[float, float]) -> float:
@@ -150,20 +151,21 @@ def gaussian_of(charge: Charge) -> GaussianDP:
     return GaussianDP(float(outward(math.sqrt(variance))))
 
 
-def with_gaussians(charge: Charge) -> Charge:
-    """Return the charge with every ZCDP and CDP cost replaced by a Gaussian that satisfies it.
+def played_as_gaussians(charge: Charge) -> Charge:
+    """Return the costs with each ZCDP and CDP cost replaced by about the largest Gaussian that
+    satisfies it: one way to play them, for lower bounds only.
 
-    A Gaussian of μ is ρ-zCDP if μ²/2 <= ρ, and (m, τ)-CDP if μ²/2 <= m and μ <= τ. It is one way to
-    play the cost, for lower bounds.
+    A Gaussian of μ is ρ-zCDP, and so (ξ, ρ)-zCDP, if μ²/2 <= ρ; it is (m, τ)-CDP if μ²/2 <= m and
+    μ <= τ. The charge's δ and ``adaptive`` are left out.
     """
     costs: dict[Cost, int] = {}
     for cost, times in charge:
         played: Cost = cost
         if isinstance(cost, ZCDP):
-            played = GaussianDP(math.sqrt(2 * cost.rho) * (1 - 1e-15))
+            played = GaussianDP(math.sqrt(2 * cost.rho) * ROUNDED_DOWN)
         elif isinstance(cost, CDP):
-            mu = min(math.sqrt(2 * cost.mu), cost.tau) * (1 - 1e-15)
-            if mu <= 0:
+            mu = min(math.sqrt(2 * cost.mu), cost.tau) * ROUNDED_DOWN
+            if mu <= 0:  # of a mean or τ of 0, or too small for a float: nothing is played
                 continue
             played = GaussianDP(mu)
         costs[played] = costs.get(played, 0) + times
@@ -199,7 +201,7 @@ class DominatingGaussian(Curve):
         for ε-BR); 0 for other charges.
         """
         if all(isinstance(cost, ZCDP | GaussianDP) for cost in self.charge.costs):
-            played = gaussian(with_gaussians(self.charge))
+            played = gaussian(played_as_gaussians(self.charge))
             return played.answer(Query(delta=delta)).lower or 0.0
         if len(self.charge.costs) != 1:
             return 0.0

@@ -171,8 +171,8 @@ def uniform_distinct(start: int, ends: list[int], bits: Bits) -> list[int]:
 
 
 def _chance_in_block(rate: Fraction, needed_slack: int, width: int) -> Decimal:
-    """Return P[slack - first >= short] for a slack of a block of ``width`` slacks from ``first``:
-    (e^{-rate·short} - e^{-rate·width})/(1 - e^{-rate·width}).
+    """Return P[slack - first >= x] for a slack of a block of ``width`` slacks from ``first``, with
+    x = ``needed_slack``: (e^{-rate·x} - e^{-rate·width})/(1 - e^{-rate·width}).
     """
     beyond = _exp(rate * needed_slack) * _one_minus_exp(rate * (width - needed_slack))
     return beyond / _one_minus_exp(rate * width)
