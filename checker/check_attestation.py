@@ -9,7 +9,7 @@ them. Checked, in whole numbers and fractions:
      of d labels adds isqrt(l2^2 / d) to each of them), in both orders, and each listed epsilon: sup over events S of
      P(S) - e^epsilon Q(S) <= sum of max(p - e^epsilon q, 0) + the rest of P is at most the listed upper end, and that at
      most the claimed delta + slack.
-Not checked: that the laws are those of the code (run it: the same file must come out), and that the claimed deltas are
+Not checked: users who add less than these weights; that the laws are those of the code (run it: the same file must come out), and that the claimed deltas are
 what the claimed charge amounts to (`dptopk certify`, check_certificate.py)."""
 
 import itertools

@@ -43,7 +43,8 @@ class World:
 
     Attributes:
         sensitivity: how many labels one user moves (l0), and how far (linf); with l2 the counts
-            are sums of weights, to which a user of d labels adds isqrt(l2**2 // d) each.
+            are sums of weights, to which a user of d labels adds isqrt(l2**2 // d) each, the most
+            that is allowed; users who add less are not enumerated (docs/audit.md).
         labels: number of labels that may occur, from 1 to 26.
         largest: largest count of the smaller histogram; counts are 0, 1, 2, 3, 5, 8, ... and the
             values near ``near``.
@@ -76,7 +77,9 @@ class World:
         return sorted(level for level in levels if level >= 0)
 
     def _every_move(self) -> list[Move]:
-        """Return all changes that adding one user can make."""
+        """Return all changes that adding one user can make; of weights, the largest on each set of
+        labels.
+        """
         if self.sensitivity.l2 is not None:
             return self._weight_moves(self.sensitivity.l2)
         most = self.sensitivity.touched(self.labels)
@@ -100,7 +103,7 @@ class World:
 
     def _tried_moves(self) -> list[Move]:
         """Return the changes by one user that an audit tries, sorted: the largest one on each set
-        of labels, and a change by 1 on one label; for weights, all changes.
+        of labels, and a change by 1 on one label; for weights, the largest ones alone.
         """
         if self.sensitivity.l2 is not None:
             return self._weight_moves(self.sensitivity.l2)
@@ -121,8 +124,8 @@ class World:
         )
 
     def _weight_moves(self, l2: int) -> list[Move]:
-        """Return the changes by one user of sums of weights, sorted: for each set of labels, the
-        same integer on each of them, isqrt(l2**2 // d) for d labels.
+        """Return the largest changes by one user of sums of weights, sorted: for each set of d
+        labels isqrt(l2**2 // d) on each, the largest integer with which the norm is at most l2.
         """
         moves: list[Move] = []
         for chosen in self._touched_sets():

@@ -44,8 +44,9 @@ class Sensitivity:
         l0: Δ from 1 to 2^62, the most labels that one user touches; None = unrestricted.
         neighbours: "add_remove" (one user added or removed) or "replace_one".
         l2: for sums of weights instead of counts: a user of d labels adds at most isqrt(l2² // d)
-            to each, so that what one user adds has a Euclidean norm of at most l2. None: counts.
-            Sums of weights find labels and are never shown as counts.
+            to each, so that what one user adds has a Euclidean norm of at most l2. It may be less:
+            ``min_users`` takes a constant off each sum. None: counts. Sums of weights find labels
+            and are never shown as counts.
         l1: t from linf to 2^62, the most that one user adds to all counts together; None = only
             what linf and l0 imply. A user of a total of t touches at most t labels, so that ``l0``
             becomes at most t. Only a cut of each user's own contributions before counting, such as

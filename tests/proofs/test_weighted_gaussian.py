@@ -100,6 +100,37 @@ def test_three_labels_cost_at_most_the_charge(rest):
     ).all()
 
 
+def divergences(mechanism, sensitivity, base, move):
+    """The divergence at each of EPSILONS where one user adds ``move`` to the sums ``base``."""
+    scale, threshold = mechanism.scale(sensitivity), mechanism.threshold_offset(sensitivity)
+    width = math.ceil(7 * scale) + max(base) + sensitivity.l2
+    sides = [
+        reduce(np.multiply.outer, [of_one(scale, threshold, value, width) for value in values])
+        for values in (base, np.add(base, move).tolist())
+    ]
+    return np.array(
+        [
+            max(np.maximum(P - np.exp(x) * Q, 0).sum() for P, Q in (sides, sides[::-1]))
+            for x in EPSILONS
+        ]
+    )
+
+
+@pytest.mark.parametrize("base", [(0, 0), (0, 4), (1, 8)], ids=str)
+def test_who_adds_less_costs_no_more_than_who_adds_most_to_the_same_labels(base):
+    mechanism, sensitivity = WeightedGaussian(sigma=0.5, delta=0.1), Sensitivity(4, 2, l2=4)
+    price = charged(mechanism, sensitivity)
+    for largest in ((4, 0), (0, 4), (2, 2)):
+        most = divergences(mechanism, sensitivity, base, largest)
+        assert (most <= price + TOLERANCE).all()
+        for less in itertools.product(
+            *(range(1, weight + 1) if weight else (0,) for weight in largest)
+        ):
+            assert (divergences(mechanism, sensitivity, base, less) <= most + TOLERANCE).all()
+    # Of two labels 2 is the largest weight; one that is too large is noticed.
+    assert (divergences(mechanism, sensitivity, base, (3, 3)) > most + TOLERANCE).any()
+
+
 def test_mutants_are_caught():
     """Weights that do not fall; a threshold for a single label; the noise of a norm that is too
     small.
