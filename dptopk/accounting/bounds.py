@@ -191,9 +191,14 @@ def compose_near(
 ) -> list[Bound]:
     """Return the answers of ``compose`` for several δ's, or ε's, that lie near one another, about
     as close and in little more than the time of one: the evaluations made for the one in the
-    middle answer the others too.
+    middle answer the others too. Those that get far wider brackets by it are asked anew.
 
-    Arguments as for ``compose``.
+    Args:
+        charge: as for ``compose``.
+        deltas: δ's in order, or
+        epsilons: ε's in order.
+        interaction: as for ``compose``.
+        effort: as for ``compose``.
     """
     stated: list[tuple[float | None, float | None]] = [(delta, None) for delta in deltas or ()]
     stated += [(None, epsilon) for epsilon in epsilons or ()]
@@ -201,8 +206,44 @@ def compose_near(
         _CompositionQuery(charge, delta, epsilon, interaction, 1e-3, Work.of(effort))
         for delta, epsilon in stated
     ]
+    return _answers_near(questions, effort)
+
+
+def _answers_near(questions: Sequence[_CompositionQuery], effort: Effort) -> list[Bound]:
+    """Return the answers of ``compose_near`` to questions in order, of one charge."""
     if len(questions) < 2:
         return [_answer_without_clock(question, effort, "best") for question in questions]
+    place = len(questions) // 2
+    answers = _answers_by_middle(questions)
+    enough = 2 * max(_relative_gap(questions[place], answers[place]), questions[place].rtol)
+    is_wide = [
+        _relative_gap(question, answer) > enough
+        for question, answer in zip(questions, answers, strict=True)
+    ]
+    # Those that are farthest from the middle are the widest.
+    before = max((at + 1 for at in range(place) if is_wide[at]), default=0)
+    after = min((at for at in range(place + 1, len(is_wide)) if is_wide[at]), default=len(is_wide))
+    for part in (slice(before), slice(after, None)):
+        anew = [question.fresh(Work.of(effort)) for question in questions[part]]
+        near = _answers_near(anew, effort)
+        answers[part] = map(_better_of, anew, answers[part], near)
+    return answers
+
+
+def _relative_gap(question: _CompositionQuery, answer: Bound) -> float:
+    """Return the relative width of an answer's bracket; 0 where the answer itself is 0, or says
+    that there is none.
+    """
+    value = question.value(answer)
+    if value == 0 or question.settled is not None:
+        return 0.0
+    if answer.lower is None or not math.isfinite(value):
+        return 1.0
+    return (value - answer.lower) / value
+
+
+def _answers_by_middle(questions: Sequence[_CompositionQuery]) -> list[Bound]:
+    """Return the answers to two or more questions by the evaluations for the one in the middle."""
     place = len(questions) // 2
     typical = questions[place]
     if typical.settled is not None:

@@ -48,8 +48,9 @@ def profile(
 ) -> Profile:
     """Return bounds on δ at many ε, or on ε at many δ.
 
-    Two points are composed, or each of up to FEW; their evaluations answer for up to NODES points,
-    and where more are asked for, the others follow from those by convexity.
+    Two points are composed, or each of up to FEW; their evaluations answer for up to NODES points
+    (those for which they are too coarse are composed again), and where more are asked for, the
+    others follow from those by convexity.
 
     Args:
         charge: what was spent: a Charge, a cost, text such as "25*BR(0.1)", or a list of these.
@@ -198,8 +199,11 @@ def _upper_between_nodes(epsilons: Floats, nodes: Sequence[float], upper: Floats
     if len(ends) < 2:
         return np.full(epsilons.shape, upper[0] if len(upper) else 1.0)
     left = right - 1
-    share = np.expm1(epsilons - ends[left]) / np.expm1(ends[right] - ends[left])
-    values = upper[left] + share * (upper[right] - upper[left])
+    # Both shares by themselves: a difference of the bounds, at whose end little is left, would have
+    # no digits there.
+    right_share = np.expm1(epsilons - ends[left]) / np.expm1(ends[right] - ends[left])
+    left_share = np.expm1(epsilons - ends[right]) / np.expm1(ends[left] - ends[right])
+    values = left_share * upper[left] + right_share * upper[right]
     raised = np.minimum(values * (1 + ROUNDING), upper[left])
     exact = np.searchsorted(ends, epsilons)
     at_node = ends[np.minimum(exact, len(ends) - 1)] == epsilons

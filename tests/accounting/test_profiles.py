@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,34 @@ def test_a_profile_lies_above_the_exact_one_and_its_lower_ends_below() -> None:
     assert known.mean() > 0.9
     assert (found.lower[known] <= exact[known]).all()
     assert (found.lower[known] >= 0.5 * exact[known]).all()
+
+
+def test_a_chord_has_digits_where_it_ends_at_zero() -> None:
+    """The profile of randomised response is a line in e^ε, so the chord has no room for roundings;
+    δ is a small part of the left bound near the largest loss.
+    """
+    largest = Fraction(1)
+    near = [1 - step * 2.0**-53 for step in range(60, 0, -1)]
+    found = profile("DP(1)", epsilons=[*np.arange(300) / 300, *near, 1.0])
+    for epsilon, delta in zip(found.epsilons.tolist(), found.deltas.tolist(), strict=True):
+        gap = largest - Fraction(epsilon)
+        if gap < Fraction(1, 10**6):
+            # e(1 - e^(ε - 1))/(1 + e); of so small an exponent two terms have all digits.
+            exact = float(gap - gap**2 / 2) * math.e / (1 + math.e)
+            assert delta >= exact * (1 - 1e-14)
+
+
+@pytest.mark.slow
+def test_points_far_from_those_composed_are_about_as_close() -> None:
+    """The largest loss is near: evaluations far beyond say little about the points before it."""
+    text = "5*ADP(0.0444,4.2e-9) + GDP(0.126)"
+    asked = np.linspace(0.0, 4.0, 25)
+    found = profile(text, epsilons=asked)
+    alone = compose(text, epsilon=0.0, effort="quick")
+    assert alone.lower is not None
+    assert alone.lower <= found.deltas[0] <= alone.delta * 1.01
+    narrow = profile("2*Lap(1,1) + GDP(0.66)", deltas=[1e-300, *np.geomspace(1e-12, 0.1, 12)])
+    assert math.isfinite(narrow.epsilons[0])
 
 
 def test_epsilons_at_many_deltas() -> None:
