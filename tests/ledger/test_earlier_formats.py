@@ -219,8 +219,8 @@ def test_what_would_be_refused_today_stands_and_closes_its_account(tmp_path, mon
 
 
 POINTS = [
-    (migrate, "_write", 1),
-    (migrate, "_write", 9),
+    (migrate, "_copy_entry", 1),
+    (migrate, "_copy_entry", 9),
     (migrate, "_refuse_difference", 1),
     (migrate.Transaction, "append", 1),
     (migrate.Transaction, "append", 14),
@@ -238,9 +238,9 @@ POINTS = [
 
 def _killed(path, new, where, at, call, *, after):
     """Migrate in a child that is killed at the n-th call of a function, before or after it."""
+    real, calls = getattr(where, at), 0
     child = os.fork()
     if child == 0:
-        real, calls = getattr(where, at), 0
 
         def killing(*arguments, **options):
             nonlocal calls
