@@ -197,7 +197,7 @@ class Centred(CountingMechanism):
         Raises:
             InvalidParameter: if the common noise depends on how many labels are counted.
         """
-        self.shared(Sensitivity(), None)
+        self.shared(Sensitivity(), None)  # refuses common noise that depends on their number
         return 1
 
     def scaled(self, factor: float) -> Self:

@@ -61,8 +61,8 @@ class Exponential(PublicSelection):
         """Raise the error that ``release`` would raise for these arguments, without drawing
         noise.
         """
-        known(histogram, self)
-        selection_rate(self.epsilon, self.utility_range)
+        known(histogram, self)  # refuses a private or an incomplete histogram
+        selection_rate(self.epsilon, self.utility_range)  # refuses a rate beyond its range
         if histogram.domain_size == 0:
             raise InvalidParameter("histogram has no labels to choose from")
         self.charge(histogram.sensitivity)  # refuses a sensitivity that is not covered
@@ -71,7 +71,7 @@ class Exponential(PublicSelection):
                 raise InvalidParameter(
                     "utilities: every label of the domain must be listed, or be a number"
                 )
-            _utility_array(utilities, histogram.domain_size)
+            _utility_array(utilities, histogram.domain_size)  # refuses what are no utilities
         elif self.utility_range < histogram.sensitivity.linf:
             raise InvalidParameter(
                 f"utility_range={self.utility_range} is below linf, by which counts can move"

@@ -68,6 +68,7 @@ class GaussianCounts(CountingMechanism):
             raise InvalidParameter(
                 f"mu={self.mu} must be at most 1e100, the noise of 2^48 labels at most 2^48 wide"
             )
+        # Refuses a mu for which the noise of one label cannot be drawn.
         self.noise(sensitivity, 1).charge(sensitivity, labels=1)
         return Charge({GaussianDP(self.mu): 1})
 

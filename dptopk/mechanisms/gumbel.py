@@ -97,8 +97,12 @@ class _GumbelSelection(LabelsOnly):
             selections: how many selections are made.
             clocks: how many clocks one user can change; None if that is unbounded.
             delta: mass of bad events to add.
+
+        Raises:
+            InvalidParameter: when scores would lose digits as floats, or overflow; for clocks
+                whose number is unbounded.
         """
-        selection_rate(self.epsilon, linf)
+        selection_rate(self.epsilon, linf)  # refuses a rate beyond its range
         if self.charge_as == "bounded_range":
             return Charge(
                 {BoundedRange(self.epsilon): selections}, delta=delta, adaptive=self.k > 1

@@ -81,7 +81,7 @@ def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: fl
         InvalidParameter: for a histogram that is private, incomplete or has fewer than k labels,
             or an epsilon so small or so large that rates would overflow.
     """
-    known(histogram, mechanism, k)
+    known(histogram, mechanism, k)  # refuses a private or an incomplete histogram
     rate = smaller_of(epsilon) / (k * histogram.sensitivity.linf)
     if not LEAST_RATE <= rate <= 1 / LEAST_RATE:
         raise InvalidParameter(

@@ -140,7 +140,7 @@ def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = N
         InvalidParameter: when noise could leave the 64-bit integers.
     """
     shift = sensitivity.linf if shift is None else shift
-    rate(epsilon, sensitivity)
+    rate(epsilon, sensitivity)  # refuses noise that is too wide
     if shift == sensitivity.linf == 1:
         return PureDP(epsilon)
     exact_scale = sensitivity.linf / Fraction(epsilon)

@@ -266,7 +266,7 @@ class PublicSelection(LabelsOnly):
         """Raise the error that ``release`` would raise for this histogram, without drawing
         noise.
         """
-        known(histogram, self, self.k)
+        known(histogram, self, self.k)  # refuses a private or an incomplete histogram
         self.charge(histogram.sensitivity)  # refuses a sensitivity that is not covered
 
     @abstractmethod

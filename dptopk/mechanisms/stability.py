@@ -95,7 +95,7 @@ class StabilityTopK(LabelsOnly):
         noise.
         """
         check_public(histogram, self, self.k, self.epsilon)
-        rate(TEST_SHARE * self.epsilon, histogram.sensitivity)
+        rate(TEST_SHARE * self.epsilon, histogram.sensitivity)  # refuses noise that is too wide
         # Refused are a threshold beyond the range of counts, and shares of ε or δ that are too
         # small.
         self.threshold(histogram.sensitivity)

@@ -61,7 +61,7 @@ class TruncatedLaplace(CutMechanism):
         Raises:
             InvalidParameter: when l0 is None, because there is no bound.
         """
-        self.bound(sensitivity)
+        self.bound(sensitivity)  # refuses what has no bound
         labels = self.moving(sensitivity)
         if not one_cost_is_less(sensitivity, labels, self.epsilon):
             return Charge({PureDP(self.epsilon): labels}, delta=self.delta)

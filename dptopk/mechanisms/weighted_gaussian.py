@@ -81,13 +81,19 @@ class WeightedGaussian(FromData, LabelsOnly):
         released.
         """
         self.threshold_offset(sensitivity)  # refuses what has no threshold
-        mu = dominating_mu(self.scale(sensitivity), sensitivity.l2 or 1)
+        scale = self.scale(sensitivity)
+        assert sensitivity.l2 is not None  # noqa: S101 - ``scale`` refuses it
+        mu = dominating_mu(scale, sensitivity.l2)
         return Charge({GaussianDP(mu): 1}, delta=self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T that a noisy sum must exceed."""
         scale = self.scale(sensitivity)
-        return _smallest_threshold(scale, sensitivity.l2 or 1, sensitivity.l0 or 1, self.delta)
+        l2 = sensitivity.l2
+        l0 = sensitivity.l0
+        assert l2 is not None  # noqa: S101 - ``scale`` refuses it
+        assert l0 is not None  # noqa: S101 - ``scale`` refuses it
+        return _smallest_threshold(scale, l2, l0, self.delta)
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """Return the standard deviation of the noise on a sum."""

@@ -55,7 +55,7 @@ class Calendar:
         validate.member(LATE, late=self.late)
         validate.text(time_zone=self.time_zone)
         if self.first_day is not None:
-            _date(first_day=self.first_day)
+            _date(first_day=self.first_day)  # refuses what is no date
 
     def number(self, day: int | str | date) -> int:
         """Return the number of a day, from 1.

@@ -35,6 +35,7 @@ from dptopk.errors import NotApplicable
 # Below this, products are rounded absolutely, in the end to 0; there the exact square is rounded
 # up.
 EXACT_BELOW = 1e-140
+DIFFERENCE_SLACK = 1e-12  # relative, above what cancels in ``max_kl`` from ε = 0.1 on
 NOTIONS = {"pure": "pure DP", "zcdp": "zCDP", "exact_zcdp": "zCDP", "cdp": "CDP"}
 
 
@@ -137,7 +138,7 @@ def max_kl(epsilon: float) -> float:
         series = epsilon**2 / 8 - epsilon**4 / 576 + epsilon**6 / 25920
         return float(outward(series))
     log_y = math.log(epsilon) - epsilon - math.log(-math.expm1(-epsilon))
-    return float(outward(math.expm1(log_y) - log_y, 1e-12))
+    return float(outward(math.expm1(log_y) - log_y, DIFFERENCE_SLACK))
 
 
 def response_mean_loss(epsilon: float) -> float:

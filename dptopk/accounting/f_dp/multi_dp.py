@@ -124,7 +124,7 @@ def multi_dp_bracket(
         bounds.append(deltas.reshape(x.shape))
     lower, upper = bounds
     # The last sums and products of δ's round by a few units only; ``outward`` moves the upper end.
-    return lower * (1 - 1e-13), np.minimum(outward(upper), 1.0)
+    return lower * (1 - SLACK), np.minimum(outward(upper), 1.0)
 
 
 def _bracket_without_failure(exact: MixtureCurve, x: Floats, rtol: float) -> tuple[Floats, Floats]:

@@ -57,6 +57,9 @@ _LARGEST_MU_FROM_BELOW = 1000
 # Of sums of logarithms of at most a few hundred, and of ln δ of the continuous pair from below.
 _LOG_SUM_ERROR = 1e-13
 _PAIR_ERROR_BELOW = 1e-10
+_SUM_ERROR = 1e-12  # relative, of a sum of positive terms, far above its rounding
+_EXPONENT_ERROR = 1e-15  # relative, above the roundings of an exponent
+_ROOT_ERROR = 1e-12  # relative, of an ε that was found from below
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,7 @@ def closed_form_error(scale: float, count: int) -> float:
         last = float(_poisson_error(np.array([scale * scale * share]))[0])
         total -= (count - _EXPLICIT) * math.log1p(-last)
     of_sum = float(_poisson_error(np.array([scale * scale * count]))[0])
-    return 2 * total * (1 + 1e-12) + of_sum
+    return 2 * total * (1 + _SUM_ERROR) + of_sum
 
 
 def _poisson_error(v: Floats) -> Floats:
@@ -103,7 +106,7 @@ def _poisson_error(v: Floats) -> Floats:
     1e-9 (where it says nothing).
     """
     with np.errstate(under="ignore"):
-        first = np.exp(-2 * math.pi**2 * v * (1 - 1e-15))
+        first = np.exp(-2 * math.pi**2 * v * (1 - _EXPONENT_ERROR))
     return np.minimum(2 * first / np.maximum(1 - first**3, 1e-300), 1 - 1e-9)
 
 
@@ -249,7 +252,7 @@ class _ContinuousCurve(Curve):
         log_delta = math.log(query.delta_below)
         target = np.array([log_delta * (1 - _LOG_SUM_ERROR) + _LOG_SUM_ERROR])
         inner = float(smallest_where(self.log_lower, target, np.inf)[0])
-        return Answer(upper.value, min(inner * (1 - 1e-12), upper.value))
+        return Answer(upper.value, min(inner * (1 - _ROOT_ERROR), upper.value))
 
     def log_upper(self, epsilon: Floats) -> Floats:
         """Return an upper bound on ln δ at each ε."""

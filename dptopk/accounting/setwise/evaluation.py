@@ -58,7 +58,7 @@ class DominatingProduct(NamedTuple):
         if query.epsilon is not None:
             delta = self.law.delta(query.epsilon) + self.infinite
             return min(float(outward(delta)), 1.0)
-        delta_left = (query.delta - self.infinite) * (1 - 1e-14)
+        delta_left = (query.delta - self.infinite) * (1 - SUM_ROUNDING)
         if delta_left > 0:
             return self.law.epsilon(delta_left)
         return math.inf
@@ -305,7 +305,7 @@ class Evaluation:
         pairs = [pair for part in parts for pair in part.pairs(grid)]
         law = product(pairs, step=step, tilt=self.order, side=1)
         groups = [part for part in parts if isinstance(part, GroupPair)]
-        infinite = math.fsum(part.infinite * part.count for part in groups) * (1 + 1e-14)
+        infinite = math.fsum(part.infinite * part.count for part in groups) * (1 + SUM_ROUNDING)
         return DominatingProduct(law, infinite)
 
     def lower_bound(self, value: float, query: Query | None = None) -> float:

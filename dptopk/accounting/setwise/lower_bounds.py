@@ -51,6 +51,7 @@ from dptopk.accounting.setwise.recursion import (
 from dptopk.costs import Charge
 
 LOG_SUM_ERROR = 1e-9  # of a sum of a few logarithms, far above its rounding
+EXP_ROUNDING = 1e-12  # relative, far above that of e^x for an x of a few hundred at most
 LARGEST_LOG_RATIO = 700.0  # e^-700 is a float
 LEAST_SHARE_OF_RANGE = 1e-6  # of ε, between t and either end of (0, ε)
 # The logarithms of p are tried downwards from the first one in steps of LOG_STEP, until p is below
@@ -563,7 +564,7 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
             break
         log_mass = largest_log_mass(rho, xi, float(loss[place]), float(log_p[place]))
         best = max(best, log_mass + float(log_worth[place]))
-    return math.exp(best) * (1 - 1e-12)
+    return math.exp(best) * (1 - EXP_ROUNDING)
 
 
 def largest_log_mass(rho: float, xi: float, loss: float, log_p: float) -> float:

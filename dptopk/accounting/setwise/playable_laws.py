@@ -23,6 +23,10 @@ from dptopk.accounting.setwise.moment_program import (
 
 # Of the masses of a law whose sum, and whose E[e^{-L}], are 1 but for rounding.
 LAW_ERROR = 2e-14
+# Relative, above the rounding of a sum over a law's outcomes, and of one product with expm1.
+SUM_ERROR = 1e-13
+TERM_ERROR = 1e-12
+ORDER_ERROR = 1e-9  # relative, far above that of powers and exponentials of orders
 # Shares of a law of centred losses that are tried, from the largest on.
 SHARES = (1.0, 0.998, 0.995, 0.99, 0.97, 0.9)
 
@@ -64,7 +68,7 @@ class PlayableFamily:
         if not len(self.laws.masses):
             return np.zeros(last + 1)
         best = self.laws.values(value, last).max(axis=0)
-        return np.maximum(best * (1 - 1e-13) - LAW_ERROR, 0.0)
+        return np.maximum(best * (1 - SUM_ERROR) - LAW_ERROR, 0.0)
 
 
 @lru_cache(maxsize=32)
@@ -92,7 +96,7 @@ def _largest_shares(losses: Floats, masses: Floats, moments: MomentClass) -> Flo
     widest = np.maximum(np.append(gaps, 0.0), np.append(0.0, gaps))
     allowed = moments.log_moment(orders) - moments.rho * widest**2 / 4
     allowed[0] = min(allowed[0], orders[0] * moments.mean)
-    room = np.expm1(np.minimum(allowed, LARGEST_EXPONENT)) * (1 - 1e-9)
+    room = np.expm1(np.minimum(allowed, LARGEST_EXPONENT)) * (1 - ORDER_ERROR)
     shares = np.ones(len(losses))
     for exponents in (orders, -(1 + orders)):
         rises, reachable = _rises(losses, masses, exponents)
@@ -111,7 +115,7 @@ def _rises(losses: Floats, masses: Floats, exponents: Floats) -> tuple[Floats, N
     for of_law, mass in zip(losses.T, masses.T, strict=True):
         logs = np.minimum(np.outer(of_law, exponents), LARGEST_EXPONENT)
         parts = mass[:, None] * np.expm1(logs)
-        rises += parts + 1e-12 * np.abs(parts)
+        rises += parts + TERM_ERROR * np.abs(parts)
     reachable = (np.abs(losses) * (masses > 0)).max(axis=1) * largest <= LARGEST_EXPONENT
     return rises, reachable
 
@@ -152,16 +156,16 @@ def _subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDArra
     largest = float((np.abs(losses) * (masses > 0)).max())
     last = 1.001 * (largest + moments.mean) / moments.rho + 2 * first
     rising = np.geomspace(first, last, math.ceil(150 * math.log10(last / first)) + 2)
-    gap = rising * (rising[1] / rising[0] - 1) * (1 + 1e-9)
+    gap = rising * (rising[1] / rising[0] - 1) * (1 + ORDER_ERROR)
     mean = (losses * masses).sum(axis=1)
     size = (np.abs(losses) * masses).sum(axis=1)
-    mean_error = 1e-13 * size + LAW_ERROR
+    mean_error = SUM_ERROR * size + LAW_ERROR
     holds = mean + mean_error <= moments.mean
     for orders in (rising, -rising):
         allowed = np.outer(mean, orders) - np.outer(mean_error, np.abs(orders))
         allowed += moments.rho * (orders**2 - gap**2 / 4)
         rises, reachable = _rises(losses, masses, orders)
-        holds &= reachable & (np.log1p(rises) + 1e-13 <= allowed).all(axis=1)
+        holds &= reachable & (np.log1p(rises) + SUM_ERROR <= allowed).all(axis=1)
     # Between the two orders nearest to 0, where M >= e^{-|λ| E|L|}.
     second = (losses**2 * np.exp(first * np.abs(losses)) * masses).sum(axis=1)
-    return holds & (second * np.exp(first * size) <= 2 * moments.rho * (1 - 1e-9))
+    return holds & (second * np.exp(first * size) <= 2 * moments.rho * (1 - ORDER_ERROR))
