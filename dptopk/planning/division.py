@@ -36,7 +36,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.best_design import plan_topk
-from dptopk.planning.topk_plan import joined
+from dptopk.planning.topk_plan import joint_charge
 
 Array = np.ndarray[Any, Any]
 MOST_SPREAD = 1000.0  # how much larger than at an even split an error may be wanted
@@ -222,7 +222,7 @@ class _ScalableDesign:
         labels = None if query.kind == "topk" and len(self.base) == 1 else query.k
         *selecting, counting = self.at(scale)
         charges = [mechanism.charge(query.sensitivity) for mechanism in selecting]
-        total = joined([*charges, counting.charge(query.sensitivity, labels=labels)])
+        total = joint_charge([*charges, counting.charge(query.sensitivity, labels=labels)])
         if query.segments > 1:
             total = segments_charge([total] * query.segments, segments_per_user=query.inside)
         return total.times(query.times)

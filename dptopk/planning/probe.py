@@ -30,7 +30,7 @@ from dptopk.mechanisms.samplers.random import narrow
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.protocol import Paying, PaysAll, Reading, Step
 from dptopk.planning.single import Single
-from dptopk.planning.topk_plan import OnePhase, TopKPlan, joined
+from dptopk.planning.topk_plan import OnePhase, TopKPlan, joint_charge
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -191,7 +191,7 @@ class Look:
         """
         named = ", ".join(map(str, ranks(self.k)))
         note = f"planned after a look at the counts of the ranks {named} with noise, for {looked}"
-        total = joined([looked, answer.charge])
+        total = joint_charge([looked, answer.charge])
         notes = "; ".join(filter(None, (answer.note, note)))
         return replace(answer, charge=total, phases={"look": looked, **answer.phases}, note=notes)
 

@@ -32,22 +32,26 @@ OTHER_NOISE: dict[type[Account], tuple[Counts, ...]] = {
 }
 
 
-def advised(refused: BudgetExceeded, accounts: Collection[Account], kind: Kind) -> BudgetExceeded:
+def refusal_with_advice(
+    refused: BudgetExceeded, accounts: Collection[Account], kind: Kind
+) -> BudgetExceeded:
     """Return the refusal of a question, with what would fit of its kind, and the noise or the
     registration that costs less.
 
     Args:
         refused: the refusal by one of the accounts.
         accounts: all that have to pay.
-        kind: of the question, with its total.
+        kind: the kind of the question, with its total.
     """
     account, left = least_left(accounts, kind)
-    others = _alternatives(refused.requested, accounts, _refusing(refused.requested, account), kind)
-    words = [refused.reason, _what_fits(left, kind), *others]
-    return BudgetExceeded(refused.requested, refused.remaining, "; ".join(filter(None, words)))
+    refusing_account = _refusing_account(refused.requested, account)
+    others = _alternatives(refused.requested, accounts, refusing_account, kind)
+    sentences = [refused.reason, _fitting_epsilon_in_words(left, kind), *others]
+    reason = "; ".join(filter(None, sentences))
+    return BudgetExceeded(refused.requested, refused.remaining, reason)
 
 
-def _what_fits(left: float, kind: Kind) -> str:
+def _fitting_epsilon_in_words(left: float, kind: Kind) -> str:
     """Return in words the largest ε that fits of this kind.
 
     The plans of two totals may consist of different mechanisms, so that the one with the smaller ε
@@ -68,16 +72,16 @@ def _what_fits(left: float, kind: Kind) -> str:
     return fits
 
 
-def _refusing(charge: Charge, account: Account) -> Account:
-    """Return the account itself, or of segments the first that refuses the charge."""
+def _refusing_account(charge: Charge, account: Account) -> Account:
+    """Return the account itself, or that of the first segment which refuses the charge."""
     if not isinstance(account, Parallel):
         return account
-    refusing = (part for part in account.parts.values() if not part.can_spend(charge))
-    return next(refusing, account)
+    refusing_account = (part for part in account.parts.values() if not part.can_spend(charge))
+    return next(refusing_account, account)
 
 
 def _alternatives(
-    requested: Charge, accounts: Collection[Account], refusing: Account, kind: Kind
+    requested: Charge, accounts: Collection[Account], refusing_account: Account, kind: Kind
 ) -> Iterator[str]:
     """Yield, in words, what costs less than the question as it was asked; nothing where it asks for
     more than the total.
@@ -85,14 +89,14 @@ def _alternatives(
     Args:
         requested: the charge of the question.
         accounts: all that have to pay.
-        refusing: the one of them that refuses the charge.
+        refusing_account: the one of them that refuses the charge.
         kind: of the question.
     """
     epsilon = kind.question.epsilon
-    if epsilon is None or epsilon > refusing.epsilon():
+    if epsilon is None or epsilon > refusing_account.epsilon():
         return
     cheaper: list[TopKPlan] = []
-    for counts in OTHER_NOISE.get(type(refusing), ()):
+    for counts in OTHER_NOISE.get(type(refusing_account), ()):
         other = _with_noise(counts, kind)
         if other is None or other.charge == requested:
             continue
@@ -100,13 +104,13 @@ def _alternatives(
         if all(kind.paid(other, account) for account in accounts):
             yield f'with counts="{counts}" this question fits now'
             break
-    if isinstance(refusing, Filter):
-        yield from _registered(refusing, requested, cheaper)
+    if isinstance(refusing_account, Filter):
+        yield from _sentence_on_registration(refusing_account, requested, cheaper)
 
 
 def _with_noise(counts: Counts, kind: Kind) -> TopKPlan | None:
-    """Return the plan of this question with other noise on its counts; None where it shows none,
-    names that noise already, or cannot have it.
+    """Return the plan of this question with other noise on its counts; None where the answer shows
+    no counts, the question names that noise already, or no plan can have it.
     """
     question = kind.question
     if question.counts in {"none", counts}:
@@ -117,16 +121,24 @@ def _with_noise(counts: Counts, kind: Kind) -> TopKPlan | None:
     return None
 
 
-def _registered(account: Filter, requested: Charge, cheaper: list[TopKPlan]) -> Iterator[str]:
-    """Yield a sentence if everything that was charged and this question would be within the total,
-    had it been registered in advance; with other noise on the counts of this question if not as it
-    is.
+def _sentence_on_registration(
+    account: Filter, requested: Charge, cheaper: list[TopKPlan]
+) -> Iterator[str]:
+    """Yield one sentence if all that was charged and this question would be within the total, had
+    it been registered in advance; with other noise on the counts if not as it was asked.
+
+    Args:
+        account: the filter that refuses the question.
+        requested: the charge of the question.
+        cheaper: the plans of the question with other noise, of which a filter's is Gaussian.
     """
-    for noise, charge in (("", requested), *((" with Gaussian noise", p.charge) for p in cheaper)):
+    charges = [("", requested)]
+    charges += [(" with Gaussian noise", other.charge) for other in cheaper]
+    for noise, charge in charges:
         together = Charge.join(account.spent(), charge)
-        found = bounds.compose(together, delta=account.delta, lower=False, effort="quick")
-        if found.epsilon <= account.epsilon():
-            total = f"({format_upper(found.epsilon, 4)}, {account.delta:.6g})"
+        bound = bounds.compose(together, delta=account.delta, lower=False, effort="quick")
+        if bound.epsilon <= account.epsilon():
+            total = f"({format_upper(bound.epsilon, 4)}, {account.delta:.6g})"
             yield (
                 f"registered in advance{noise}, this question and all that was charged would fit: "
                 f"together they are {total}"

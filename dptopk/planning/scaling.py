@@ -21,7 +21,7 @@ from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS
 from dptopk.planning.designs import Design, Mechanisms, gaussian_rho
 from dptopk.planning.request import Request, Split
 from dptopk.planning.shape import Outcome, Shape
-from dptopk.planning.topk_plan import Phase, joined, phases_of
+from dptopk.planning.topk_plan import Phase, joint_charge, phases_of
 
 # How far candidates may be apart by one rough look and still be compared exactly, and in the end;
 # how close to the budget one look must be to be extrapolated from.
@@ -96,7 +96,7 @@ class Candidate:
     @property
     def charge(self) -> Charge:
         """Return the most that all phases together can cost."""
-        return joined([phase.charge for phase in self.phases])
+        return joint_charge([phase.charge for phase in self.phases])
 
     @cached_property
     def phases(self) -> tuple[Phase, ...]:
@@ -216,7 +216,7 @@ def _sum_of_costs(design: Design, phases: tuple[Phase, ...], delta: float) -> fl
     """Return the plain sum of the ε's of all costs; box counts add their one ε to about the optimum
     of the selections at ``delta``.
     """
-    whole = pure_sum(joined([phase.charge for phase in phases]))
+    whole = pure_sum(joint_charge([phase.charge for phase in phases]))
     if design.noise != "box" or not delta:
         return whole
     ((cost, times),) = phases[0].charge.costs.items()

@@ -41,7 +41,13 @@ LARGEST_DELTA = 1e-3
 
 @dataclass(frozen=True)
 class Phase:
-    """One step of a plan: its name, its mechanism, and the most it can cost."""
+    """One step of a plan.
+
+    Attributes:
+        name: what it does, such as "select" or "count".
+        mechanism: what runs.
+        charge: the most that it can cost.
+    """
 
     name: str
     mechanism: Mechanism
@@ -54,7 +60,7 @@ class TopKPlan(Plan):
 
     Attributes:
         k: how many labels are asked for.
-        budget: the total (ε, δ) the plan may spend.
+        budget: the total (ε, δ) that the plan may spend.
         sensitivity, domain: what must hold of the histogram; ``release`` refuses one that does not
             fit.
         phases: the mechanisms in the order in which they run, each with the most it can cost.
@@ -63,13 +69,14 @@ class TopKPlan(Plan):
         counted: whether the answer shows counts; noise on counts may select labels without being
             shown.
         design: the name of the design that was taken.
-        why: why it was taken.
-        outcome: what it is expected to do on the shape that was given, if one was.
+        why: why it was taken, in words.
+        outcome: its expected results on the shape that was given, if one was.
         swapped: the chance that the label of rank 2k is placed before that of rank k, on that shape
             or on 10⁴/rank.
         users: how many users there are, where that is public.
         in_rho: of a budget in ρ: the "rho" that the costs take and the "failure_delta" of all that
-            may fail, both upper bounds, and the "rho_budget".
+            may fail, both upper bounds, and the "rho_budget"; empty for a budget in ε.
+        compared: makes the table of ``alternatives``; None where nothing was compared.
     """
 
     k: int
@@ -91,7 +98,7 @@ class TopKPlan(Plan):
     @property
     def charge(self) -> Charge:
         """Return the most that a release of this plan can cost."""
-        return joined([phase.charge for phase in self.phases])
+        return joint_charge([phase.charge for phase in self.phases])
 
     @property
     def stated(self) -> Budget | None:
@@ -119,10 +126,13 @@ class TopKPlan(Plan):
         """Return noise, thresholds, error bars and the guarantee, for people."""
         first = self.mechanisms[0]
         last = self.mechanisms[-1]
-        shown = self.counted
+        noise_std = half_width = None
+        if self.counted:
+            noise_std = last.count_noise(self.sensitivity, labels=self.k)
+            half_width = last.count_width(self.sensitivity, labels=self.k)
         return Preview(
-            noise_std=last.count_noise(self.sensitivity, labels=self.k) if shown else None,
-            half_width=last.count_width(self.sensitivity, labels=self.k) if shown else None,
+            noise_std=noise_std,
+            half_width=half_width,
             error_bar=self.error_bar(),
             threshold=self.threshold,
             appears_at=self.appears_at(),
@@ -184,7 +194,7 @@ class TopKPlan(Plan):
         average: bool = True,
         paying: Paying | None = None,
     ) -> tuple[TopKPlan, Release]:
-        """Return it as of every plan; what ran is the plan of a top k too."""
+        """Return this plan and its answer, as ``Plan.run`` does; arguments as for ``release``."""
         return self, self.answered(data, rng, average=average, paying=paying)
 
     @abstractmethod
@@ -237,14 +247,16 @@ class TopKPlan(Plan):
         """
         if not self.in_rho:
             return ""
-        spent, total, delta = dict(self.in_rho).values()
+        terms = dict(self.in_rho)
+        spent = terms["rho"]
+        total = terms["rho_budget"]
+        delta = terms["failure_delta"]
+        failures = ""
         if delta:
-            failing = f" but for failures of at most {format_upper(delta)}"
-        else:
-            failing = ""
+            failures = f" but for failures of at most {format_upper(delta)}"
         left = format_lower(max(total - spent, 0.0), 2)
         return (
-            f"In ρ: {format_upper(spent, 4)}-zCDP{failing}; of the budget's ρ = {total:g} "
+            f"In ρ: {format_upper(spent, 4)}-zCDP{failures}; of the budget's ρ = {total:g} "
             f"this leaves {left}."
         )
 
@@ -304,7 +316,7 @@ class OnePhase(TopKPlan):
 
     def appearing(self) -> str:
         """Return in words from which true count on a label appears; "" in a public domain."""
-        return appearing(self.mechanisms[0], self.sensitivity)
+        return words_of_appearing(self.mechanisms[0], self.sensitivity)
 
     @property
     def reading(self) -> Reading:
@@ -329,7 +341,7 @@ class OnePhase(TopKPlan):
                     released, phase.charge, self.sensitivity, average=average
                 )
             released = phase.mechanism.release(histogram, rng, **options)
-            # What covers every number of labels stays charged where fewer of them cost more.
+            # A charge that covers every number of labels stays where fewer of them cost more.
             if phase.mechanism.fewer_cost_more and released.charge:
                 used = phase.charge
             else:
@@ -337,21 +349,21 @@ class OnePhase(TopKPlan):
             if not phase.charge.includes(used):
                 raise ReleaseWithheld(phase.charge, used)
             charges[phase.name] = used
-            # That a set was shown is no longer true of what is ordered afterwards.
-            still = phase is self.phases[-1] or not phase.mechanism.open_ended
-            notes += (
-                [released.note] if still and released.note and released.note not in notes else []
-            )
+            # An open-ended phase notes that a set was shown, which is no longer true where the next
+            # phase orders it.
+            holds = phase is self.phases[-1] or not phase.mechanism.open_ended
+            if holds and released.note and released.note not in notes:
+                notes.append(released.note)
         assert released is not None  # noqa: S101
         if self.mechanisms[-1].open_ended and len(released) > self.k:
             notes.append(
                 f"{len(released)} labels were shown by their coins, these are the first "
                 f"{self.k} of them"
             )
-        answer = shown(released, self.k, self.counted)
+        answer = rows_shown(released, self.k, self.counted)
         return replace(
             answer,
-            charge=joined(charges.values()),
+            charge=joint_charge(charges.values()),
             phases=charges,
             note="; ".join(notes),
             at_delta=self.budget.delta,
@@ -367,11 +379,10 @@ class OnePhase(TopKPlan):
             raise InvalidParameter(
                 f"histogram has a {histogram.domain} domain, the plan is for a {self.domain} one"
             )
-        mine = self.sensitivity
-        theirs = histogram.sensitivity
-        if not mine.covers(theirs):
+        if not self.sensitivity.covers(histogram.sensitivity):
             raise InvalidParameter(
-                f"histogram has the sensitivity {theirs}, the plan is for {mine}"
+                f"histogram has the sensitivity {histogram.sensitivity}, the plan is for "
+                f"{self.sensitivity}"
             )
         first = self.phases[0].mechanism
         if self.domain == "private" and first.floor_rank is None and not histogram.complete:
@@ -408,7 +419,7 @@ class OnePhase(TopKPlan):
             ]
             lines += [
                 f"   {line}"
-                for line in _guarantees(phase.mechanism, self.sensitivity, self.k, confidence)
+                for line in _guarantee_lines(phase.mechanism, self.sensitivity, self.k, confidence)
             ]
         if (
             not self.counted
@@ -456,26 +467,26 @@ def budget_warnings(epsilon: float, delta: float, users: int | None = None) -> l
     >>> budget_warnings(1.0, 1e-6)
     []
     """
-    found = []
+    warnings = []
     if epsilon > LARGEST_EPSILON:
-        found.append(
+        warnings.append(
             f"ε = {epsilon:g} guarantees next to nothing: one user may change the odds of an "
             f"answer by e^{epsilon:g}"
         )
     if delta > LARGEST_DELTA:
-        found.append(
+        warnings.append(
             f"δ = {delta:g} is large: with that probability anything about a user may show; "
             f"1e-6 is common"
         )
     if users is not None and delta * users > 1:
-        found.append(
+        warnings.append(
             f"δ = {delta:g} is above 1/users: publishing the data of one user at random would "
             f"satisfy it"
         )
-    return found
+    return warnings
 
 
-def joined(charges: Collection[Charge]) -> Charge:
+def joint_charge(charges: Collection[Charge]) -> Charge:
     """Return the charge of several phases together, each of which may depend on the answers before
     it.
     """
@@ -487,8 +498,14 @@ def joined(charges: Collection[Charge]) -> Charge:
 def phases_of(
     request: Request, mechanisms: tuple[Mechanism, ...], method: str
 ) -> tuple[Phase, ...]:
-    """Return the mechanisms with their names and the most that each can cost."""
-    # How many labels an open-ended mechanism shows is not known before.
+    """Return the mechanisms with their names and the most that each can cost.
+
+    Args:
+        request: the question.
+        mechanisms: what runs, in this order: the first selects.
+        method: that of the design, which names its first phase.
+    """
+    # How many labels an open-ended mechanism shows is not known before it runs.
     any_number = mechanisms[0].open_ended or (
         mechanisms[-1].fewer_cost_more and request.domain == "private"
     )
@@ -501,9 +518,14 @@ def phases_of(
     return (Phase(name, first, first.charge(request.sensitivity)), *counts)
 
 
-def shown(released: Release, k: int, counted: bool) -> Release:
-    """Return the k rows with the largest released counts, in their order; counts only if
-    ``counted``.
+def rows_shown(released: Release, k: int, counted: bool) -> Release:
+    """Return the rows of an answer that are shown: the k with the largest released counts, from the
+    largest on, or the first k where there are no counts.
+
+    Args:
+        released: all rows that were released.
+        k: how many labels are asked for.
+        counted: whether the rows show their counts.
     """
     if released.counts is not None:
         order = descending(released.counts, None)
@@ -519,11 +541,12 @@ def shown(released: Release, k: int, counted: bool) -> Release:
     return replace(released, counts=None, measured=None, measurement=None)
 
 
-def appearing(
+def words_of_appearing(
     mechanism: Mechanism, sensitivity: Sensitivity, confidence: float = CONFIDENCE
 ) -> str:
     """Return in words from which true count on a label appears; "" in a public domain."""
-    half, sure = (mechanism.appears_at(sensitivity, probability=p) for p in (0.5, confidence))
+    half = mechanism.appears_at(sensitivity, probability=0.5)
+    sure = mechanism.appears_at(sensitivity, probability=confidence)
     if mechanism.floor_rank is None:
         needs = "needs a count of"
     else:
@@ -533,10 +556,18 @@ def appearing(
     return f"a label {needs} {half} for a 50% chance to be shown, {sure} for {percent(confidence)}"
 
 
-def _guarantees(
+def _guarantee_lines(
     mechanism: Mechanism, sensitivity: Sensitivity, k: int, confidence: float
 ) -> list[str]:
-    """Return what a phase guarantees, known before any data is seen."""
+    """Return lines that say what a phase guarantees, known before any data is seen.
+
+    Args:
+        mechanism: the one of the phase.
+        sensitivity: that of the histogram.
+        k: how many labels are asked for.
+        confidence: of the width of the noise, and the probability with which a label of the count
+            given appears.
+    """
     lines = []
     noise = mechanism.count_noise(sensitivity, labels=k)
     if noise is not None:
@@ -545,7 +576,7 @@ def _guarantees(
             f"noise on a count has standard deviation {noise:.4g}; {percent(confidence)} of it "
             f"is within ±{width:g}"
         )
-    if seen := appearing(mechanism, sensitivity, confidence):
+    if seen := words_of_appearing(mechanism, sensitivity, confidence):
         if mechanism.floor_rank is None:
             floor = ""
         else:

@@ -27,7 +27,7 @@ from dptopk.planning import profile as by_profile
 from dptopk.planning.in_rho import plan_in_rho
 from dptopk.planning.preview import large_counts
 from dptopk.planning.protocol import EventsReading, Reading
-from dptopk.planning.topk_plan import Phase, TopKPlan, appearing, joined, shown
+from dptopk.planning.topk_plan import Phase, TopKPlan, joint_charge, rows_shown, words_of_appearing
 from dptopk.planning.ways import (
     COUNTING,
     CalibratedWay,
@@ -88,9 +88,9 @@ class TwoPhasePlan(TopKPlan):
     def charge(self) -> Charge:
         """Return the most that a release of this plan can cost, the looks included."""
         if self.rest is None:
-            return joined([phase.charge for phase in self.phases])
+            return joint_charge([phase.charge for phase in self.phases])
         looked = [look.charge for look in self.looks]
-        return joined([*looked, by_profile.answer_charge(self.rest)])
+        return joint_charge([*looked, by_profile.answer_charge(self.rest)])
 
     def in_way(self, scaled: CalibratedWay) -> TwoPhasePlan:
         """Return the same plan in another way, without looks."""
@@ -221,7 +221,7 @@ class TwoPhasePlan(TopKPlan):
                 f"label, with {confidence:g} if {most} have; users who have more labels count less"
             )
         else:
-            words = appearing(self.mechanisms[0], self.under, confidence)
+            words = words_of_appearing(self.mechanisms[0], self.under, confidence)
             words = f"of the capped counts: {words}" if self.under.l0 else words
         if self.min_users == 1:
             return words
@@ -316,7 +316,7 @@ class TwoPhasePlan(TopKPlan):
             answer = phases["count"].mechanism.release(everything, rng, labels=labels)
         note = "; ".join(filter(None, (self._note_on_finding(len(found)), answer.note)))
         return replace(
-            shown(answer, self.k, self.counted),
+            rows_shown(answer, self.k, self.counted),
             charge=self.charge,
             phases={name: phase.charge for name, phase in phases.items()},
             note=note,

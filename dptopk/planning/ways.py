@@ -36,7 +36,7 @@ from dptopk.mechanisms import (
     WeightedGaussian,
 )
 from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.planning.topk_plan import Phase, joined
+from dptopk.planning.topk_plan import Phase, joint_charge
 
 Finder = Literal["uncapped", "weights", "threshold", "coins"]
 Counting = Literal["gaussian", "box", "capped"]
@@ -364,7 +364,7 @@ def _phases_within_budget(
 
     def charge_of_all(size: float) -> Charge:
         """Return the charge of all phases, the last one with this size."""
-        return joined([phase.charge for phase in (*fixed, last(size))])
+        return joint_charge([phase.charge for phase in (*fixed, last(size))])
 
     size = floor_digits(calibrate(charge_of_all, budget, start=size or None))
     bound = compose(charge_of_all(size), delta=budget.delta, lower=False)

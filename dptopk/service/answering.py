@@ -36,7 +36,7 @@ from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name
 from dptopk.ledger.spends import Receipt, Spend
 from dptopk.planning import Plan
-from dptopk.planning.refusals import advised
+from dptopk.planning.refusals import refusal_with_advice
 from dptopk.release.release import Release
 from dptopk.service.catalog import DatasetSpec
 from dptopk.service.data import Histograms
@@ -166,7 +166,7 @@ class AnswerService:
             if kind is None:
                 raise
             accounts = self.ledger.state(spec.name).accounts(analyst, segments)
-            raise advised(refusal, accounts.values(), kind) from None
+            raise refusal_with_advice(refusal, accounts.values(), kind) from None
         except InvalidParameter:
             # The ledger refuses a key that another worker has charged, and an old version.
             charged_elsewhere = self.known(spec, analyst, key, question) is not None

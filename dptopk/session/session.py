@@ -33,7 +33,7 @@ from dptopk.planning.facts import facts_of
 from dptopk.planning.gauge import Kind, least_left
 from dptopk.planning.per_segment import PerSegment
 from dptopk.planning.protocol import Step
-from dptopk.planning.refusals import advised
+from dptopk.planning.refusals import refusal_with_advice
 from dptopk.planning.single import Single, planned
 from dptopk.question import Facts, Question, StatedInSession
 from dptopk.release.release import Release
@@ -557,7 +557,7 @@ class Session:
         except BudgetExceeded as refusal:
             if kind is None:
                 raise
-            raise advised(refusal, self._book.accounts(), kind) from None
+            raise refusal_with_advice(refusal, self._book.accounts(), kind) from None
         self._kind = kind or self._kind
         return plan_run, release
 

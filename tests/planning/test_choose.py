@@ -15,7 +15,7 @@ from dptopk.planning import OnePhase, TwoPhasePlan, plan, revived
 from dptopk.planning.facts import facts_of
 from dptopk.planning.per_segment import bound_of, within
 from dptopk.planning.probe import LookedPlan
-from dptopk.planning.topk_plan import joined
+from dptopk.planning.topk_plan import joint_charge
 from dptopk.question import Events, Facts, Question
 
 COUNTS = Facts(sensitivity=Sensitivity(l0=2))
@@ -120,7 +120,7 @@ def test_what_pays_is_asked_before_each_draw(facts, stated, steps):
     purse = Purse(steps)
     answer = made.release(data, average=False, paying=purse)
     assert len(purse.paid) == steps
-    assert joined([charge for _, charge in purse.paid]).includes(answer.charge)
+    assert joint_charge([charge for _, charge in purse.paid]).includes(answer.charge)
     short = Purse(steps - 1)
     with pytest.raises(BudgetExceeded):
         made.release(data, paying=short)

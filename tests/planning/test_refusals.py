@@ -25,7 +25,7 @@ from dptopk.accounting.bounds import compose
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.planning.facts import facts_of
 from dptopk.planning.gauge import Kind
-from dptopk.planning.refusals import _what_fits
+from dptopk.planning.refusals import _fitting_epsilon_in_words
 from dptopk.question import Question
 
 WORDS = Histogram({"the": 900, "of": 700, "and": 500, "to": 20}, sensitivity=Sensitivity(l0=1))
@@ -126,9 +126,11 @@ def test_a_refused_total_below_one_that_fits_is_explained() -> None:
     """The plan of the larger total may consist of other mechanisms, which fit."""
     question = Question(k=2, epsilon=0.7001, delta=1e-7, counts="none")
     kind = Kind(question, facts_of(WORDS), in_steps=False)
-    assert "epsilon up to 0.7151 at delta 1e-07, though not every" in _what_fits(0.7151, kind)
-    assert _what_fits(0.6991, kind).endswith("epsilon up to 0.6991 at delta 1e-07")
-    assert _what_fits(0.0, kind).endswith("is nothing")
+    assert "epsilon up to 0.7151 at delta 1e-07, though not every" in _fitting_epsilon_in_words(
+        0.7151, kind
+    )
+    assert _fitting_epsilon_in_words(0.6991, kind).endswith("epsilon up to 0.6991 at delta 1e-07")
+    assert _fitting_epsilon_in_words(0.0, kind).endswith("is nothing")
 
 
 # What fits after one question of a kind, in the order of the arguments, for every kind.
