@@ -422,7 +422,7 @@ def _answer_segments(
     """
     from dptopk.cli.answer_sheet import write_sheet
     from dptopk.cli.segment_answers import SegmentsSheet
-    from dptopk.planning.per_segment import bound_of, within
+    from dptopk.planning.per_segment import bound_together, plans_within_total
 
     source, asker = _declared_by_ledger(source, asker)
     number_of_segments = len(source.segments)
@@ -430,7 +430,7 @@ def _answer_segments(
         per_user = number_of_segments
     else:
         per_user = min(source.segments_per_user, number_of_segments)
-    plans = within(question, facts, source.segments, per_user)
+    plans = plans_within_total(question, facts, source.segments, per_user)
     warn(plans.each.warnings)
     histograms = source.read_segments(plans.each)
     budget_lines: list[str] = []
@@ -442,7 +442,7 @@ def _answer_segments(
         session = asker.session(first)
         answers = session.run_each(histograms, plans.each)
         budget_lines = session.remaining().lines()
-    bound = bound_of(plans, question.budget.delta)
+    bound = bound_together(plans, question.budget.delta)
     sheet = SegmentsSheet(plans, answers, bound, output.confidence, budget_lines)
     write_sheet(sheet, output.form, output.out)
 

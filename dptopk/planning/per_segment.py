@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Plan)
 P_co = TypeVar("P_co", bound=Plan, covariant=True)
-STEPS = 5  # halvings of ε where a user is in several segments
+# Where a user is in several segments the ε of each is found by so many halvings of the interval from
+# the total's share to the total. Each halving makes a plan.
+HALVINGS = 5
 
 
 @dataclass(frozen=True)
@@ -45,34 +47,37 @@ class PerSegment(Generic[P_co]):
         """Return the most that all answers cost one user together; the cost of one segment if a
         user is in one.
         """
-        each = [design.charge for design in self.plans.values()]
-        return segments_charge(each, segments_per_user=self.per_user)
+        charges = [design.charge for design in self.plans.values()]
+        return segments_charge(charges, segments_per_user=self.per_user)
 
     @property
     def stated(self) -> Budget | None:
         """Return the (ε, δ) that the plan of one segment states, where all of them together cost
         that; otherwise None.
         """
-        same = all(design.charge == self.charge for design in self.plans.values())
-        if same:
+        together = self.charge
+        if all(design.charge == together for design in self.plans.values()):
             return self.each.stated
         return None
 
     @property
     def each(self) -> P_co:
-        """Return the plan of the first segment; all have the same where their facts are the
-        same.
+        """Return the plan of the first segment; it is that of each segment where their public facts
+        are the same.
         """
         return next(iter(self.plans.values()))
 
     @property
     def text(self) -> str:
-        """Return the mechanisms in words, and on how many segments they run."""
+        """Return in words the mechanisms, and on how many segments they run."""
         segments = f"{len(self.plans)} segments, a user in at most {self.per_user}"
         return f"{self.each.text} in each of {segments}"
 
     def check(self, data: Mapping[Any, Histogram]) -> None:
         """Refuse segments that the plans were not made for; nothing is drawn.
+
+        Args:
+            data: segment -> its histogram.
 
         Raises:
             InvalidParameter: naming what does not fit.
@@ -85,6 +90,11 @@ class PerSegment(Generic[P_co]):
     ) -> dict[Any, Release]:
         """Draw the answer of each segment, and return them by name; call this when the charge has
         been paid.
+
+        Args:
+            data: segment -> its histogram.
+            rng: None for secure noise.
+            average: as in ``Plan.release``.
         """
         return {
             name: Step(design, data[name], average=average).draw(rng)
@@ -92,25 +102,37 @@ class PerSegment(Generic[P_co]):
         }
 
 
-def alike(each: P, names: Sequence[Any], per_user: int) -> PerSegment[P]:
-    """Return the same plan for each of some segments with the same public facts."""
+def same_for_segments(each: P, names: Sequence[Any], per_user: int) -> PerSegment[P]:
+    """Return the same plan for each of several segments with the same public facts.
+
+    Args:
+        each: the plan of one segment.
+        names: the segments.
+        per_user: in how many segments one user counts at most.
+    """
     return PerSegment(dict.fromkeys(names, each), per_user)
 
 
-def within(
+def plans_within_total(
     question: Question, facts: Facts, names: Sequence[str], per_user: int
 ) -> PerSegment[TopKPlan]:
     """Return the plans of all segments whose answers cost one user together at most the total of
     the question.
 
-    With one segment a user, each has the whole total. With more, it is the largest ε of a few that
-    were tried.
+    Where a user is in one segment, each segment has the whole total. Otherwise each has the largest
+    ε of a few that were tried.
+
+    Args:
+        question: the question that each segment is asked, with the total of all.
+        facts: what is public about each segment.
+        names: the segments.
+        per_user: in how many segments one user counts at most.
 
     Raises:
         InvalidParameter: as ``plan``; for a total in ρ where a user is in several segments.
     """
     if per_user == 1:
-        return alike(plan(question, facts), names, 1)
+        return same_for_segments(plan(question, facts), names, 1)
     total = question.budget
     if total.rho is not None:
         raise InvalidParameter(
@@ -121,17 +143,19 @@ def within(
     @cache
     def plans_for(epsilon: float) -> PerSegment[TopKPlan]:
         """Return the plans of all segments with this ε for each."""
-        part = question.with_total(Budget(epsilon, total.delta / per_user))
-        return alike(plan(part, facts), names, per_user)
+        question_of_each = question.with_total(Budget(epsilon, total.delta / per_user))
+        return same_for_segments(plan(question_of_each, facts), names, per_user)
 
     def fits(epsilon: float) -> bool:
         """Return whether the plans together are within the total."""
-        return bound_of(plans_for(epsilon), total.delta).epsilon <= total.epsilon
+        return bound_together(plans_for(epsilon), total.delta).epsilon <= total.epsilon
 
-    return plans_for(bisect(fits, total.epsilon / per_user, total.epsilon, halvings=STEPS)[0])
+    # By basic composition the first ε fits.
+    largest, _ = bisect(fits, total.epsilon / per_user, total.epsilon, halvings=HALVINGS)
+    return plans_for(largest)
 
 
-def bound_of(plans: PerSegment[TopKPlan], delta: float) -> Bound:
+def bound_together(plans: PerSegment[TopKPlan], delta: float) -> Bound:
     """Return the guarantee of all segments together, an upper bound."""
     if plans.per_user == 1:
         return plans.each.bound

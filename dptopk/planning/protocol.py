@@ -43,8 +43,9 @@ class Reading:
 
     Attributes:
         sensitivity: the caps of the histogram that is counted.
-        top: of a private domain at most this many of the largest counts are looked at; None: all.
-        finding: events are read as an EventCounts, under this cap too; None: one histogram.
+        top: of a private domain at most this many of the largest counts are read; None: all.
+        finding: with which further arguments events are read as an EventCounts; None: as one
+            histogram.
     """
 
     sensitivity: Sensitivity
@@ -54,13 +55,13 @@ class Reading:
 
 @dataclass(frozen=True)
 class Step:
-    """One draw of a plan, and the data it is from: what is paid for at once.
+    """A plan and the data from which it draws its answer: what is paid for at once.
 
     Attributes:
-        plan: whose charge is paid, and which draws.
-        data: what is drawn from; it fits the plan.
-        about: what of the session's data was taken, where that is not all of them.
-        average: whether what is left over is spent on better counts.
+        plan: what draws the answer, and has the charge that is paid.
+        data: the histogram, which fits the plan.
+        about: names of the part of the session's data that ``data`` is; empty where it is all.
+        average: whether what the answer leaves of the charge is spent on better counts.
     """
 
     plan: Plan
@@ -111,13 +112,13 @@ class Paying(Protocol):
         """
 
     def known(self, step: Step) -> Release | None:
-        """Return the answer that is known already, or None."""
+        """Return the answer to an identical step that is stored, or None."""
 
     def answer(self, step: Step, rng: Generator | None) -> Release:
         """Return the stored answer to a step; or charge the step, draw its answer and return that.
 
         Raises:
-            BudgetExceeded: nothing was charged or drawn.
+            BudgetExceeded: for a charge that is not covered; nothing was charged or drawn.
         """
 
     def refuse(self, *charges: Charge) -> Exception:
@@ -125,7 +126,9 @@ class Paying(Protocol):
 
 
 class PaysAll:
-    """Pays for everything: a plan that was charged before, or that nobody charges."""
+    """An account that pays for everything: for a plan that was charged before, or that nobody
+    charges.
+    """
 
     def covers(self, *plans: Plan) -> bool:  # noqa: ARG002
         """Return True: every plan is paid for."""
@@ -190,9 +193,9 @@ class Plan(ABC):
     @property
     @abstractmethod
     def identity(self) -> tuple[list[Any], dict[str, list[Any]]] | None:
-        """Return what tells its question from others of the same text and charge, for a stored
-        answer, as plain values: of a plan, and by name of the options of a mechanism. None: the
-        question is made of data, and has no name.
+        """Return what distinguishes its question from others of the same text and charge, for a
+        stored answer, as plain values: those of a plan, and by name those of the options of a
+        mechanism. None: the question is made of data, and has no name.
         """
 
     @abstractmethod
@@ -211,7 +214,7 @@ class Plan(ABC):
 
     @abstractmethod
     def preview(self) -> Preview:
-        """Return what it guarantees or predicts, in numbers."""
+        """Return what the plan guarantees or predicts, in numbers."""
 
     @abstractmethod
     def record(self) -> dict[str, Any]:
@@ -232,7 +235,7 @@ class Plan(ABC):
         return Step(self, data)
 
     def payable(self, paying: Paying) -> bool:
-        """Return whether ``run`` would be paid for as things are; nothing is charged or drawn."""
+        """Return whether the account would pay for ``run`` now; nothing is charged or drawn."""
         return paying.covers(self)
 
     def run(
@@ -246,9 +249,9 @@ class Plan(ABC):
         """Return the plan that ran, which a look before it may decide, and its answer; arguments as
         for ``release``.
         """
-        return self, self.answered(data, rng, average=average, paying=paying)
+        return self, self.answer_in_one_step(data, rng, average=average, paying=paying)
 
-    def answered(
+    def answer_in_one_step(
         self, data: Histogram, rng: Generator | None, *, average: bool, paying: Paying | None
     ) -> Release:
         """Return the answer of a plan of one step, which ``paying`` pays for."""

@@ -63,11 +63,11 @@ class RepeatedPlan(Generic[P]):
 
     Attributes:
         plan: the plan of each answer.
-        times: how many answers.
+        times: how many answers there are.
         total: the composition of all answers, an upper bound.
         single: the plan that would be taken for one answer.
         single_total: the composition of as many answers of that plan, an upper bound.
-        offers: what was compared, from the least total on.
+        offers: the kinds of noise that were compared, from the least total on.
     """
 
     plan: P
@@ -82,7 +82,7 @@ class RepeatedPlan(Generic[P]):
         return [f"{self.times} answers with {offer}" for offer in self.offers]
 
     def to_dict(self) -> dict[str, object]:
-        """Return what all answers cost with each kind of noise, JSON-safe."""
+        """Return what all answers cost with each kind of noise, as plain values for JSON."""
         offers = [
             {
                 "noise": offer.noise,
@@ -109,15 +109,15 @@ class RepeatedPlan(Generic[P]):
 
 def least_total(
     single: P,
-    same: Callable[[Family, float | None], P] | None,
+    plan_with_noise: Callable[[Family, float | None], P] | None,
     times: int,
     delta: float,
 ) -> RepeatedPlan[P]:
-    """Return the plan with the least total among that of one answer and those of ``same``.
+    """Return the plan with the least total: that of one answer, or one with a family of noise.
 
     Args:
         single: the plan of one answer.
-        same: from a family of noise and a half-width, the plan of the least ε for it, and from a
+        plan_with_noise: returns, from a family of noise and a half-width, the plan of the least ε for it, and from a
             family and None, the plan at the total that was asked for; None: only the plan of one
             answer is possible.
         times: how many answers, at least 1.
@@ -125,30 +125,38 @@ def least_total(
     """
     times = validate.count(times=times)
 
-    def offered(noise: str, plan: P, accuracy: float | None = None) -> Offer[P]:
-        """Return a plan with the total of all answers by it."""
+    def offer_of(noise: str, plan: P, accuracy: float | None = None) -> Offer[P]:
+        """Return the offer of a plan for each answer, with the total of all answers."""
         total = compose(plan.charge.times(times), delta=delta, lower=False)
         return Offer(noise, plan, total, accuracy)
 
-    offers = [offered(ONE_ANSWER, single)]
+    offers = [offer_of(ONE_ANSWER, single)]
     width = single.preview().half_width
-    if times > 1 and width is not None and same is not None:
+    if times > 1 and width is not None and plan_with_noise is not None:
         for family in FAMILIES:
             with suppress(InvalidParameter):
-                plan, accuracy = _as_accurate(partial(same, family), float(width))
-                offers.append(offered(f"{family} noise", plan, accuracy))
-    usual = offers[0].total
+                plan, accuracy = _plan_for_accuracy(partial(plan_with_noise, family), float(width))
+                offers.append(offer_of(f"{family} noise", plan, accuracy))
+    single_total = offers[0].total
     offers.sort(key=lambda offer: offer.total.epsilon)
     best = offers[0]
-    return RepeatedPlan(best.plan, times, best.total, single, usual, tuple(offers))
+    return RepeatedPlan(best.plan, times, best.total, single, single_total, tuple(offers))
 
 
-def _as_accurate(same: Callable[[float | None], P], width: float) -> tuple[P, float | None]:
-    """Return the plan of a family of noise at the total that was asked for, where its noise is not
-    much wider than ``width``; else the plan of the least ε with noise of that width, and the width.
+def _plan_for_accuracy(
+    plan_with_noise: Callable[[float | None], P], width: float
+) -> tuple[P, float | None]:
+    """Return the plan of a family of noise, and the half-width that was asked of it.
+
+    It is the plan at the total of the question, and None, where its noise is not much wider than
+    ``width`` (WIDER); else the plan of the least ε with noise of that width.
+
+    Args:
+        plan_with_noise: makes the plan of the family for a half-width; for None that at the total.
+        width: the half-width of the noise that is best for one answer.
     """
-    stated = same(None)
-    wide = stated.preview().half_width
+    at_total = plan_with_noise(None)
+    wide = at_total.preview().half_width
     if wide is not None and wide <= (1 + WIDER) * width:
-        return stated, None
-    return same(width), width
+        return at_total, None
+    return plan_with_noise(width), width

@@ -195,7 +195,7 @@ class TopKPlan(Plan):
         paying: Paying | None = None,
     ) -> tuple[TopKPlan, Release]:
         """Return this plan and its answer, as ``Plan.run`` does; arguments as for ``release``."""
-        return self, self.answered(data, rng, average=average, paying=paying)
+        return self, self.answer_in_one_step(data, rng, average=average, paying=paying)
 
     @abstractmethod
     def explain(self, *, confidence: float = CONFIDENCE) -> str:

@@ -22,7 +22,7 @@ from dptopk.ledger.entries import normal
 from dptopk.mechanisms.named import mechanism_of, names
 from dptopk.planning import Plan, TopKPlan, plan, revived as revived_plan
 from dptopk.planning.gauge import Kind
-from dptopk.planning.per_segment import alike
+from dptopk.planning.per_segment import same_for_segments
 from dptopk.planning.single import Single
 from dptopk.service.catalog import DatasetSpec
 from dptopk.service.messages import in_words
@@ -358,7 +358,7 @@ def charge_of(spec: DatasetSpec, question: PostedQuestion, prepared: Plan) -> Ch
     segmented = spec.segmented(question.segments, question.where)
     if not segmented.values:
         return prepared.charge
-    return alike(prepared, segmented.values, segmented.per_user).charge
+    return same_for_segments(prepared, segmented.values, segmented.per_user).charge
 
 
 def kind_of(spec: DatasetSpec, question: PostedQuestion) -> Kind | None:

@@ -13,7 +13,7 @@ from dptopk.errors import BudgetExceeded
 from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.planning import OnePhase, TwoPhasePlan, plan, revived
 from dptopk.planning.facts import facts_of
-from dptopk.planning.per_segment import bound_of, within
+from dptopk.planning.per_segment import bound_together, plans_within_total
 from dptopk.planning.probe import LookedPlan
 from dptopk.planning.topk_plan import joint_charge
 from dptopk.question import Events, Facts, Question
@@ -164,11 +164,11 @@ def test_what_the_plan_would_ignore_is_refused_before_it_is_paid():
 
 def test_segments_of_which_a_user_is_in_several_share_the_total():
     for per_user, most in ((1, 1.0), (2, 1.0)):
-        plans = within(asked(), COUNTS, ["a", "b", "c"], per_user)
-        assert 0.9 * most < bound_of(plans, 1e-6).epsilon <= most
+        plans = plans_within_total(asked(), COUNTS, ["a", "b", "c"], per_user)
+        assert 0.9 * most < bound_together(plans, 1e-6).epsilon <= most
         assert plans.charge == plans.each.charge.times(per_user)
         data = dict.fromkeys("abc", Histogram({"x": 900}, sensitivity=Sensitivity(l0=2)))
         plans.check(data)
         assert list(plans.draw(data, None)) == ["a", "b", "c"]
     with pytest.raises(InvalidParameter, match="rho"):
-        within(Question(k=3, rho=0.1, delta=1e-6), COUNTS, ["a", "b"], 2)
+        plans_within_total(Question(k=3, rho=0.1, delta=1e-6), COUNTS, ["a", "b"], 2)
