@@ -117,9 +117,9 @@ def least_total(
 
     Args:
         single: the plan of one answer.
-        plan_with_noise: returns, from a family of noise and a half-width, the plan of the least ε for it, and from a
-            family and None, the plan at the total that was asked for; None: only the plan of one
-            answer is possible.
+        plan_with_noise: returns, from a family of noise and a half-width, the plan of the least ε
+            for it, and from a family and None, the plan at the total that was asked for; None: only
+            the plan of one answer is possible.
         times: how many answers, at least 1.
         delta: the δ at which all answers together are stated, in (0, 1).
     """
