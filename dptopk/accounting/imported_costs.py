@@ -146,6 +146,9 @@ def from_profile(delta: Callable[[Floats], Floats], epsilons: Floats) -> MultiDP
 def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
     """Return evenly spaced ε's from 0 to where a profile is negligible, or has fallen to what it
     never falls below.
+
+    Raises:
+        InvalidParameter: for δ's that rise, or are no numbers.
     """
     first, last = delta(np.array([0.0, LARGEST_LOSS])).tolist()
     if not last <= first + SUM_ERROR:
@@ -163,7 +166,12 @@ def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
 
 
 def _law(name: str, law_values: ArrayLike) -> Floats:
-    """Return the probabilities as an array, checked; ``name`` is that of the argument."""
+    """Return the probabilities as an array, checked; ``name`` is that of the argument.
+
+    Raises:
+        InvalidParameter: for no probabilities, a negative one, another shape, or another sum than
+            1.
+    """
     law = np.asarray(validate.nonnegatives(**{name: law_values}), dtype=float)
     if law.ndim != 1 or not law.size:
         raise InvalidParameter(f"{name} must be one-dimensional and not empty")

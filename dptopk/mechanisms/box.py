@@ -105,6 +105,9 @@ class Box(CountingMechanism):
     def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Bits) -> Array:
         """Draw the noise of ``size`` of ``labels`` counts that are measured together, int64, shape
         (size,); its coordinates are exchangeable.
+
+        Raises:
+            InvalidParameter: where noise could leave the 64-bit integers or has no law.
         """
         if not size:
             return np.zeros(0, dtype=np.int64)
@@ -129,7 +132,11 @@ class Box(CountingMechanism):
         return draw
 
     def law(self, sensitivity: Sensitivity, labels: int) -> BoxNoise:
-        """Return the law of the noise on ``labels`` counts that are measured together."""
+        """Return the law of the noise on ``labels`` counts that are measured together.
+
+        Raises:
+            InvalidParameter: where noise could leave the 64-bit integers or has no law.
+        """
         power = self._side_power(sensitivity, labels)
         return BoxNoise(sensitivity.linf / self.epsilon, power, sensitivity.linf)
 

@@ -242,6 +242,9 @@ class ContinualTopK:
     def noise_std(self, sensitivity: Sensitivity, day: int | None = None) -> float:
         """Return an upper bound on the standard deviation, in counts, of the noise of a total
         before it is rounded: of the given day, or of the noisiest one.
+
+        Raises:
+            InvalidParameter: for other neighbours than add_remove, or a day that there is not.
         """
         spread = self.measurements.spread * (add_remove(sensitivity).linf * self.sigma)
         if day is None:
@@ -270,6 +273,9 @@ class ContinualTopK:
     def _thresholds(self, sensitivity: Sensitivity) -> Array:
         """Return the thresholds of all days, shape (days,); ``threshold`` states the inequality
         that they solve.
+
+        Raises:
+            InvalidParameter: without δ or a finite l0, or for a δ that is too small.
         """
         if not self.delta:
             raise InvalidParameter("delta must be above 0 for private labels")
@@ -298,6 +304,10 @@ class ContinualTopK:
         Q((T - c)/spread), where Q is the normal tail with the distance of ``total_noise``. Q is
         convex in c, so that all pass with at most l0 times (the probability of one total of
         a·linf and of a - 1 totals of 0). T is at least the solution of this inequality.
+
+        Raises:
+            InvalidParameter: for a day that there is not; without δ or a finite l0, or for a δ that
+                is too small.
         """
         return int(self._thresholds(sensitivity)[self._day_index(day)])
 
@@ -332,7 +342,11 @@ class ContinualTopK:
         return Stream(self, sensitivity, public=names is not None, names=names or [], rng=rng)
 
     def _day_index(self, day: int) -> int:
-        """Return the index, from 0, of a day that is numbered from 1."""
+        """Return the index, from 0, of a day that is numbered from 1.
+
+        Raises:
+            InvalidParameter: for a day that there is not.
+        """
         if not 1 <= validate.count(day=day) <= self.days:
             raise InvalidParameter(f"day={day} must be from 1 to {self.days}")
         return day - 1

@@ -81,7 +81,8 @@ def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: fl
         InvalidParameter: for a histogram that is private, incomplete or has fewer than k labels,
             or an epsilon so small or so large that rates would overflow.
     """
-    known(histogram, mechanism, k)  # refuses a private or an incomplete histogram
+    # Refuses a private or an incomplete histogram, and a k that is too large.
+    known(histogram, mechanism, k)
     rate = smaller_of(epsilon) / (k * histogram.sensitivity.linf)
     if not LEAST_RATE <= rate <= 1 / LEAST_RATE:
         raise InvalidParameter(

@@ -175,6 +175,9 @@ class Mechanism(ABC):
 
         Returns:
             An estimate for each draw, float64, shape (draws,).
+
+        Raises:
+            InvalidParameter: where no counts are released.
         """
         deviation = self.count_noise(inputs.sensitivity, labels=inputs.k)
         if deviation is None:
@@ -266,7 +269,8 @@ class PublicSelection(LabelsOnly):
         """Raise the error that ``release`` would raise for this histogram, without drawing
         noise.
         """
-        known(histogram, self, self.k)  # refuses a private or an incomplete histogram
+        # Refuses a private or an incomplete histogram, and a k that is too large.
+        known(histogram, self, self.k)
         self.charge(histogram.sensitivity)  # refuses a sensitivity that is not covered
 
     @abstractmethod
@@ -464,7 +468,11 @@ def drawn_labels(histogram: Histogram, indices: Array, bits: Bits) -> tuple[Any,
 
 
 def _labels_without_row(histogram: Histogram, size: int, bits: Bits) -> list[Any]:
-    """Draw ``size`` different labels that have no row, uniformly, by rejection."""
+    """Draw ``size`` different labels that have no row, uniformly, by rejection.
+
+    Raises:
+        InvalidParameter: where absent_label does not keep its promise.
+    """
     names: list[Any] = []
     identities = set(map(identity, histogram.labels.tolist()))
     # If absent_label keeps its promise, a try finds a new label with a probability of at least p =

@@ -147,6 +147,9 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     The m = ``special`` slots whose label can change race with ⊥ alone: their rates sum to at most
     m e^{ε/τ·(floor+τ)} against e^{ε/τ·(floor+τ+c)}. An integer c keeps the score of ⊥ exact for
     every floor, so that it moves exactly as the floor does.
+
+    Raises:
+        InvalidParameter: when c would be beyond 2^60.
     """
     log_odds = math.log(special) + math.log1p(-delta) - math.log(delta)
     c = linf / epsilon * log_odds * (1 + OFFSET_ROUNDING)

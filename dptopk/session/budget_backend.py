@@ -157,7 +157,11 @@ class InMemoryBudget:
         return segments.segments_per_user == 1 and segments.keys() <= self._account.parts.keys()
 
     def of_segments(self, *names: Hashable) -> InMemoryBudget:
-        """Return the budget of some of the segments, by their names."""
+        """Return the budget of some of the segments, by their names.
+
+        Raises:
+            InvalidParameter: where no segments were declared.
+        """
         account = self._account
         if not isinstance(account, Parallel):
             raise InvalidParameter("segments: none were declared")

@@ -628,7 +628,11 @@ def _run_body(
     ranking: Release | Sequence[Hashable] | None,
     where: Mapping[str, str] | None,
 ) -> dict[str, Any]:
-    """Return the body of a request to run a mechanism, of the arguments of ``Client.run``."""
+    """Return the body of a request to run a mechanism, of the arguments of ``Client.run``.
+
+    Raises:
+        InvalidParameter: for what is no mechanism.
+    """
     if not isinstance(mechanism, Mechanism):
         raise InvalidParameter("mechanism must be one of dptopk.mechanisms")
     body: dict[str, object] = {"mechanism": mechanism.to_dict()}

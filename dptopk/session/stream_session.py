@@ -350,6 +350,12 @@ class StreamSession:
             number: the day's number, from 1.
             data: the day's counts, or a store with a partition for each day.
             partition: the name of the day's data.
+
+        Raises:
+            InvalidParameter: for another day than the next, data that were counted before, or a
+                store without the cap on days that the stream needs.
+            LedgerError: where the stream's budget was renewed, or what its file measures costs more
+                than was charged.
         """
         days = turn.days()
         if number != len(days) + 1:
@@ -466,6 +472,9 @@ def _terms(
         mechanism: its mechanism.
         day_shape: a histogram with the sensitivity and the domain of a day's.
         calendar: the dates of its days.
+
+    Raises:
+        InvalidParameter: for another mechanism, or public labels that are not all written down.
     """
     validate.instance(ContinualTopK, mechanism=mechanism)
     labels = None

@@ -153,6 +153,9 @@ def multi_dp(charge: Charge) -> Curve:
     pure DP costs.
 
     It is exact to rounding while the outcomes can be listed, else a certified bracket on a grid.
+
+    Raises:
+        NotApplicable: for too many costs, or too many different ones that are all pure.
     """
     if charge.count > MOST_MULTI_DP_COPIES:
         raise NotApplicable(f"more than {MOST_MULTI_DP_COPIES:.0e} costs: too many for a grid")

@@ -138,6 +138,9 @@ def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
 def _sum_by_convolution(scale: float, count: int) -> tuple[Floats, Floats, Floats, float]:
     """Return lattice points, ln masses, error bounds and the mass left out, by repeated squaring of
     the symmetric law.
+
+    Raises:
+        InvalidParameter: for a sum that is too wide to convolve.
     """
     if scale * math.sqrt(count) > _CONVOLVED:
         raise InvalidParameter(

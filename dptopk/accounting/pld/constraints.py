@@ -85,6 +85,9 @@ def mixture(
             constraint that is active by less than rounding may be kept or dropped; dropping can
             only raise δ, by less than the nudge.
 
+    Raises:
+        InvalidParameter: for no constraints, or one outside its ranges.
+
     Source: Cadir-Najib-Shkel 2026, Assumption 1, Theorem 2 (n = 2) and Conjecture 1 (any n).
 
     >>> worst = mixture([(0.3, 0.0), (0.15, 0.02), (0.2, 0.5)])
@@ -155,7 +158,11 @@ def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...
 
 
 def _smallest_deltas(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
-    """Return the validated constraints by falling ε, with the smallest δ for each ε."""
+    """Return the validated constraints by falling ε, with the smallest δ for each ε.
+
+    Raises:
+        InvalidParameter: for no constraints, or one outside its ranges.
+    """
     if isinstance(constraints, MultiDP):  # whose pairs were validated when it was made
         pairs = constraints.constraints
     else:
@@ -169,7 +176,11 @@ def _smallest_deltas(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
 
 
 def _checked_constraints(constraints: Iterable[Pair]) -> list[Pair]:
-    """Return the constraints as pairs whose ranges are checked."""
+    """Return the constraints as pairs whose ranges are checked.
+
+    Raises:
+        InvalidParameter: for what are no pairs, or one outside its ranges.
+    """
     try:
         pairs = [(epsilon, delta) for epsilon, delta in constraints]
     except (TypeError, ValueError):

@@ -69,6 +69,9 @@ def dominating_mu(scale: float, shift: int = 1) -> float:
 def _mu_of_unit_shift(scale: float) -> float:
     """Return an upper bound on the least μ for a move by one, by steps 2 and 3 of the module
     docstring.
+
+    Raises:
+        InvalidParameter: for a scale that is out of range.
     """
     if scale > _LISTED:  # step 3: with y = s^-2, m = 1 + y/12 + y²/12 has m - m³ y/12 >= 1 + y²/20
         square = 1 / (scale * scale)
@@ -86,7 +89,11 @@ def _mu_of_unit_shift(scale: float) -> float:
 
 
 def _vertex_bounds(scale: float, last: int) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds on the vertices c_0, ..., c_last for noise of this scale."""
+    """Return lower and upper bounds on the vertices c_0, ..., c_last for noise of this scale.
+
+    Raises:
+        InvalidParameter: for a scale at which the errors are not small.
+    """
     log_tails, log_error = _log_tails(scale, last + 1)
     c = -special.ndtri_exp(log_tails)
     # How far off that is, by Mills' ratio: ln Q(c) = -c²/2 - ln(2π)/2 + ln R(c), of slope -φ/Q, at

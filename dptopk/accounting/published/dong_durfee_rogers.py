@@ -139,7 +139,11 @@ def _summed_log_mgfs(
 
 
 def _charge_of(epsilon: ArrayLike, count: ArrayLike) -> Charge:
-    """Return the BR costs with these ε's and counts, which are broadcast against each other."""
+    """Return the BR costs with these ε's and counts, which are broadcast against each other.
+
+    Raises:
+        InvalidParameter: for no costs, or an ε or a count that is not positive.
+    """
     epsilons, counts = np.broadcast_arrays(np.asarray(epsilon, float), np.asarray(count))
     costs: Counter[Cost] = Counter()
     for e, n in zip(epsilons.ravel().tolist(), counts.ravel().tolist(), strict=True):

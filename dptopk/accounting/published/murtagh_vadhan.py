@@ -92,7 +92,11 @@ def optimal_dp_exact_epsilon(
 
 
 def _validated_counts(epsilons: Mapping[float, int] | Sequence[float]) -> dict[float, int]:
-    """Return the validated ε's with counts, equal ones added up."""
+    """Return the validated ε's with counts, equal ones added up.
+
+    Raises:
+        InvalidParameter: for no ε's, or an ε or a count that is not positive.
+    """
     if isinstance(epsilons, Mapping):
         items = list(epsilons.items())
     else:
@@ -154,6 +158,9 @@ def _product_of_binomials(counts: Mapping[float, int], *, attained: bool = True)
 def optimal_dp_exact(charge: Charge) -> Curve:
     """Bound costs of different ε's by their optimal composition, which is the optimum itself when
     every cost is a PureDP cost.
+
+    Raises:
+        NotApplicable: for a cost that implies no pure DP, or too many outcomes to list.
     """
     counts = pure_epsilons(charge)
     most = MOST_TERMS if all_pure(charge) else MOST_TERMS_OF_OTHERS
@@ -221,6 +228,10 @@ def optimal_dp_approx(charge: Charge) -> Curve:
     Losses are split on a grid so that the mass under either distribution stays, an error of second
     order in the step; so a far coarser grid does than for ``optimal_dp_approx_epsilon``
     (docs/theorems.md, lattice brackets).
+
+    Raises:
+        NotApplicable: for a cost that implies no pure DP, for ε's too small or too large for a
+            grid, or too many copies of one.
     """
     counts = pure_epsilons(charge)
     if max(counts) < SMALLEST_GRID_EPSILON:

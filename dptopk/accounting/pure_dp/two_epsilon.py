@@ -161,6 +161,10 @@ class TwoEpsilonCurve(Curve):
 def two_epsilon(charge: Charge) -> Curve:
     """Bound costs of two different ε's by their optimal composition, which is the optimum itself
     when every cost is a PureDP cost.
+
+    Raises:
+        NotApplicable: for a cost that implies no pure DP, for another number of ε's than two, or
+            too many costs.
     """
     epsilons = pure_epsilons(charge)
     if len(epsilons) != 2:

@@ -46,6 +46,9 @@ def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Fl
         xi: >= 0.
         delta: in (0, 1).
 
+    Raises:
+        InvalidParameter: for numbers outside these ranges.
+
     >>> float(zcdp_epsilon(100 * 0.1**2 / 8, delta=1e-6).round(3))
     2.753
     """
@@ -65,6 +68,9 @@ def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
     Args:
         rho: ρ >= 0.
         xi: ξ >= 0.
+
+    Raises:
+        InvalidParameter: for numbers outside these ranges.
 
     >>> float(zcdp_curve(100 * 0.1**2 / 8).epsilon(1e-6).round(3))
     2.419

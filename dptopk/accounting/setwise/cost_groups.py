@@ -113,6 +113,9 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     dropped. Soundness does not rest on these steps: the profile of the masses is computed from its
     positive terms, and all masses are raised by the largest ratio in which it falls short of
     ``values``.
+
+    Raises:
+        FloatingPointError: when no finite factor raises the masses enough.
     """
     nodes, values = _without_concave_points(nodes, values, h)
     masses = np.maximum(_slope_changes(nodes, values, h), 0.0)

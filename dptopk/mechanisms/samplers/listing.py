@@ -132,7 +132,11 @@ class Listing(Bits):
         return options
 
     def advance(self) -> bool:
-        """Turn to the next path; return False after the last one."""
+        """Turn to the next path; return False after the last one.
+
+        Raises:
+            InvalidParameter: where the mechanism did not repeat its choices.
+        """
         if self._depth != len(self._open):
             raise InvalidParameter(
                 "mechanism: it does not make the same choices when it is run again"

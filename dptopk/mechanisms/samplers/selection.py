@@ -464,6 +464,9 @@ def exponential_choice(utilities: npt.ArrayLike, *, rate: float | Fraction, bits
         rate: epsilon divided by the range of the utility (DDR §2.1), greater than 0; a Fraction is
             taken exactly.
         bits: source of random words.
+
+    Raises:
+        InvalidParameter: for no utilities, or numbers outside these ranges.
     """
     values = _value_array(utilities=utilities)
     if values.size == 0:
