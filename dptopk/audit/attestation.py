@@ -99,9 +99,9 @@ class Attestation:
     def __str__(self) -> str:
         """Return the points as a table, with a title and the verdict."""
         rows = [point.row() for point in self.points]
-        title = f"{'ε':>10} {'claimed δ':>13} {'exact, from':>13} {'to':>13}"
-        head = f"{self.mechanism}, claimed: {self.claim}"
-        lines = [head, self.world.size(), title, *rows, self._verdict()]
+        heads = f"{'ε':>10} {'claimed δ':>13} {'exact, from':>13} {'to':>13}"
+        title = f"{self.mechanism}, claimed: {self.claim}"
+        lines = [title, self.world.size(), heads, *rows, self._verdict()]
         return "\n".join(lines)
 
     def _verdict(self) -> str:

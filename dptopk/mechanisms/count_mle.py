@@ -241,8 +241,8 @@ class CountMLE(Mechanism):
         The order of the histogram is never used: it may be that of the true counts.
 
         Raises:
-            InvalidParameter: for no ranking, or one of labels whose counts are unknown or may not be
-                looked at.
+            InvalidParameter: for no ranking, or one of labels whose counts are unknown or may not
+                be looked at.
         """
         if ranking is None:
             raise InvalidParameter("ranking must be a Release or a sequence of labels, got None")

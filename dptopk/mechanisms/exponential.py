@@ -127,12 +127,12 @@ def _utility_array(utilities: Utilities, size: int) -> Array:
     integers, else float64.
 
     Raises:
-        InvalidParameter: for another shape, for values that are not finite, or for integers that
-            the array would round; the message never shows a value.
+        InvalidParameter: for another shape or other types, for values that are not finite, or for
+            integers that the array would round; the message never shows a value.
     """
     if hasattr(utilities, "dtype"):
         array = np.asarray(utilities)
-    else:
+    else:  # as objects: beside floats NumPy would round integers
         array = np.array(utilities, dtype=object)
     if array.dtype == object:
         array = _array_of_numbers(array)

@@ -295,7 +295,9 @@ class RoutedTopK(LabelsOnly):
 
     @property
     def _scale(self) -> float:
-        """Return the noise scale of peeling, in units of linf."""
+        """Return the noise scale of peeling, in units of linf: of the Gumbel noise on a count, or
+        of the exponential noise of ``OneShotTopK``, whose ε is that of all k labels.
+        """
         peeling = self.peeling
         if isinstance(peeling, KnownGumbel):
             return 1 / peeling.epsilon

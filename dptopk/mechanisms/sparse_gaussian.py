@@ -66,7 +66,9 @@ class SparseGaussian(IndependentCounts):
         return Charge({cost: 1})
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return the threshold T of a noisy count."""
+        """Return the threshold T of a noisy count: the smallest from linf on that a user's own
+        labels pass with probability at most delta together.
+        """
         labels_paid_for = self.moving(sensitivity)
         scale = self.counting.spread(sensitivity)
         if binds(sensitivity, labels_paid_for):

@@ -403,7 +403,9 @@ def _law_of_two_epsilons(responses: Responses, count: int) -> tuple[Floats, Floa
 
 
 def _losses_of_two_epsilons(responses: Responses, count: int) -> Floats:
-    """Return the loss ε1 (u + v - k) + ε2 (u - v) for each [v, u]."""
+    """Return the loss ε1 (u + v - k) + ε2 (u - v) for each [v, u], with k = ``count``; u and v are
+    the sums of those of ``_step_chances`` over the k steps.
+    """
     (epsilon1, _), (epsilon2, _) = responses
     v, u = np.ogrid[: count + 1, : count + 1]
     losses: Floats = epsilon1 * (u + v - count) + epsilon2 * (u - v)

@@ -511,8 +511,8 @@ class _IndexSum:
 
 
 def _index_window(placed: Sequence[_GridPairs]) -> tuple[int, int, float]:
-    """Return the first and the last grid index that are kept, and a bound on the tilted mass
-    outside, by Chernoff's inequality on either side.
+    """Return the first and the last grid index of the sum that are kept, and a bound on the tilted
+    mass outside, by Chernoff's inequality on either side.
     """
     law = _IndexSum.of(placed)
     reach_below = _least_reach(law.reach, -1 / law.deviation) * (1 + SUM_SLACK) + 1

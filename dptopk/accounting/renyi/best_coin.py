@@ -274,8 +274,8 @@ def _coin_by_divergences(
 
 
 def _half_level(coin: LabelCoinsDP) -> float:
-    """Return the level, not always whole, at which the chance to be shown is 1/2 on the line
-    between two levels; inf for a coin with too many levels.
+    """Return the number of users, not always whole, with which a label is shown with chance 1/2,
+    by interpolation between two whole ones; inf for a coin with too many levels.
     """
     try:
         shown = coin_chances(coin.order, coin.divergence, coin.first, 0.5).shown

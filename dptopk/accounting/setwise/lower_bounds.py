@@ -364,6 +364,7 @@ def strategy(
     fine = steps_from_below(last, variance, tolerance)
     if len(last) == 1:
         (epsilon,) = last
+        # That ladder is there already, so that it costs nothing.
         fine = max(fine, steps.get(epsilon, 0))
     return Strategy(atoms, _recursion_of_last_ranges(last, fine, reach))
 
