@@ -272,7 +272,7 @@ def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
         beside = {
             (guess.design.name, split): guess.at(guess.rho, split)
             for guess in found[:MOST_FINAL]
-            for split in guess.split.beside()
+            for split in guess.split.neighbours()
         }
         found = _candidates_near_the_best([*found, *beside.values()], ESTIMATE_MARGIN)
     refined = [replace(guess, draws=REFINED_DRAWS) for guess in found[:MOST_REFINED]]

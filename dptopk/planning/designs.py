@@ -42,7 +42,7 @@ from dptopk.mechanisms.named import registered_designs
 from dptopk.planning.request import Request, Split, pure_epsilon
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.shape import Shape
-from dptopk.planning.whole_answers import COUNTED_DRAWS, DRAWS, then_counts
+from dptopk.planning.whole_answers import COUNTED_DRAWS, DRAWS, draw_and_counts
 
 Mechanisms = tuple[Mechanism, ...]
 Build = Callable[[Request, Split, float], Mechanisms]
@@ -574,7 +574,7 @@ DESIGNS = (
             "whole",
             "any",
             "public",
-            then_counts(draw, ordered, _COUNTS),
+            draw_and_counts(draw, ordered, _COUNTS),
             additive=additive,
         )
         for name, draw, ordered, additive in COUNTED_DRAWS

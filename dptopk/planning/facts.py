@@ -39,7 +39,7 @@ def facts_of(
 
 
 def _events_of(events: EventCounts) -> Events:
-    """Return how the events were read, which a plan must go by."""
+    """Return how the events were read: a plan must find labels under the same caps."""
     under = events.under_cap.sensitivity
     profile = events.profile is not None
     return Events(

@@ -19,7 +19,10 @@ from dptopk.planning.topk_plan import TopKPlan
 P = TypeVar("P", bound=TopKPlan)
 REPORTED_AT = 1e-6  # the δ of the plan's (ε, δ) where the budget has none for failures
 MOST_RESCALINGS = 6
+# A plan that takes this share of ρ is good enough; each rescaling aims a little below the budget,
+# since charges do not grow exactly as ε².
 ENOUGH_OF_BUDGET = 0.995
+AIMED_SHARE = 1 - 1e-3
 
 
 def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
@@ -29,22 +32,20 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
     Args:
         budget: in ρ. With its δ at 0 nothing may fail, and the plan's own total is stated at δ =
             1e-6.
-        plan: makes a plan for a total (ε, δ).
+        plan: makes the plan of a total (ε, δ).
 
     Raises:
         InvalidParameter: when no plan fits.
     """
-    filter_ = Filter(budget)
+    unspent = Filter(budget)
     delta = budget.delta / 2 or REPORTED_AT
-    rho, epsilon = (
-        budget.rho or 0.0,
-        compose(Charge({ZCDP(budget.rho or 0.0): 1}), delta=delta).epsilon,
-    )
+    rho = budget.rho or 0.0
+    epsilon = compose(Charge({ZCDP(rho): 1}), delta=delta).epsilon
     best: P | None = None
     for _ in range(MOST_RESCALINGS):
         found = plan(Budget(epsilon, delta))
         try:
-            totals = filter_.totals_of_prices(found.charge)
+            totals = unspent.totals_of_prices(found.charge)
         except IncompatibleCosts as reason:
             raise InvalidParameter(
                 f"budget: a plan in rho needs costs of zCDP: {reason}; name a method"
@@ -52,13 +53,12 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
         (exact,) = totals.sums.values()  # a budget in rho has one metric
         used = round_up(exact)
         failures = round_up(totals.failures)
-        if filter_.can_spend(found.charge) and (best is None or found.epsilon > best.epsilon):
-            best = replace(
-                found, in_rho=(("rho", used), ("rho_budget", rho), ("failure_delta", failures))
-            )
+        if unspent.can_spend(found.charge) and (best is None or found.epsilon > best.epsilon):
+            terms = (("rho", used), ("rho_budget", rho), ("failure_delta", failures))
+            best = replace(found, in_rho=terms)
             if used >= ENOUGH_OF_BUDGET * rho:
                 break
-        epsilon *= math.sqrt(rho / used) * (1 - 1e-3)
+        epsilon *= math.sqrt(rho / used) * AIMED_SHARE
     if best is None:
         raise InvalidParameter(
             f"no plan fits {budget}: its charge has a δ; give the budget one, or a public domain"

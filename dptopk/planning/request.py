@@ -18,7 +18,8 @@ from dptopk.mechanisms.mechanism import add_remove
 from dptopk.planning.mixture import Mixture, references
 from dptopk.planning.shape import Shape
 
-# Half way from one share that is tried first to the next.
+# The factors, on the odds of a share, of the two shares tried beside it: half way to the next of
+# those that are tried first.
 NEIGHBOURING_ODDS = (0.7, 1.4)
 
 
@@ -36,14 +37,14 @@ class Split:
     selection: float = 1.0
     threshold: float = 0.0
 
-    def beside(self) -> list[Split]:
+    def neighbours(self) -> list[Split]:
         """Return two splits, with somewhat less and somewhat more for the selections, by their
         odds; an empty list where there is no division.
         """
         if self.selection == 1:
             return []
-        odds = [step * self.selection / (1 - self.selection) for step in NEIGHBOURING_ODDS]
-        return [replace(self, selection=round(each / (1 + each), 3)) for each in odds]
+        odds = [factor * self.selection / (1 - self.selection) for factor in NEIGHBOURING_ODDS]
+        return [replace(self, selection=round(odd / (1 + odd), 3)) for odd in odds]
 
 
 @dataclass(frozen=True)
@@ -51,15 +52,16 @@ class Request:
     """The validated arguments of plan_topk.
 
     Attributes:
-        k, sensitivity, domain, counts, method, fit: as there.
+        k, sensitivity, domain, counts, method, fit: as in plan_topk.
         delta: the total δ.
         epsilon: the total ε, or None where an accuracy was asked for.
         accuracy: the half-width asked for, or None.
         d_bar: how many of the largest counts take part in a design over a cut histogram.
-        whole: designs over the whole histogram are allowed.
-        selection_share: the one that was asked for, "best" for the one of the smallest merit, or
-            None.
-        shape: the counts to plan for, several of them where they are not known, or None.
+        whole: whether designs over the whole histogram are allowed.
+        selection_share: the share of ρ for selections that was asked for; "best" for the one of the
+            least criterion; None: those of each design.
+        shape: the counts to plan for, or several shapes that they may have; None: nothing is known
+            about them.
         users: how many users there are, or None.
         charge_as: how selections may be charged; "auto": whichever is less.
     """

@@ -28,9 +28,9 @@ class Single(Plan):
 
     Attributes:
         mechanism: what runs.
-        options: for its release, read once into objects of our own.
-        sensitivity: of the histogram.
-        price: the most that it costs on it.
+        options: those of its release, read once into objects that nobody else changes.
+        sensitivity: that of the histogram.
+        price: the most that the mechanism costs on it.
     """
 
     mechanism: Mechanism
@@ -63,11 +63,13 @@ class Single(Plan):
         """
         if not isinstance(mechanism, Mechanism):
             raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
-        _takes(mechanism, options)
-        own = {name: _read_once(name, value) for name, value in options.items()}
-        named = own.get("labels", own.get("ranking"))
-        labels = domain_size if named is None else len(named)
-        return cls(mechanism, own, sensitivity, mechanism.charge(sensitivity, labels=labels))
+        _check_options(mechanism, options)
+        own_options = {name: _read_once(name, value) for name, value in options.items()}
+        named_labels = own_options.get("labels", own_options.get("ranking"))
+        labels = domain_size if named_labels is None else len(named_labels)
+        return cls(
+            mechanism, own_options, sensitivity, mechanism.charge(sensitivity, labels=labels)
+        )
 
     @classmethod
     def on(cls, mechanism: Mechanism, data: Histogram, options: Mapping[str, Any]) -> Self:
@@ -117,20 +119,20 @@ class Single(Plan):
 
     def preview(self) -> Preview:
         """Return the noise on as many counts as labels are named."""
-        named = map(len, self.options.values())
-        together = next(named, None)
+        lengths = map(len, self.options.values())
+        labels = next(lengths, None)
         mechanism = self.mechanism
-        caps = self.sensitivity
+        sensitivity = self.sensitivity
         return Preview(
-            noise_std=mechanism.count_noise(caps, labels=together),
-            half_width=mechanism.count_width(caps, labels=together),
-            threshold=mechanism.threshold_offset(caps),
-            appears_at=mechanism.appears_at(caps, probability=0.5),
+            noise_std=mechanism.count_noise(sensitivity, labels=labels),
+            half_width=mechanism.count_width(sensitivity, labels=labels),
+            threshold=mechanism.threshold_offset(sensitivity),
+            appears_at=mechanism.appears_at(sensitivity, probability=0.5),
             above_rank=mechanism.floor_rank,
         )
 
     def record(self) -> dict[str, Any]:
-        """Return the words alone: the question names the mechanism."""
+        """Return the text of the plan alone: the question names the mechanism."""
         return {"text": self.text}
 
     def revived(self, record: Mapping[str, Any]) -> Self:  # noqa: ARG002
@@ -138,7 +140,9 @@ class Single(Plan):
         return self
 
 
-def planned(mechanism: Mechanism | Plan, data: Histogram, options: Mapping[str, Any]) -> Plan:
+def plan_of_mechanism(
+    mechanism: Mechanism | Plan, data: Histogram, options: Mapping[str, Any]
+) -> Plan:
     """Return the plan of a mechanism with these options; a plan is returned as it is, and takes
     none.
 
@@ -154,8 +158,8 @@ def planned(mechanism: Mechanism | Plan, data: Histogram, options: Mapping[str, 
     return mechanism
 
 
-def _takes(mechanism: Mechanism, options: Mapping[str, Any]) -> None:
-    """Refuse options that ``check`` of the mechanism does not take, and ask for those that it
+def _check_options(mechanism: Mechanism, options: Mapping[str, Any]) -> None:
+    """Refuse options that ``check`` of the mechanism does not take, and a lack of those that it
     needs.
     """
     parameters = signature(mechanism.check).parameters.values()
@@ -180,8 +184,8 @@ def _plain_labels(value: Any) -> list[Any]:
 
 
 def _read_once(name: str, value: Any) -> Any:
-    """Return an option as an object of our own, read once: so what is charged, checked, measured
-    and written is the same.
+    """Return a copy of an option, read once, so that what is charged, checked, measured and written
+    is the same.
     """
     if value is None or isinstance(value, Release):
         return value

@@ -7,7 +7,7 @@ from typing import Literal
 
 from dptopk._internal import validate
 from dptopk.accounting.calibration import calibrate
-from dptopk.costs import Budget
+from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.continual import ContinualTopK
@@ -15,8 +15,8 @@ from dptopk.mechanisms.samplers.factorisation import Kind, factorise
 from dptopk.mechanisms.samplers.optimal_factorisation import is_computable
 from dptopk.mechanisms.samplers.participation import Error
 
-# Of δ, in a private domain: for labels that one user-day alone has. Thresholds and noise hardly
-# depend on it.
+# The share of δ, in a private domain, for labels that one user-day alone has. Thresholds and noise
+# hardly depend on it.
 FAILURE_SHARE = 0.5
 
 
@@ -40,9 +40,9 @@ def plan_continual(
         budget: the total (ε, δ), δ above 0, for one user-day, or for all days of a user where
             days_per_user is given.
         sensitivity: of one user-day; its l0 must be finite for private labels.
-        labels: size of the public domain, at least 1; None = labels are private.
-        days_per_user: on how many of the days one user adds something at most, and the caller sees
-            to it; None = all.
+        labels: size of the public domain, at least 1; None: labels are private.
+        days_per_user: on how many of the days one user adds something at most, which the caller
+            ensures; None: all.
         days_apart: the smallest distance of two such days.
         factorisation: "auto" takes the one with the least noise, among those that are found within
             seconds.
@@ -79,23 +79,25 @@ def plan_continual(
         days_apart=days_apart,
         error=error,
     )
-    draft = replace(
-        draft, factorisation=_least(draft) if factorisation == "auto" else factorisation
-    )
-    sharpness = calibrate(
-        lambda x: replace(draft, sigma=1 / x).charge(sensitivity, labels=labels), budget
-    )
+    if factorisation == "auto":
+        factorisation = _kind_of_least_error(draft)
+    draft = replace(draft, factorisation=factorisation)
+
+    def charge_of(sharpness: float) -> Charge:
+        """Return the charge of all days for a sigma of 1/``sharpness``, with which it grows."""
+        return replace(draft, sigma=1 / sharpness).charge(sensitivity, labels=labels)
+
+    sharpness = calibrate(charge_of, budget)
     return replace(draft, sigma=1 / sharpness)
 
 
-def _least(mechanism: ContinualTopK) -> Kind:
-    """Return the factorisation of the least error at equal μ; the binary tree's is never the
-    least.
+def _kind_of_least_error(mechanism: ContinualTopK) -> Kind:
+    """Return the factorisation of the least error at equal μ, among those that are found within
+    seconds; the binary tree's is never the least.
     """
     user = mechanism.participation
     error = mechanism.error
-    kinds: list[Kind] = ["optimal", "square_root", "daily"]
-    return min(
-        kinds[not is_computable(user) :],
-        key=lambda kind: factorise(kind, user, error).error(user, error),
-    )
+    kinds: list[Kind] = ["square_root", "daily"]
+    if is_computable(user):
+        kinds.insert(0, "optimal")
+    return min(kinds, key=lambda kind: factorise(kind, user, error).error(user, error))

@@ -23,7 +23,7 @@ Draw = Callable[[Request, float], Any]
 OWN_DELTA = 0.9
 
 
-def _draw(
+def _builder(
     kind: Any, scale: Callable[[float], float], *, own_delta: bool = False, **options: Any
 ) -> Draw:
     """Return a function that builds a mechanism from a request and ρ.
@@ -37,33 +37,36 @@ def _draw(
 
     def build(request: Request, rho: float) -> Any:
         """Return the mechanism with the cost ρ."""
-        delta = {"delta": OWN_DELTA * request.delta} if own_delta else {}
-        return kind(k=request.k, epsilon=scale(rho), **delta, **options)
+        epsilon = scale(rho)
+        if own_delta:
+            delta = OWN_DELTA * request.delta
+            return kind(k=request.k, epsilon=epsilon, delta=delta, **options)
+        return kind(k=request.k, epsilon=epsilon, **options)
 
     return build
 
 
-_JOINT = _draw(JointTopK, range_epsilon)
-_CANONICAL = _draw(CanonicalTopK, range_epsilon)
-_ONE_SHOT = _draw(OneShotTopK, pure_epsilon)
-# Labels alone: name, draw, and whether its noise can be told without the gaps. Of a set, in no
-# order, the first row is no better than the last.
+_JOINT = _builder(JointTopK, range_epsilon)
+_CANONICAL = _builder(CanonicalTopK, range_epsilon)
+_ONE_SHOT = _builder(OneShotTopK, pure_epsilon)
+# Draws of labels alone: name, what builds it from a request and its ρ, and whether its results are
+# known without the gaps between counts.
 DRAWS: tuple[tuple[str, Draw, bool], ...] = (
     ("joint draw", _JOINT, False),
     ("canonical draw", _CANONICAL, False),
     ("one-shot draw", _ONE_SHOT, True),
-    ("routed draw", _draw(RoutedTopK, pure_epsilon, own_delta=True), False),
+    ("routed draw", _builder(RoutedTopK, pure_epsilon, own_delta=True), False),
 )
-# And then counts: name, draw, whether it is in order, so that counts can be fitted to it, and the
-# last as above.
+# Draws before counts: name, what builds it, whether labels are drawn in order, so that counts can
+# be fitted to it, and whether its results are known without the gaps.
 COUNTED_DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
     ("canonical draw", _CANONICAL, False, False),
     ("one-shot draw", _ONE_SHOT, True, True),
-    ("routed draw", _draw(RoutedTopK, pure_epsilon, ordered=True), True, False),
+    ("routed draw", _builder(RoutedTopK, pure_epsilon, ordered=True), True, False),
 )
 
 
-def then_counts(
+def draw_and_counts(
     draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...]
 ) -> Callable[..., tuple[Any, ...]]:
     """Return a function that builds the draw, and then counts with the noise that is least for its
@@ -76,22 +79,26 @@ def then_counts(
     """
 
     def build(request: Request, split: Split, rho: float) -> tuple[Any, ...]:
-        """Return the two mechanisms, whose shares of ρ the split says."""
-        usable = [each for each in counts if request.delta or each[0] != "gaussian"]
-        allowed = [make for noise, make in usable if request.counts in ("auto", noise)]
+        """Return both mechanisms; the split says which share of ρ the draw has."""
+        # Gaussian noise needs a δ.
+        usable = [(name, make) for name, make in counts if request.delta or name != "gaussian"]
+        allowed = [make for name, make in usable if request.counts in ("auto", name)]
+        rho_of_counts = (1 - split.selection) * rho
         noise = min(
-            (make(request, (1 - split.selection) * rho) for make in allowed),
-            key=lambda n: _price(request, n),
+            (make(request, rho_of_counts) for make in allowed),
+            key=lambda noise: _noise_times_cost(request, noise),
         )
-        fitted = ordered and request.fit and noise.fitted
-        return draw(request, split.selection * rho), CountMLE(noise=noise) if fitted else noise
+        selection = draw(request, split.selection * rho)
+        if ordered and request.fit and noise.fitted:
+            return selection, CountMLE(noise=noise)
+        return selection, noise
 
     return build
 
 
-def _price(request: Request, noise: Any) -> float:
-    """Return the standard deviation of the noise on a count times what the noise costs: with a δ
-    all kinds cost the same ρ, without one the cost is the sum of the ε's.
+def _noise_times_cost(request: Request, noise: Any) -> float:
+    """Return the standard deviation of the noise on a count, times the sum of its ε's where the
+    request has no δ; with a δ all kinds of noise cost the same ρ.
     """
     std: float = noise.count_noise(request.sensitivity, labels=request.k)
     if request.delta:

@@ -34,7 +34,7 @@ from dptopk.planning.gauge import Kind, least_left
 from dptopk.planning.per_segment import PerSegment
 from dptopk.planning.protocol import Step
 from dptopk.planning.refusals import refusal_with_advice
-from dptopk.planning.single import Single, planned
+from dptopk.planning.single import Single, plan_of_mechanism
 from dptopk.question import Facts, Question, StatedInSession
 from dptopk.release.release import Release
 from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget
@@ -250,7 +250,7 @@ class Session:
                 package does; the answer is lost, the charge stays.
         """
         self._refuse_fork()
-        plan = planned(mechanism, self._histogram, options)
+        plan = plan_of_mechanism(mechanism, self._histogram, options)
         if average and not plan.averages:
             raise InvalidParameter("average: only the counts of a Plan can be averaged")
         paying = self._paying(reuse=reuse)
@@ -267,7 +267,7 @@ class Session:
             mechanism: one of ``dptopk.mechanisms``, or a Plan.
             options: the labels that the mechanism counts, as for ``run``.
         """
-        plan = planned(mechanism, self._histogram, options)
+        plan = plan_of_mechanism(mechanism, self._histogram, options)
         plan.check(self._histogram)
         return self._paying(reuse=True).has(plan.first(self._histogram))
 
@@ -375,7 +375,10 @@ class Session:
         """
         self._refuse_fork()
         validate.instance(Segments, segments=segments)
-        plan_of = {name: planned(mechanism, histogram, {}) for name, histogram in segments.items()}
+        plan_of = {
+            name: plan_of_mechanism(mechanism, histogram, {})
+            for name, histogram in segments.items()
+        }
         plans = PerSegment(plan_of, segments.segments_per_user)
         plans.check(segments)
         self._book.require_coverage(*(histogram.sensitivity for histogram in segments.values()))
