@@ -541,8 +541,14 @@ class ConcentratedGame:
         return np.minimum(renyi_curve(log_mgf).delta(x), 1.0)
 
     def above(self, x: Floats) -> Floats:
-        """Return an upper bound on V of all costs at any x >= 0, from the majorants themselves."""
-        converted = self.conversion(self.counts, x)
+        """Return an upper bound on V of all costs at any x >= 0, from the majorants themselves.
+
+        V falls, so what bounds it at the node to the left bounds it as well.
+        """
+        table, _ = self.tables(self.counts)
+        left = np.floor(x / self.h * (1 - 1e-15)).astype(np.int64)
+        at_left = table.at(left)
+        converted = np.minimum(self.conversion(self.counts, x), at_left)
         above = np.zeros(len(x))
         for moments, after_first in self.firsts(self.counts):
             upper, _ = self.tables(after_first)
@@ -592,6 +598,8 @@ def _tables(game: ConcentratedGame, costs_left: Multiset) -> tuple[ValueTable, V
         for laws in _laws(game, costs_left, moments):
             below = np.maximum(below, laws.step(lower, len(nodes) - 1))
         above = np.maximum(above, bounds)
+    # V falls, but where programs know the wrong orders the bounds may rise.
+    above = np.minimum.accumulate(above)
     return ValueTable(game.h, above, upper=True), ValueTable(game.h, below, upper=False)
 
 

@@ -319,6 +319,16 @@ def test_order_counts_and_delta() -> None:
     assert ends[0].lower <= ends[0].upper < ends[1].lower <= ends[1].upper
 
 
+@pytest.mark.slow
+def test_upper_bounds_fall_although_programs_may_know_the_wrong_orders() -> None:
+    game = ConcentratedGame.of(Charge.parse("CDP(1.1e-7, 0.01)"), 0.01)
+    above, _ = game.tables((1,))
+    assert (np.diff(above.values) <= 0).all()
+    nodes = np.arange(0, len(above.values), 5)
+    between = game.above((nodes + 0.5) * game.h)
+    assert (between <= above.values[nodes]).all()
+
+
 def test_what_is_no_game() -> None:
     """Too many, too different, too small or too large costs stay with the conversion."""
     for text in ("21*ZCDP(0.1)", "ZCDP(0.1) + ZCDP(0.0001)", "ZCDP(1e-9)", "ZCDP(3)"):
