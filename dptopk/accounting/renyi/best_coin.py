@@ -54,8 +54,8 @@ LEAST_EPSILON = 1e-6
 
 @lru_cache(maxsize=256)
 def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
-    """Return the coin whose labels appear earliest among the tried coins with δ(epsilon) <= delta
-    for n labels.
+    """Return the coin whose labels appear earliest (at the lowest level with chance 1/2) among the
+    tried coins with δ(epsilon) <= delta for n labels.
 
     Args:
         epsilon: ε of all labels of one user together.
@@ -274,8 +274,8 @@ def _coin_by_divergences(
 
 
 def _half_level(coin: LabelCoinsDP) -> float:
-    """Return the number of users, not always whole, with which a label is shown with chance 1/2,
-    by interpolation between two whole ones; inf for a coin with too many levels.
+    """Return the level, not always whole, at which a label is shown with chance 1/2, by
+    interpolation between two levels; inf for a coin with too many levels.
     """
     try:
         shown = coin_chances(coin.order, coin.divergence, coin.first, 0.5).shown

@@ -472,10 +472,10 @@ class ConcentratedGame:
         spacing = max(round(math.sqrt(variance) / per_deviation / self.h), 1)
         return np.arange(0, math.ceil(far / self.h) + 1, spacing)
 
-    def solved(
+    def solutions(
         self, moments: MomentClass, value: ValueTable, nodes: Nodes
     ) -> list[ProgramSolution]:
-        """Return the solutions of the programs of one class's step at some nodes.
+        """Return the solutions of the linear programs of one class's step at some nodes.
 
         Args:
             moments: the class.
@@ -663,7 +663,7 @@ def _solutions(
     """Solve the programs of one class's step at nodes all over [0, reach]."""
     after_first = dict(game.firsts(costs_left))[moments]
     value, _ = game.tables(after_first)
-    return tuple(game.solved(moments, value, game.solved_nodes(costs_left, moments)))
+    return tuple(game.solutions(moments, value, game.solved_nodes(costs_left, moments)))
 
 
 def _counts_of_classes(charge: Charge) -> dict[MomentClass, int] | None:

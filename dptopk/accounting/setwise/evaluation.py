@@ -27,8 +27,8 @@ from dptopk.accounting.setwise.game import RenyiSplit, SetwiseGame, log_chernoff
 from dptopk.accounting.setwise.lower_bounds import (
     Strategy,
     last_ranges,
+    nearly_best_strategy,
     steps_from_below,
-    strategy,
     strategy_before,
     two_outcomes_delta,
 )
@@ -355,7 +355,7 @@ class Evaluation:
         """Return a strategy for all costs; ``adaptive``: whether the last ranges are played by a
         recursion.
         """
-        return strategy(
+        return nearly_best_strategy(
             self.game.ranges,
             self._other_costs,
             order=self.order,

@@ -329,7 +329,7 @@ class Strategy:
         return largest_point_above(self.value, query.delta_below, low, high)
 
 
-def strategy(
+def nearly_best_strategy(
     ranges: Mapping[float, int],
     dominated: Charge,
     *,

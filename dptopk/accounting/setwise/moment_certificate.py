@@ -281,7 +281,7 @@ class CertifiedGame:
             node = np.array([round(x / value.h)])
             provables = [
                 Provable.of(solution, moments, value)
-                for solution in self.game.solved(moments, value, node)
+                for solution in self.game.solutions(moments, value, node)
             ]
             if not provables or provables[0] is None:
                 return
@@ -329,7 +329,7 @@ def _provable(
     unraised = float(Majorant.of(solution, moments).step(at)[0])
     if provable is not None and provable.majorant.step(at)[0] <= unraised * (1 + MOST_RAISED):
         return provable
-    again = game.solved(moments, value, np.array([round(solution.x / value.h)]))
+    again = game.solutions(moments, value, np.array([round(solution.x / value.h)]))
     if not again:
         return provable
     return Provable.of(again[0], moments, value) or provable

@@ -245,8 +245,9 @@ def _weights_of_blocks(
 def _block_chances(
     blocks: list[tuple[int, int]], lowest: int, rate: Fraction
 ) -> tuple[list[Decimal], list[Decimal]]:
-    """Return the two factors of P[first <= slack <= last] for the blocks: e^{-rate·(first -
-    lowest)} and 1 - e^{-rate·width}; the second is 1 for the last block, which has no end.
+    """Return, for each block, the two factors of P[first <= slack <= last] of a geometric slack
+    from ``lowest`` on: e^{-rate·(first - lowest)}, and 1 - e^{-rate·width} with width = last -
+    first + 1; the second is 1 for the last block, which has no end.
     """
     starts = [_exp(rate * (first - lowest)) for first, _ in blocks]
     parts = [_one_minus_exp(rate * (last - first + 1)) for first, last in blocks[:-1]]
