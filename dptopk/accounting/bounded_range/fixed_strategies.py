@@ -28,6 +28,7 @@ LARGER_GAPS = (1e-9, 1e-6, 1e-3)
 CLOSE_ENOUGH = 1e-9  # by this ln δ of a root may be below its target: an ε as close as wanted
 MOST_CHECKS = 60  # of a root against all strategies
 PATIENT_CHECKS = 12  # after which any root that fits is taken
+AIMED_BEYOND = 1e-12  # in ln δ: how far past the root a guess aims
 MOST_NEWTON_STEPS = 100  # inside a bracket, so that bisection alone comes to its end
 ROUNDING = 1e-15  # of a logarithm or an exponential: a few units of roundoff
 
@@ -157,7 +158,7 @@ class OptimumCurve(Curve):
         for _ in range(MOST_NEWTON_STEPS):
             point = self.nearby(x)
             # Aims just past the root, so that the check of all strategies succeeds at once.
-            excess = point.upper - log_target + 1e-12
+            excess = point.upper - log_target + AIMED_BEYOND
             if excess > 0:
                 low = x
             else:

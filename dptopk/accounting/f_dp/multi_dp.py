@@ -136,7 +136,7 @@ def _bracket_without_failure(exact: MixtureCurve, x: Floats, rtol: float) -> tup
         ((cost, count),) = exact.costs.items()
         curve = BracketCurve(Charge({cost: count}), exact.epsilon_max)
         answers = [curve.answer(Query(epsilon=epsilon, rtol=rtol)) for epsilon in x.tolist()]
-        lower = np.array([answer.lower or 0.0 for answer in answers])
+        lower = np.array([0.0 if answer.lower is None else answer.lower for answer in answers])
         return lower, np.array([answer.value for answer in answers])
     ((below, _),) = exact.parts(-PERTURBATION)
     lower = exact.lower.delta_lower(x) if below else np.zeros(x.size)

@@ -202,7 +202,8 @@ class DominatingGaussian(Curve):
         """
         if all(isinstance(cost, ZCDP | GaussianDP) for cost in self.charge.costs):
             played = gaussian(played_as_gaussians(self.charge))
-            return played.answer(Query(delta=delta)).lower or 0.0
+            lower = played.answer(Query(delta=delta)).lower
+            return 0.0 if lower is None else lower
         if len(self.charge.costs) != 1:
             return 0.0
         ((cost, times),) = self.charge
