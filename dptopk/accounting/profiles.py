@@ -31,11 +31,15 @@ if TYPE_CHECKING:
 
     from dptopk.costs import Cost
 
-NODES = 40  # ε's at which bounds are composed, at most; all others lie between two of them
+# Bounds are composed for at most so many points, the nodes; all others lie between two of them. So
+# many evenly spread ε's come first.
+MOST_NODES = 40
 FIRST_NODES = 8
-FEW = 4  # nodes, each of which is composed by itself
-SMALLEST_DELTA = 1e-300
-ROUNDING = 1e-12  # relative, of chords
+FEW_NODES = 4  # up to so many nodes each is composed by itself
+SMALLEST_DELTA = 1e-300  # for the logarithm of a δ of 0
+# Relative. A chord is a sum of two non-negative products, whose shares are quotients of expm1's:
+# some ten roundings, 2e-15 in all.
+CHORD_ROUNDING = 1e-12
 
 
 def profile(
@@ -105,11 +109,12 @@ class _Nodes:
 
         Args:
             nodes: ε's, rising.
-            parts: of how many parts the middle is composed.
+            parts: into how many parts the nodes are divided, each of which is composed near its
+                middle.
         """
         bounds = [
             bound
-            for part in _parts(nodes, parts)
+            for part in _nodes_in_parts(nodes, parts)
             for bound in compose_near(
                 self.charge, epsilons=part, interaction=self.interaction, effort=self.effort
             )
@@ -124,10 +129,11 @@ class _Nodes:
         """
         nodes = _spread_points(points, points, FIRST_NODES)
         if len(np.unique(points)) > len(nodes):
-            # The others evenly in ln δ: that is what chords are off by.
+            # Further nodes are spread evenly in ln δ, since chords are off where it falls much
+            # between two nodes.
             first, _ = self.deltas(nodes, parts=1)
             logs = np.interp(points, nodes, -np.log(np.maximum(first, SMALLEST_DELTA)))
-            nodes = sorted({*nodes, *_spread_points(points, logs, NODES - FIRST_NODES)})
+            nodes = sorted({*nodes, *_spread_points(points, logs, MOST_NODES - FIRST_NODES)})
         upper, lower = self.deltas(nodes)
         values = _upper_between_nodes(points, nodes, upper)
         lower_values = _lower_between_nodes(points, nodes, upper, lower)
@@ -137,10 +143,10 @@ class _Nodes:
         """Return the profile with ε at each δ: composed for a few, the others between them by
         chords in e^ε.
         """
-        nodes = _spread_points(levels, -np.log(levels), NODES)
+        nodes = _spread_points(levels, -np.log(levels), MOST_NODES)
         bounds = [
             bound
-            for part in _parts(nodes, 2)
+            for part in _nodes_in_parts(nodes, 2)
             for bound in compose_near(
                 self.charge, deltas=part, interaction=self.interaction, effort=self.effort
             )
@@ -155,11 +161,11 @@ class _Nodes:
         return Profile(self.charge, epsilons, np.array(levels), lower, "epsilon", self.interaction)
 
 
-def _parts(nodes: Sequence[float], parts: int) -> list[list[float]]:
+def _nodes_in_parts(nodes: Sequence[float], parts: int) -> list[list[float]]:
     """Return the nodes one by one where they are few, else in a number of parts, each of which is
     composed near its middle.
     """
-    if len(nodes) <= FEW:
+    if len(nodes) <= FEW_NODES:
         parts = len(nodes)
     ends = [len(nodes) * place // max(parts, 1) for place in range(parts + 1)]
     return [list(nodes[begin:end]) for begin, end in pairwise(ends)]
@@ -204,7 +210,7 @@ def _upper_between_nodes(epsilons: Floats, nodes: Sequence[float], upper: Floats
     right_share = np.expm1(epsilons - ends[left]) / np.expm1(ends[right] - ends[left])
     left_share = np.expm1(epsilons - ends[right]) / np.expm1(ends[left] - ends[right])
     values = left_share * upper[left] + right_share * upper[right]
-    raised = np.minimum(values * (1 + ROUNDING), upper[left])
+    raised = np.minimum(values * (1 + CHORD_ROUNDING), upper[left])
     exact = np.searchsorted(ends, epsilons)
     at_node = ends[np.minimum(exact, len(ends) - 1)] == epsilons
     chords: Floats = np.where(at_node, upper[np.minimum(exact, len(ends) - 1)], raised)
@@ -238,15 +244,19 @@ def _lower_between_nodes(
         if ends[right] > x and right + 1 < len(ends):
             fall = max(lower_or_0[right] - upper[right + 1], 0.0)
             value += fall * -math.expm1(x - ends[right]) / math.expm1(ends[right + 1] - ends[right])
-        bounds.append(value * (1 - ROUNDING) if value > 0 else math.nan)
+        bounds.append(value * (1 - CHORD_ROUNDING) if value > 0 else math.nan)
     return np.array(bounds)
 
 
 def _lower_steps(levels: Floats, deltas: Floats, lows: Floats) -> Floats:
-    """Return lower bounds on ε at each δ of ``levels``, from the bounds ``lows`` at falling
-    ``deltas``; 0 if there is none.
+    """Return lower bounds on ε at each level of δ; 0 where none is known.
 
-    A smaller δ needs a larger ε: the bound at the next larger δ is a lower bound here too.
+    A smaller δ needs a larger ε: so the bound at the next larger δ of a node is one here too.
+
+    Args:
+        levels: the δ's.
+        deltas: δ at the nodes, falling.
+        lows: lower bounds on ε at the nodes.
     """
     steps = np.maximum.accumulate(lows)
     place = np.searchsorted(-deltas, -levels, side="right") - 1
@@ -270,10 +280,10 @@ def _epsilon_on_chord(level: float, ends: Floats, deltas: Floats) -> float:
         return epsilon
     previous_epsilon = float(ends[right - 1])
     share = (deltas[right - 1] - level) / (deltas[right - 1] - deltas[right])
-    # e^x = e^before + share (e^epsilon - e^before)
+    # e^x = e^previous + share (e^epsilon - e^previous)
     on_chord = previous_epsilon + math.log1p(
         share * math.expm1(min(epsilon - previous_epsilon, LARGEST_EPSILON))
     )
     if epsilon - previous_epsilon < LARGEST_EPSILON:
-        return min(on_chord * (1 + ROUNDING), epsilon)
+        return min(on_chord * (1 + CHORD_ROUNDING), epsilon)
     return epsilon

@@ -37,17 +37,22 @@ WORK_PER_ATOM = 4e-7
 # splitting may add, about.
 DEVIATIONS = 15.0
 WORK_PER_PLACE = 5e-7
-NOISIEST = 4.0
+MOST_ADDED_VARIANCE = 4.0
+# The relative widths at which the first grids aim lie between these.
+NARROWEST_FIRST = 1e-3
+WIDEST_FIRST = 0.5
 # Losses whose typical sum is below this have squares that underflow.
 SMALLEST_LOSS = 1e-100
-WINDOW = 30  # standard deviations of the range in which the losses of a product lie, about
+DEVIATIONS_OF_FINEST_GRID = (
+    30  # standard deviations of the range in which the losses of a product lie, about
+)
 # By what the steps of the first grids are multiplied: coarser ones where the work allows no finer,
 # then halves.
 SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
-# The grid that is tried at last: this much finer (the first only with a lower bound), of at most
-# this many points times parts.
-FINER = (64, 16, 4)
-CHEAP = 2**22
+# The upper end is computed at last on a grid that is finer by the first of these factors (the first
+# one only with a lower bound) for which it has at most so many points times parts.
+UPPER_END_FACTORS = (64, 16, 4)
+MOST_FINER_POINTS = 2**22
 
 
 def loss_components(charge: Charge) -> list[LossComponent]:
@@ -232,7 +237,13 @@ def _is_narrow(best: Bracket, scale: float, query: Query) -> bool:
 def _number_of_places(
     grids: tuple[Grid, Grid], parts: Sequence[LossComponent], query: Query
 ) -> float:
-    """Return the number of places of the products on the grids."""
+    """Return the number of places of the products on the grids.
+
+    Args:
+        grids: those from above and from below.
+        parts: the loss components.
+        query: the question; without a lower bound there is no product from below.
+    """
     above, below = grids
     window = DEVIATIONS * math.sqrt(sum(part.spread() for part in parts))
     by_gap = _uses_splitting_gap(parts)
@@ -253,7 +264,7 @@ def _first_width(query: Query) -> float:
     """Return the relative width at which the first grids aim; a narrower one is reached by
     refinement.
     """
-    return min(max(query.rtol, 1e-3), 0.5)
+    return min(max(query.rtol, NARROWEST_FIRST), WIDEST_FIRST)
 
 
 def _with_finer_upper_end(
@@ -265,8 +276,8 @@ def _with_finer_upper_end(
     The upper end is off to second order only; the width of the bracket is that of its lower end.
     """
     size = best.above * sum(part.roundings()[0] for part in parts)
-    candidates = FINER if query.lower else FINER[1:]
-    cheap = [factor for factor in candidates if factor * size <= CHEAP]
+    candidates = UPPER_END_FACTORS if query.lower else UPPER_END_FACTORS[1:]
+    cheap = [factor for factor in candidates if factor * size <= MOST_FINER_POINTS]
     if not cheap:
         return best
     try:
@@ -308,7 +319,7 @@ def _first_grids(
     typical = math.sqrt(2 * spread * max(1.0, math.log1p(tilt)))
     tolerance = _loss_tolerance(query, tilt, typical)
     above, below = np.sum([part.roundings() for part in parts], axis=0)
-    finest = WINDOW * math.sqrt(spread) / MOST_GRID_POINTS
+    finest = DEVIATIONS_OF_FINEST_GRID * math.sqrt(spread) / MOST_GRID_POINTS
     # Splitting ``above`` pairs on a grid of step h adds at most above · h²/4 to the variance, and a
     # typical loss grows by half the relative growth of the variance: the tolerance allows
     # h² = 8 · tolerance/typical · spread/above. A quarter of that, and less where the lower end
@@ -316,7 +327,7 @@ def _first_grids(
     factor = 2 if above < MANY_PAIRS else 1.2
     square = factor * tolerance / typical * spread / above
     step_above = max(math.sqrt(square), finest)
-    if _added_variance(step_above, above, spread) > NOISIEST * spread:
+    if _added_variance(step_above, above, spread) > MOST_ADDED_VARIANCE * spread:
         return None
     # A grid point at ε, where the chord touches the curve that it bounds.
     if query.epsilon and query.epsilon > step_above:
@@ -328,7 +339,13 @@ def _first_grids(
 
 
 def _loss_tolerance(query: Query, tilt: float, typical: float) -> float:
-    """Return by how much a loss may be moved on the first grids; ``typical`` is about its size."""
+    """Return by how much a loss may be moved on the first grids.
+
+    Args:
+        query: the question.
+        tilt: the exponent of the tilted laws.
+        typical: about the size of the losses that matter.
+    """
     width = _first_width(query)
     if query.epsilon is None:
         return width * typical
@@ -336,7 +353,13 @@ def _loss_tolerance(query: Query, tilt: float, typical: float) -> float:
 
 
 def _added_variance(step: float, pairs: int, spread: float) -> float:
-    """Estimate what splitting ``pairs`` pairs adds to the variance of their total loss."""
+    """Return about what splitting pairs on a grid adds to the variance of their total loss.
+
+    Args:
+        step: the distance of two grid points.
+        pairs: how many pairs are split.
+        spread: about the variance of the total loss.
+    """
     deviation = math.sqrt(spread / max(pairs, 1))  # of one pair
     return pairs * min(step**2 / 4, step * deviation)
 
@@ -384,7 +407,7 @@ class _Products:
 
     def bracket(self, query: Query) -> Bracket:
         """Return the bracket of the answer to a query."""
-        upper = self._upper(query)
+        upper = self._upper_end(query)
         size = self.above.masses.size
         if self.gap is not None:
             lower = self._lower_end_by_gap(self.gap, query, upper)
@@ -397,7 +420,7 @@ class _Products:
             lower = self.below.epsilon(query.delta_below)
         return Bracket(upper, min(lower, upper), "", size, self.below.masses.size)
 
-    def _upper(self, query: Query) -> float:
+    def _upper_end(self, query: Query) -> float:
         """Return the upper end of the bracket."""
         largest = _largest_loss(self.charge)
         if query.epsilon is None:
@@ -451,15 +474,15 @@ class BracketCurve(Curve):
 
     def answer(self, query: Query) -> Answer:
         """Return the certified bracket, with the note of the curve and that of the bracket."""
-        known = self._known(query)
-        if known is not None:
-            return known
+        at_largest_loss = self._answer_by_largest_loss(query)
+        if at_largest_loss is not None:
+            return at_largest_loss
         return self._as_answer(certified_bracket(self.charge, query), query)
 
     def answers(self, query: Query, others: Sequence[Query]) -> list[Answer]:
         """Return the answers to other queries by the first products for one query."""
         parts = loss_components(self.charge)
-        if self._known(query) is not None or not _can_be_listed(parts):
+        if self._answer_by_largest_loss(query) is not None or not _can_be_listed(parts):
             return super().answers(query, others)
         tilt = best_tilt(parts, delta=query.delta, epsilon=query.epsilon)
         first = _first_grids(self.charge, parts, tilt, query)
@@ -471,12 +494,14 @@ class BracketCurve(Curve):
         grids = _scaled_grids(first, scale)
         products = _Products.of(self.charge, parts, grids, lower=query.lower)
         return [
-            self._known(other) or self._as_answer(products.bracket(other), other)
+            self._answer_by_largest_loss(other) or self._as_answer(products.bracket(other), other)
             for other in others
         ]
 
-    def _known(self, query: Query) -> Answer | None:
-        """Return the answer where the largest loss says it, None elsewhere."""
+    def _answer_by_largest_loss(self, query: Query) -> Answer | None:
+        """Return the answer that follows from the largest possible loss alone: that loss, for a δ
+        of 0; and a δ of 0, for an ε that is not less. None for other queries.
+        """
         if query.epsilon is None and query.delta <= 0:
             # The largest loss has a positive mass, however small.
             is_reached = self.attained and self.largest < math.inf and query.delta_below <= 0

@@ -38,8 +38,11 @@ from dptopk.accounting.setwise.recursion import FLOOR
 from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP
 
+FINEST_PRODUCT = 1e-3  # relative: a lower bound by a product alone is computed no more closely
 MANY_RANGES = 150  # of more different ones than this no strategy is played by a recursion
-SUM_ROUNDING = 1e-14  # relative, far above that of a sum of products of non-negative numbers
+# Relative, of a sum of products of non-negative numbers: each product rounds once, and fsum once,
+# which is 4e-16 in all.
+SUM_ROUNDING = 1e-14
 
 
 class DominatingProduct(NamedTuple):
@@ -318,15 +321,15 @@ class Evaluation:
         asked = query or self.query
         best = 0.0
         low = self._smallest_tried_epsilon(value, asked)
-        if self._before_game is not None:
-            best = self._before_game.answer(asked, low, value)
+        if self._strategy_before_game is not None:
+            best = self._strategy_before_game.answer(asked, low, value)
         ranges = self.game.ranges
         if not ranges:
             return max(best, self._lower_bound_without_ranges(asked, value))
         if len(ranges) <= MANY_RANGES:
             best = max(best, self._adaptive_strategy.answer(asked, low, value))
-        # Fixed t's are better where the grid is too coarse, close to the largest loss, and quick
-        # for very many ranges.
+        # Strategies with fixed t's are better where the grid is too coarse, close to the largest
+        # loss, and quick for very many ranges.
         if value - best > tuning.SETTLED * self.tolerance * value:
             best = max(best, self._fixed_strategy.answer(asked, low, value))
         return best
@@ -368,16 +371,18 @@ class Evaluation:
         )
 
     @cached_property
-    def _before_game(self) -> Strategy | None:
+    def _strategy_before_game(self) -> Strategy | None:
         """Return the strategy that plays the concentrated costs last, by their game; None where
         they are not played so.
         """
-        last = self.concentrated_game
-        if last is None or not last.is_lower_bound_in(self.query.interaction, alone=False):
+        concentrated_game = self.concentrated_game
+        if concentrated_game is None:
+            return None
+        if not concentrated_game.is_lower_bound_in(self.query.interaction, alone=False):
             return None
         game = self.game
         return strategy_before(
-            last,
+            concentrated_game,
             game.ranges,
             game.dominated,
             order=self.order,
@@ -396,17 +401,19 @@ class Evaluation:
         """Return the lower bound where there are no bounded ranges: by a product of pairs, or for a
         single ZCDP cost by a law with two outcomes.
         """
-        fine = replace(query, rtol=max(self.tolerance, 1e-3))
-        product_below = certified_bracket(self._other_costs, fine).lower
+        query_of_product = replace(query, rtol=max(self.tolerance, FINEST_PRODUCT))
+        product_below = certified_bracket(self._other_costs, query_of_product).lower
         costs = self.game.all_costs
         # One ZCDP cost alone: several could not be played by one law.
         if costs.count == 1 and costs.of(ZCDP):
             (cost,) = costs.of(ZCDP)
-            return max(product_below, _below_by_two_outcomes(cost, query, value, product_below))
+            return max(
+                product_below, _lower_bound_by_two_outcomes(cost, query, value, product_below)
+            )
         return product_below
 
 
-def _below_by_two_outcomes(cost: ZCDP, query: Query, value: float, least: float) -> float:
+def _lower_bound_by_two_outcomes(cost: ZCDP, query: Query, value: float, least: float) -> float:
     """Return the δ or ε that a law with two outcomes attains for one ZCDP cost, or 0 if it is not
     more than ``least``; ``value`` is the upper bound on what the query asks.
     """

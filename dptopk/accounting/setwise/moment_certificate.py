@@ -40,11 +40,15 @@ from dptopk.accounting.setwise.recursion import FLOOR
 CHECKER_ROUNDING = ROUNDING / 4
 MOST_MAJORANTS = 3000  # of a file: the checker takes about 5 ms for each
 LAST_PROGRAMS = 3  # x's at which the first cost is solved again, near the answer
-MOST_RAISED = 5e-4  # relative, of a bound: by how much more a program is raised before
+MOST_RAISED = 5e-4  # relative: a bound that had to be raised by more is solved again
 CLOSE_ENOUGH = 1e-5  # relative, of ε: the answer is looked for no more closely
+# Relative, above the two roundings of a product with a factor above 1; a pair has to be above V.
+PRODUCT_ROUNDING = 1e-15
 
-ORDERS = (1e-2, 1e6, 4000)  # of conversions: the ends, and how many in a row of equal ratio
-CONVERTED_SPACING = 12.0  # x's to a deviation of the smallest cost, for each of which one is tried
+# The orders of Rényi conversions: the least, the largest, and how many there are, at equal ratios.
+ORDERS = (1e-2, 1e6, 4000)
+# A conversion is tried for so many x's to a deviation of the first class.
+CONVERTED_SPACING = 12.0
 
 StatedMajorant = list[float | list[list[float]]]
 
@@ -89,7 +93,7 @@ class Provable:
         Args:
             solution: the solution of a program.
             moments: the class of its cost.
-            value: upper bounds on V of what is left.
+            value: upper bounds on V of the costs left after it.
         """
         nodes = solution.compared
         provable = cls(Majorant.of(solution, moments), nodes)
@@ -223,7 +227,7 @@ class CertifiedGame:
             for moments, after_first in game.firsts(costs_left):
                 provables = []
                 for solution in game.programs(costs_left, moments):
-                    provable = _provable(game, solution, moments, tables[after_first])
+                    provable = _provable_of_program(game, solution, moments, tables[after_first])
                     if provable is not None:
                         provables.append(provable)
                 needed, bounds = _least_majorants(provables, x)
@@ -243,13 +247,16 @@ class CertifiedGame:
         table = self.tables[self.game.counts]
         last = len(table.values) - 1
         nodes = np.arange(-last, last + 1)
-        return pair_above(nodes, np.maximum(table.at(nodes) * (1 + 1e-15), FLOOR), table.h)
+        values = table.at(nodes) * (1 + PRODUCT_ROUNDING)
+        return pair_above(nodes, np.maximum(values, FLOOR), table.h)
 
     def at(self, delta: float, start: float) -> tuple[CertifiedGame, float] | None:
-        """Return the game with majorants of the first cost near the answer, and the answer; None
-        where there is none.
+        """Return the game with majorants of the first cost near the answer, and the answer: an
+        upper bound on ε at δ = ``delta``. None where a class of the first cost has no majorant.
 
-        The answer is an upper bound on ε at δ = ``delta``, which is looked for below ``start``.
+        Args:
+            delta: δ.
+            start: the ε near which the search begins.
         """
         last: dict[MomentClass, list[Provable]] = {}
         epsilon = 0.0
@@ -316,27 +323,33 @@ class CertifiedGame:
         }
 
 
-def _provable(
+def _provable_of_program(
     game: ConcentratedGame, solution: ProgramSolution, moments: MomentClass, value: ValueTable
 ) -> Provable | None:
-    """Return a majorant from a program; None where there is none.
+    """Return a majorant from a program; None where the program gives none.
 
     V from the certificate's own tables is not quite that of the program. Where the majorant had to
-    be raised much for it, the program is solved again.
+    be raised by much, the program is solved again.
+
+    Args:
+        game: the costs.
+        solution: the solution of the program.
+        moments: the class of its cost.
+        value: upper bounds on V of the costs left after it.
     """
     provable = Provable.of(solution, moments, value)
     at = np.array([solution.x])
     unraised = float(Majorant.of(solution, moments).step(at)[0])
     if provable is not None and provable.majorant.step(at)[0] <= unraised * (1 + MOST_RAISED):
         return provable
-    again = game.solutions(moments, value, np.array([round(solution.x / value.h)]))
-    if not again:
+    solutions = game.solutions(moments, value, np.array([round(solution.x / value.h)]))
+    if not solutions:
         return provable
-    return Provable.of(again[0], moments, value) or provable
+    return Provable.of(solutions[0], moments, value) or provable
 
 
 def _least_majorants(provables: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats]:
-    """Return the majorants that are the least somewhere, and the least bound at each x."""
+    """Return the majorants that are the least of all at an x, and the least bound at each x."""
     if not provables:
         return [], np.ones(len(x))
     bounds = np.array([provable.majorant.step(x) for provable in provables])
@@ -348,14 +361,14 @@ def _least_majorants(provables: Sequence[Provable], x: Floats) -> tuple[list[Pro
 def _orders_of_conversion(
     game: ConcentratedGame, costs_left: Multiset, x: Floats, bounds: Floats
 ) -> tuple[list[float], Floats]:
-    """Return the orders at which the Rényi conversion is below the bounds somewhere, and the least
-    bound at each x.
+    """Return the orders whose Rényi conversions are below the bounds at an x, and the least bound
+    at each x.
 
     Args:
         game: the costs.
         costs_left: the multiset of the costs still to come.
         x: ε's, the nodes.
-        bounds: upper bounds on its V at each x.
+        bounds: upper bounds on V of this multiset at each x.
     """
     orders = np.geomspace(*ORDERS)
     limits = [

@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 from dptopk._internal.rounding import Floats
 
 Nodes = NDArray[np.int64]
-LARGEST_EXPONENT = 600.0
+LARGEST_EXPONENT = 600.0  # e^600 is a float, and so is its product with a mass or a multiplier
 LARGEST_SCALE = 300.0  # -ln of the smallest unit of a mass
 SMALLEST_LOG = -700.0  # e^-700 is a float, and as good as 0
 # A coefficient of e^50 forbids a mass as well as a larger one, which no solver takes.
 LARGEST_LOG_COEFFICIENT = 50.0
-SMALLEST_ORDER = 1e-4  # at which moments are compared with their limits
+# Moments are compared with their limits at so many orders, from this one on.
+SMALLEST_ORDER = 1e-4
 COMPARED_ORDERS = 300
 
 
@@ -70,7 +71,7 @@ class MomentClass:
 
 
 class ValueFunction(Protocol):
-    """The value of the costs that are still to come, at nodes jh."""
+    """V, the value of the costs that are still to come, at nodes jh."""
 
     @property
     def h(self) -> float:

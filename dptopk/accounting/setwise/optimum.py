@@ -46,7 +46,12 @@ from dptopk.accounting.work import USED_UP, OutOfTime, Work
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP
 from dptopk.errors import NotApplicable
 
-LOOKED_AT = 2  # evaluations, the best ones, by which other queries are answered
+# Another query is answered by so many evaluations: those with the least upper bounds for the first
+# one.
+EVALUATIONS_FOR_OTHERS = 2
+# How closely the composition of randomised responses is computed, for a lower bound that need not
+# be tight.
+RESPONSES_RTOL = 1e-3
 AS_FINE_AS_IT_GETS = "the bracket cannot be made as narrow as asked"
 
 
@@ -87,9 +92,9 @@ class SetwiseCurve(SetwiseGame, Curve):
         """Return a bracket of the answer, refined until its relative width is at most
         ``query.rtol`` or the work is used up.
         """
-        known = self._known(query)
-        if known is not None:
-            return known
+        at_largest_loss = self._answer_by_largest_loss(query)
+        if at_largest_loss is not None:
+            return at_largest_loss
         if len(self.ranges) > tuning.MOST_RANGES:
             return self._answer_by_rounded_ranges(query)
         search = Refinement(self, query)
@@ -98,17 +103,24 @@ class SetwiseCurve(SetwiseGame, Curve):
         return search.run()
 
     def answers(self, query: Query, others: Sequence[Query]) -> list[Answer]:
-        """Return the answers to other queries by the evaluations of one query."""
-        if self._known(query) is not None or len(self.ranges) > tuning.MOST_RANGES:
+        """Return the answers to other queries by the evaluations of one query.
+
+        Args:
+            query: the query for which evaluations are chosen and run.
+            others: the queries that are answered.
+        """
+        if self._answer_by_largest_loss(query) is not None or len(self.ranges) > tuning.MOST_RANGES:
             return super().answers(query, others)
         search = Refinement(self, query)
         if not search.by_products:
             return super().answers(query, others)
         search.run()
-        return [self._known(other) or search.answer_to(other) for other in others]
+        return [self._answer_by_largest_loss(other) or search.answer_to(other) for other in others]
 
-    def _known(self, query: Query) -> Answer | None:
-        """Return the answer where the largest loss says it, None elsewhere."""
+    def _answer_by_largest_loss(self, query: Query) -> Answer | None:
+        """Return the answer that follows from the largest possible loss alone: that loss, for a δ
+        of 0; and a δ of 0, for an ε that is not less. None for other queries.
+        """
         if query.epsilon is None and query.delta <= FLOOR:
             return Answer(self.top)
         if query.epsilon is not None and query.epsilon >= self.top:
@@ -136,14 +148,19 @@ class SetwiseCurve(SetwiseGame, Curve):
         return Answer(value, lower if lower > 0 else None, note)
 
     def _lower_bound_by_rounded_ranges(self, query: Query, order: float, value: float) -> float:
-        """Return the lower bound on the answer for very many different ranges; ``value`` is the
-        upper one.
+        """Return the lower bound on the answer for very many different ranges.
+
+        Args:
+            query: what is asked.
+            order: the order of the tilt.
+            value: the upper bound on the answer.
         """
         ranges = _rounded_ranges(self.ranges, upper=False)
         rounded_down = SetwiseCurve(ranges, self.dominated, self.concentrated)
-        played = Evaluation(rounded_down, query, order, tuning.LOOSEST, 0.0, value)
-        below = max(played.lower_bound(value), self._lower_bound_by_responses(query))
-        return min(below, value)
+        evaluation = Evaluation(rounded_down, query, order, tuning.LOOSEST, 0.0, value)
+        by_recursion = evaluation.lower_bound(value)
+        by_responses = self._lower_bound_by_responses(query)
+        return min(max(by_recursion, by_responses), value)
 
     def _lower_bound_by_responses(self, query: Query) -> float:
         """Return the lower bound that is attained if each range plays randomised response of half
@@ -151,8 +168,8 @@ class SetwiseCurve(SetwiseGame, Curve):
         """
         halves: dict[Cost, int] = {PureDP(epsilon / 2): n for epsilon, n in self.ranges.items()}
         played = Charge.join(Charge(halves), self.dominated, played_as_gaussians(self.concentrated))
-        bracket = certified_bracket(played, replace(query, work=Work.of("quick"), rtol=1e-3))
-        return bracket.lower
+        quick = replace(query, work=Work.of("quick"), rtol=RESPONSES_RTOL)
+        return certified_bracket(played, quick).lower
 
     def proof(self, query: Query) -> Evaluation:
         """Return the first evaluation of the refinement whose upper bound is about as good as the
@@ -160,10 +177,10 @@ class SetwiseCurve(SetwiseGame, Curve):
         """
         search = Refinement(self, query)
         if not self.ranges and not self.dominated.costs:
-            return search.planned(search.wanted, 1.0)
+            return search.evaluation_within(search.wanted, 1.0)
         search.run()
         if not search.evaluations:
-            return search.planned(tuning.LOOSEST, query.work.budget)
+            return search.evaluation_within(tuning.LOOSEST, query.work.budget)
         least = min(value for value, _ in search.evaluations)
         good_enough = least * (1 + tuning.AS_GOOD)
         return next(run for value, run in search.evaluations if value <= good_enough)
@@ -181,13 +198,13 @@ class Refinement:
         gaussian_decides: whether one Gaussian for everything was better than the Rényi route.
         wanted: the relative tolerance of an evaluation that answers the query.
         target: the tolerance of the next evaluation.
-        last: the tolerance of the last evaluation.
+        last: the tolerance of the last evaluation of this stage; inf before there is one.
         groups: the groups of the last evaluation.
         evaluations: each upper bound with the evaluation that found it.
         concentrated_game: the game of the concentrated costs, once it fits into the work.
         lower_tolerance: the tolerance of the strategy that was evaluated last.
         last_above: the upper bound of the last evaluation; inf before there is one.
-        strongest: the evaluation whose strategy gave the lower end, or None.
+        lower_end_evaluation: the evaluation whose strategy gave the lower end, or None.
         reduced: the games with a Gaussian for the small ranges that were evaluated, with their
             groups.
     """
@@ -215,7 +232,7 @@ class Refinement:
         self.concentrated_game: ConcentratedGame | None = None
         self.lower_tolerance = math.inf
         self.last_above = math.inf
-        self.strongest: Evaluation | None = None
+        self.lower_end_evaluation: Evaluation | None = None
         self.reduced: list[tuple[SetwiseGame, list[CostGroup]]] = []
 
     def run(self) -> Answer:
@@ -296,11 +313,13 @@ class Refinement:
     def answer_to(self, query: Query) -> Answer:
         """Return the answer to another query by the best evaluations of this one."""
         above = min(self.game.chernoff(query)[0], self.game.one_gaussian_bound(query))
-        for _, evaluation in sorted(self.evaluations, key=lambda pair: pair[0])[:LOOKED_AT]:
+        for _, evaluation in sorted(self.evaluations, key=lambda pair: pair[0])[
+            :EVALUATIONS_FOR_OTHERS
+        ]:
             above = min(above, evaluation.upper_bound(query))
         below = 0.0
-        if self.strongest is not None and above > FLOOR:
-            below = min(self.strongest.lower_bound(above, query), above)
+        if self.lower_end_evaluation is not None and above > FLOOR:
+            below = min(self.lower_end_evaluation.lower_bound(above, query), above)
         return Answer(above, below if below > 0 else None)
 
     @property
@@ -313,8 +332,8 @@ class Refinement:
     def _raise_lower_end(self, evaluation: Evaluation) -> None:
         """Raise the lower end to what an evaluation attains."""
         below = min(evaluation.lower_bound(self.value), self.value)
-        if self.strongest is None or below > self.lower:
-            self.strongest = evaluation
+        if self.lower_end_evaluation is None or below > self.lower:
+            self.lower_end_evaluation = evaluation
         self.lower = max(self.lower, below)
         self.lower_tolerance = evaluation.tolerance
 
@@ -330,10 +349,10 @@ class Refinement:
         """
         if not self.game.reductions:
             return 0.0
-        planned = self.planned(self.wanted, room)
+        evaluation_by_groups = self.evaluation_within(self.wanted, room)
         added_by_groups = math.fsum(
             tuning.GROUP * group.copies * group.largest**2 + group.noise()
-            for group in planned.groups
+            for group in evaluation_by_groups.groups
         )
         most_work = tuning.REDUCED_SHARE * room
         total_work = 0.0
@@ -401,7 +420,7 @@ class Refinement:
             return (self.value - self.lower) / self.value
         return 0.0
 
-    def planned(self, tolerance: float, work_left: float) -> Evaluation:
+    def evaluation_within(self, tolerance: float, work_left: float) -> Evaluation:
         """Return an evaluation to a tolerance, whose groups may take a share of the work left.
 
         Args:
@@ -428,10 +447,10 @@ class Refinement:
         tolerance = self.target if work_left > 0 else math.inf
         coarsest = min(self.last / tuning.COARSER, tuning.COARSEST)
         # Most that does not fit at the coarsest tolerance fits at none, and plans take time too.
-        if tolerance < coarsest and self.planned(coarsest, work_left).work > work_left:
+        if tolerance < coarsest and self.evaluation_within(coarsest, work_left).work > work_left:
             return None
         while tolerance < coarsest:
-            evaluation = self.planned(tolerance, work_left)
+            evaluation = self.evaluation_within(tolerance, work_left)
             if evaluation.work <= work_left and evaluation.groups != self.groups:
                 return evaluation
             tolerance *= tuning.COARSER
@@ -445,7 +464,7 @@ class Refinement:
             by_small = gaussian(self.game.smoothed.gaussian).answer(self.query)
             self.value = min(self.value, by_small.value)
         if self.value > FLOOR and self.query.lower:
-            below = self.planned(self.wanted, 1.0).lower_bound(self.value)
+            below = self.evaluation_within(self.wanted, 1.0).lower_bound(self.value)
             self.lower = max(min(below, self.value), 0.0)
         if self.value > FLOOR and self.gap > self.query.rtol / tuning.GAME_FINER:
             self._narrow_by_game()
