@@ -17,7 +17,7 @@ from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.cost_models.dominating_pairs import BracketCurve
 from dptopk.accounting.curves import Answer, Query
 from dptopk.accounting.gaussian.pair import gaussian_delta, gaussian_epsilon
-from dptopk.accounting.profiles import NODES, profile
+from dptopk.accounting.profiles import MOST_NODES, profile
 from dptopk.accounting.setwise.optimum import SetwiseCurve
 from dptopk.costs import charge_of
 
@@ -29,7 +29,7 @@ def test_a_profile_lies_above_the_exact_one_and_its_lower_ends_below() -> None:
     asked = np.linspace(0.0, 5.0, 400)
     found = profile(f"GDP({MU})", epsilons=asked)
     exact = gaussian_delta(MU, epsilon=asked)
-    assert len(found) == 400 > NODES
+    assert len(found) == 400 > MOST_NODES
     assert (found.deltas >= exact * (1 - 1e-9)).all()
     assert (found.deltas <= exact * 1.1).all()
     known = np.isfinite(found.lower)

@@ -43,9 +43,9 @@ NARROWEST_FIRST = 1e-3
 WIDEST_FIRST = 0.5
 # Losses whose typical sum is below this have squares that underflow.
 SMALLEST_LOSS = 1e-100
-DEVIATIONS_OF_FINEST_GRID = (
-    30  # standard deviations of the range in which the losses of a product lie, about
-)
+# The finest first grid has MOST_GRID_POINTS over so many standard deviations of the total loss,
+# which is about the range of the losses of a product.
+DEVIATIONS_OF_FINEST_GRID = 30
 # By what the steps of the first grids are multiplied: coarser ones where the work allows no finer,
 # then halves.
 SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
