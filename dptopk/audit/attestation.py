@@ -108,7 +108,10 @@ class Attestation:
         """Return a sentence that says that the claim holds, or where it is refuted."""
         if self.holds:
             slack = f"{self.slack:.2g}"
-            return f"Holds: δ is at most the claimed one + {slack}, for every event and every pair."
+            pairs = "every pair"
+            if self.world.sensitivity.l2 is not None:
+                pairs = "every pair that differs by the largest equal weights"
+            return f"Holds: δ is at most the claimed one + {slack}, for every event and {pairs}."
         worst = max(self.points, key=lambda point: point.upper - point.claimed)
         p_counts, q_counts = worst.pair
         return f"Refuted at ε = {worst.epsilon:.6g}: {p_counts} and {q_counts} are neighbours."
