@@ -64,7 +64,7 @@ class _GumbelSelection(LabelsOnly):
         """Return the standard deviation of the Gumbel noise on a count."""
         return gumbel_std(sensitivity.linf / self.epsilon)
 
-    def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
+    def exceeds(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
         """Return the probability that Gumbel noise exceeds each gap: 1 - exp(-exp(-x)) with x =
         epsilon·gap/linf.
         """

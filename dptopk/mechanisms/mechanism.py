@@ -123,13 +123,18 @@ class Mechanism(ABC):
             return None
         return deviation / math.sqrt(1 - confidence)
 
-    def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
+    def exceeds(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
         """Return an estimate of the probability that the noise that selects exceeds each gap, up
         to a constant factor; this default takes the noise for normal.
+
+        Args:
+            sensitivity: that of the histogram.
+            noise: its ``selection_noise``.
+            gaps: in counts, of any shape.
         """
         from scipy.special import ndtr
 
-        chances: Array = ndtr(gaps / -max(self.selection_noise(sensitivity), LEAST_NOISE))
+        chances: Array = ndtr(gaps / -max(noise, LEAST_NOISE))
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:

@@ -50,11 +50,11 @@ class OneShotTopK(JointSelection):
         """Return the standard deviation of the exponential noise on a count: k·linf/epsilon."""
         return self.k * sensitivity.linf / self.epsilon
 
-    def exceeds(self, sensitivity: Sensitivity, gaps: Array) -> Array:
+    def exceeds(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
         """Return the probability that exponential noise exceeds each gap: exp(-x), at most 1, with
         x the gap in standard deviations.
         """
-        scaled = -gaps / self.selection_noise(sensitivity)
+        scaled = -gaps / noise
         chances: Array = np.exp(np.minimum(scaled, 0.0))
         return chances
 

@@ -138,7 +138,7 @@ class Mixture:
                 first.floor_rank, median_lead, lead_of_95
             )
         shown = self._chances_to_be_shown(
-            chances_over_threshold, noise, partial(chooser.exceeds, sensitivity), k
+            chances_over_threshold, noise, partial(chooser.exceeds, sensitivity, noise), k
         )
         rows = shown @ self.sizes
         top = self.of_top(k)
