@@ -72,7 +72,7 @@ def test_no_strategy_is_valued_and_no_lower_product_made(monkeypatch: pytest.Mon
     def never(*_: object, **__: object) -> None:
         raise AssertionError("a lower bound was computed")
 
-    monkeypatch.setattr(evaluation, "strategy", never)
+    monkeypatch.setattr(evaluation, "nearly_best_strategy", never)
     monkeypatch.setattr(dominating_pairs, "splitting_gap", never)
     for mix in (*MIXES[:2], *MIXES[3:5]):
         with pytest.raises(AssertionError, match="a lower bound"):
