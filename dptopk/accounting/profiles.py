@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 
     from dptopk.costs import Cost
 
-# Bounds are composed for at most so many points, the nodes; all others lie between two of them. So
-# many evenly spread ε's come first.
+# Bounds are found for at most MOST_NODES points, the nodes; all others lie between two of them. The
+# first FIRST_NODES are evenly spread ε's. Of up to FEW_NODES each is composed by itself.
 MOST_NODES = 40
 FIRST_NODES = 8
-FEW_NODES = 4  # up to so many nodes each is composed by itself
+FEW_NODES = 4
 SMALLEST_DELTA = 1e-300  # for the logarithm of a δ of 0
 # Relative. A chord is a sum of two non-negative products, whose shares are quotients of expm1's:
 # some ten roundings, 2e-15 in all.
@@ -52,9 +52,9 @@ def profile(
 ) -> Profile:
     """Return bounds on δ at many ε, or on ε at many δ.
 
-    Two points are composed, or each of up to FEW; their evaluations answer for up to NODES points
-    (those for which they are too coarse are composed again), and where more are asked for, the
-    others follow from those by convexity.
+    Up to four points are composed each by itself. Of up to 40 two are composed, three for δ at many
+    ε, and their evaluations answer for the others; a point for which they are too coarse is
+    composed again. Where more points are asked for, the rest follow from these by convexity.
 
     Args:
         charge: what was spent: a Charge, a cost, text such as "25*BR(0.1)", or a list of these.

@@ -38,7 +38,7 @@ from dptopk.mechanisms.samplers.random import LISTING_BITS
 from dptopk.release.release import Release
 
 ONE = 1 << LISTING_BITS
-FLOAT_PRECISION = 10**12  # floats of a stated law are taken to be right to 1 part in so many
+FLOAT_PRECISION = 10**12  # floats of a stated law are taken to be right to 1 part in 10^12
 Law = dict[str, int]
 Counts = tuple[int, ...]
 Neighbours = tuple[Counts, Counts]

@@ -23,7 +23,8 @@ from dptopk.release.intervals import Measurement
 # Noise is drawn for up to 2^48 labels, and its scale for a mu above the largest one is 0 anyway.
 ROOT_OF_MOST_LABELS = 2.0**24
 LARGEST_MU = 1e100
-# Above the rounding of three operations, 2**-53 each; a step of σ that is surely no standstill.
+# SUM_ROUNDING is above the rounding of three operations, 2**-53 each. LEAST_STEP is a relative step
+# of σ that is larger than its rounding.
 SUM_ROUNDING = 1e-14
 LEAST_STEP = 1e-12
 

@@ -43,14 +43,14 @@ NARROWEST_FIRST = 1e-3
 WIDEST_FIRST = 0.5
 # Losses whose typical sum is below this have squares that underflow.
 SMALLEST_LOSS = 1e-100
-# The finest first grid has MOST_GRID_POINTS over so many standard deviations of the total loss,
-# which is about the range of the losses of a product.
+# The number of standard deviations of the total loss over which the finest first grid has
+# MOST_GRID_POINTS points; about the range of the losses of a product.
 DEVIATIONS_OF_FINEST_GRID = 30
 # By what the steps of the first grids are multiplied: coarser ones where the work allows no finer,
 # then halves.
 SCALES = (*(2.0**k for k in range(-10, 1)), 4.0, 16.0, 64.0)
 # The upper end is computed at last on a grid that is finer by the first of these factors (the first
-# one only with a lower bound) for which it has at most so many points times parts.
+# one only with a lower bound) for which its points times its parts are at most MOST_FINER_POINTS.
 UPPER_END_FACTORS = (64, 16, 4)
 MOST_FINER_POINTS = 2**22
 

@@ -47,7 +47,7 @@ PRODUCT_ROUNDING = 1e-15
 
 # The orders of Rényi conversions: the least, the largest, and how many there are, at equal ratios.
 ORDERS = (1e-2, 1e6, 4000)
-# A conversion is tried for so many x's to a deviation of the first class.
+# The number of x's, to a deviation of the first class, for which a conversion is tried.
 CONVERTED_SPACING = 12.0
 
 StatedMajorant = list[float | list[list[float]]]

@@ -46,8 +46,8 @@ from dptopk.accounting.work import USED_UP, OutOfTime, Work
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP
 from dptopk.errors import NotApplicable
 
-# Another query is answered by so many evaluations: those with the least upper bounds for the first
-# one.
+# The number of evaluations that answer another query: those with the least upper bounds for the
+# first one.
 EVALUATIONS_FOR_OTHERS = 2
 # How closely the composition of randomised responses is computed, for a lower bound that need not
 # be tight.
