@@ -7,8 +7,9 @@ import math
 import secrets
 import time
 from collections.abc import Hashable, Mapping, Sequence
+from http.client import HTTPException
 from typing import TYPE_CHECKING, Any, Unpack
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
@@ -504,15 +505,16 @@ class Client:
         # __init__ has checked that the URL is http or https.
         request = Request(url, data=data, headers=all_headers, method=method)  # noqa: S310
         try:
-            with _OPENER.open(request, timeout=self._patience) as answer:
-                return json.loads(answer.read())
-        except HTTPError as error:
-            with error:
-                raise _refusal(error.code, error.read()) from None
-        except (URLError, OSError, ValueError) as error:
+            status, text = _response(request, self._patience)
+            answer = json.loads(text) if status < 300 else None
+        except (HTTPException, OSError, ValueError) as error:
+            # HTTPException: the service was killed while it sent its answer.
             raise ServiceError(
                 0, "unreachable", f"the service cannot be reached ({type(error).__name__})"
             ) from None
+        if status >= 300:
+            raise _refusal(status, text)
+        return answer
 
 
 class ClientStream:
@@ -573,6 +575,21 @@ def _stream_terms(k: int, days: int, budget: Budget, calendar: dict[str, str]) -
         "delta": budget.delta,
         **calendar,
     }
+
+
+def _response(request: Request, timeout: float) -> tuple[int, bytes]:
+    """Return the status and the body of the service's response, whatever its status.
+
+    Raises:
+        OSError: if there is no response.
+        http.client.HTTPException: if it breaks off.
+    """
+    try:
+        with _OPENER.open(request, timeout=timeout) as answer:
+            return answer.status, answer.read()
+    except HTTPError as error:
+        with error:
+            return error.code, error.read()
 
 
 def _is_complete(answer: Mapping[str, Any]) -> bool:

@@ -165,6 +165,34 @@ def test_no_answer_is_waited_for_without_end(monkeypatch, answer):
     assert len(set(asked)) == 1
 
 
+@pytest.mark.parametrize("status", [200, 503])
+def test_an_answer_that_breaks_off_is_asked_for_again(monkeypatch, status):
+    """A service that was killed while it sent its answer was an error of http.client."""
+    keys = []
+    answer = b'{"entry": 1, "release": 2}'
+
+    class Killed(BaseHTTPRequestHandler):
+        def do_POST(self):
+            keys.append(self.headers["Idempotency-Key"])
+            whole = len(keys) > 2
+            self.send_response(200 if whole else status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer if whole else answer[: 7 * len(keys)])
+
+        def log_message(self, *_):
+            """Nothing."""
+
+    monkeypatch.setattr("dptopk.session.client.time.sleep", lambda _: None)
+    with HTTPServer(("127.0.0.1", 0), Killed) as service:
+        threading.Thread(target=service.serve_forever, daemon=True).start()
+        client = Client(f"http://127.0.0.1:{service.server_port}", "token", dataset="words")
+        assert client._spend("/topk", {}, None) == json.loads(answer)
+        service.shutdown()
+    assert len(keys) == 3
+    assert len(set(keys)) == 1
+
+
 @pytest.mark.slow
 def test_a_question_is_paid_once_however_its_asker_fails(server, client, monkeypatch):
     """A failure after which a charge may be there is tried again, and given up keeps its key for

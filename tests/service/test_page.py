@@ -107,6 +107,27 @@ def test_from_token_to_chart(browser, server):
     page.context.close()
 
 
+def test_an_answer_that_breaks_off_is_paid_once(browser, server):
+    """Half an answer was taken for a whole one: the same question asked again had a new key. And
+    without its budgets an answer was not shown.
+    """
+
+    def broken(route):
+        route.fulfill(status=200, body=route.fetch().text()[:-20])
+
+    page = opened(browser, server, "bob")
+    page.route("**/topk?*", broken)
+    page.click("#go")
+    page.wait_for_selector("#message:text('not charged twice')")
+    page.unroute("**/topk?*")
+    page.wait_for_selector("#go:not([disabled])")
+    page.route("**/budget", lambda route: route.abort())
+    page.click("#go")
+    page.wait_for_selector("#answer svg")
+    assert len(server.service.reports.ledger.recent("words", analyst="bob")) == 1
+    page.context.close()
+
+
 def test_a_stream_s_chart(browser, tmp_path):
     """Totals with their bars, of chosen labels; one that would run is a text; the next day is asked
     for.

@@ -103,9 +103,8 @@ export async function call(path, options = {}) {
   const sent = headers(options.headers);
   if (options.json !== undefined) { sent["Content-Type"] = "application/json"; options.body = JSON.stringify(options.json); }
   const answer = await fetch("v1" + path, { ...options, headers: sent });
-  const body = await answer.json().catch(() => ({}));
-  if (!answer.ok) throw new Refusal(answer.status, body);
-  return body;
+  if (!answer.ok) throw new Refusal(answer.status, await answer.json().catch(() => ({})));
+  return answer.json(); // throws where the answer breaks off in the middle
 }
 
 export function say(text) { $("message").textContent = text; }

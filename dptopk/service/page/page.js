@@ -173,10 +173,10 @@ $("question").addEventListener("submit", async (event) => {
   try {
     let answer = await spend(name, question, pending.key);
     while (answer.stage) { await follow(answer.job); answer = await spend(name, question, pending.key); }
+    if (!("entry" in answer)) throw new Error("this is no answer");
     pending = null;
     say("");
-    const { total, mine } = await call(`/datasets/${name}/budget`);
-    $("answer").replaceChildren(card(answer, dataset(), [...(mine ? [budget(ownerOf(mine), mine)] : []), budget("Budget of the data set", total)]));
+    $("answer").replaceChildren(card(answer, dataset(), await budgetBars(name)));
     $("answer").scrollIntoView({ block: "start", behavior: "smooth" });
   } catch (error) {
     if (error.status >= 402 && error.status < 500 && error.status !== 429) pending = null; // a refusal, for good
@@ -185,6 +185,14 @@ $("question").addEventListener("submit", async (event) => {
   busy(false);
   plan();
 });
+
+// What is left after an answer; nothing, where the service cannot be asked: the answer is shown all the same.
+async function budgetBars(name) {
+  try {
+    const { total, mine } = await call(`/datasets/${name}/budget`);
+    return [...(mine ? [budget(ownerOf(mine), mine)] : []), budget("Budget of the data set", total)];
+  } catch { return []; }
+}
 
 const spend = (name, json, key) =>
   call(`/datasets/${name}/topk?wait=1`, { method: "POST", json, headers: { "Idempotency-Key": key } });
