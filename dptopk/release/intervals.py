@@ -7,7 +7,7 @@ Proofs: docs/notes/intervals.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
@@ -356,18 +356,34 @@ def _two_sided_tail(law: NoiseLaw, c: int) -> float:
     return min(2 * law.tail(c), 1.0)
 
 
+def ranked_labels(labels: Sequence[Hashable]) -> dict[str, Array | pd.Series]:
+    """Return the columns "rank", from 1, and "label" of a table of an answer."""
+    import pandas as pd
+
+    return {
+        "rank": np.arange(1, len(labels) + 1),
+        "label": pd.Series(labels, dtype=object),
+    }
+
+
 def interval_table(
-    table: pd.DataFrame, values: Array, measurement: Measurement, confidence: float, kind: str
+    labels: Sequence[Hashable],
+    values: Array,
+    measurement: Measurement,
+    confidence: float,
+    kind: str,
 ) -> pd.DataFrame:
     """Return the table of ``Release.intervals``.
 
     Args:
-        table: the columns rank and label.
+        labels: the released labels in their order, as many as values.
         values: the released values before any fit, shape (rows,).
         measurement: how they were measured.
         confidence: as in Release.intervals.
         kind: as in Release.intervals.
     """
+    import pandas as pd
+
     confidence = validate.probability(allow_zero=False, confidence=confidence)
     interval_kind = validate.member(INTERVALS, kind=kind)
     alpha = math.nextafter(1 - confidence, 0.0)
@@ -380,7 +396,8 @@ def interval_table(
         width = measurement.half_width(alpha, interval_kind, len(values)) + rounding
         low, high = _count_bounds(scaled, width, measurement.divisor)
         lowest, highest, rank_set = _rank_bounds(scaled, measurement, alpha, rounding)
-    answer = table.assign(low=low, high=high, rank_low=lowest, rank_high=highest)
+    ends = {"low": low, "high": high, "rank_low": lowest, "rank_high": highest}
+    answer = pd.DataFrame(ranked_labels(labels) | ends)
     answer.attrs.update({"confidence": confidence, "kind": interval_kind, "ranks": rank_set})
     return answer
 

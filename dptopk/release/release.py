@@ -26,7 +26,7 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import from_plain, label_text, to_plain
-from dptopk.release.intervals import Measurement, interval_table
+from dptopk.release.intervals import Measurement, interval_table, ranked_labels
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -241,9 +241,7 @@ class Release:
             raise InvalidParameter(
                 "intervals: this answer does not say how its counts were measured"
             )
-        return interval_table(
-            self.table[["rank", "label"]], self.measured_values, self.measurement, confidence, kind
-        )
+        return interval_table(self.labels, self.measured_values, self.measurement, confidence, kind)
 
     @property
     def measured_values(self) -> np.ndarray[Any, Any]:
@@ -342,12 +340,10 @@ class Release:
         """
         import pandas as pd
 
-        ranks = np.arange(1, len(self) + 1)
-        labels = pd.Series(self.labels, dtype=object)
-        rows = pd.DataFrame({"rank": ranks, "label": labels})
-        if self.counts is None:
-            return rows
-        return rows.assign(count=rounded(self.counts))
+        columns = ranked_labels(self.labels)
+        if self.counts is not None:
+            columns["count"] = rounded(self.counts)
+        return pd.DataFrame(columns)
 
     def to_pandas(self) -> pd.DataFrame:
         """Return the table as a pandas.DataFrame."""
