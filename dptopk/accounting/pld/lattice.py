@@ -228,6 +228,10 @@ def _on_grid(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0
         tilt: θ.
         side: 1 to split losses (see ``_split_losses``), -1 to round them down.
         twist: s; each part of a split is multiplied by e^{s (grid point - loss)}.
+
+    Raises:
+        OverflowError: where losses were cut off, and by how much moving them multiplies their mass
+            is beyond all floats.
     """
     rounding = pairs.loss_error + 4 * EPS * float(np.abs(pairs.losses).max())
     if side > 0:
@@ -253,13 +257,15 @@ def _on_grid(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0
     # most e^{(θ + |s|) step}. What is left sums to at least its tilted mass if it is split, because
     # E[e^{aE} | L], E = L' - L, is convex in a and 1 at a = -1 and 0; rounded down, to at least
     # e^{-θ step} of it.
-    moved_share = math.exp(min((tilt + abs(twist)) * step, 700.0))
+    moved_error = 0.0
+    if pairs.error:
+        moved_error = pairs.error * math.exp((tilt + abs(twist)) * step)
     return _GridPairs(
         indices=moved.indices.astype(np.int64),
         masses=masses,
         count=pairs.count,
         log_scale=math.fsum(log_mgf),
-        error=rows * (relative + pairs.error * moved_share),
+        error=rows * (relative + moved_error),
         shift=rows * (rounding + 2 * EPS * step),
         noise=pairs.count * float((masses * moved.moves**2).sum()),
     )
@@ -363,7 +369,8 @@ def product(
             (``splitting_gap``).
 
     Raises:
-        OverflowError: when it would have more than MOST_PLACES places.
+        OverflowError: when it would have more than MOST_PLACES places, or steps so wide that no
+            error of atoms cut off is known (``_on_grid``).
     """
     placed = [_on_grid(item, step, tilt, side, twist) for item in pairs]
     low, high, aliased = _index_window(placed)

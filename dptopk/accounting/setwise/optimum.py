@@ -463,11 +463,13 @@ class Refinement:
         if self.game.smoothed is not None:
             by_small = gaussian(self.game.smoothed.gaussian).answer(self.query)
             self.value = min(self.value, by_small.value)
-        if self.value > FLOOR and self.query.lower:
-            below = self.evaluation_within(self.wanted, 1.0).lower_bound(self.value)
-            self.lower = max(min(below, self.value), 0.0)
-        if self.value > FLOOR and self.gap > self.query.rtol / tuning.GAME_FINER:
+        if self.value > FLOOR:
             self._narrow_by_game()
+        if self.value > FLOOR and self.query.lower and self.gap > self.query.rtol:
+            # Of Gaussians, which take next to no work unless nothing is attained.
+            quick = replace(self.query, work=Work.of("quick"))
+            below = self.evaluation_within(self.wanted, 1.0).lower_bound(self.value, quick)
+            self.lower = max(min(below, self.value), self.lower)
         return self.answer("")
 
     def _narrow_by_game(self) -> None:

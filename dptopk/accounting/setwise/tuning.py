@@ -266,4 +266,3 @@ PROGRAM_TOLERANCE = 1e-5  # relative, of a program's value: how far from the lar
 # share of a stage.
 GAME_NEGLIGIBLE = 1e-5
 GAME_SHARE = 0.9
-GAME_FINER = 2.0  # the game is played where the bracket is wider than rtol over this

@@ -71,6 +71,14 @@ def test_an_atom_cut_off_weighs_what_the_error_says_where_it_moves(side: int, tw
 
 
 @pytest.mark.parametrize("side", [1, -1])
+def test_what_an_atom_cut_off_may_weigh_is_a_float_or_there_is_no_product(side: int) -> None:
+    pair = pair_of(np.array([-1.0, 1.0]), np.log([0.3, 0.7]))
+    assert product([pair], step=900.0, tilt=1.0, side=side).delta(0.0) <= 1
+    with pytest.raises(OverflowError):
+        product([replace(pair, error=1e-320)], step=900.0, tilt=1.0, side=side)
+
+
+@pytest.mark.parametrize("side", [1, -1])
 @pytest.mark.parametrize("tilt", [0.0, 0.5, 7.0])
 def test_one_pair_on_the_grid(side: int, tilt: float) -> None:
     """Splitting keeps both masses and raises δ everywhere; rounding down lowers it."""

@@ -333,3 +333,15 @@ def test_what_is_no_game() -> None:
     """Too many, too different, too small or too large costs stay with the conversion."""
     for text in ("21*ZCDP(0.1)", "ZCDP(0.1) + ZCDP(0.0001)", "ZCDP(1e-9)", "ZCDP(3)"):
         assert ConcentratedGame.of(Charge.parse(text), 1.0) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["CDP(1e-07, 0.1)", "2*CDP(1e-05, 0.1)", "2*ZCDP(0.01)"])
+def test_questions_for_delta_and_for_epsilon_agree(text) -> None:
+    """A δ at a given ε is bounded by the game too, whatever a Gaussian's strategy attains."""
+    charge = Charge.parse(text)
+    delta = 1.8e-4
+    by_delta = compose(charge, delta=delta)
+    by_epsilon = compose(charge, epsilon=by_delta.epsilon)
+    assert by_epsilon.delta <= delta * 1.01
+    assert by_epsilon.lower is None or by_epsilon.lower <= delta
