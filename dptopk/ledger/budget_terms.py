@@ -106,6 +106,7 @@ def _registration_terms(registered: Charge | None, delta: float | None) -> Recor
         )
     account = Accountant(registered, delta)
     terms: RecordedTerms = {"registered": str(registered), "delta": account.delta}
+    # JSON has no infinity, which ε is if the costs themselves may fail with a chance above δ.
     if math.isfinite(account.guarantee.epsilon):
         terms["guarantee"] = _recorded_bound(account.guarantee)
     return terms
@@ -116,6 +117,11 @@ def shared_terms_of(
 ) -> RecordedTerms:
     """Return the terms of a data set's budget: those of ``terms_of``, or those of shares, with
     their δ.
+
+    Args:
+        shares: analyst -> registered costs, or the total of a filter; None: there are no shares.
+        terms: the arguments of ``terms_of``; with shares only ``delta``, at which the guarantee for
+            all of them together is stated.
 
     Raises:
         InvalidParameter: unless exactly one of registered, budget and shares is given, and
@@ -228,6 +234,8 @@ def _restored_bound(stored: RecordedBound | None) -> Bound | None:
     """Return the guarantee that ``_recorded_bound`` wrote; None if there is none."""
     if stored is None:
         return None
+    # Registered costs may come in any order that answers decide, so that their bound is set-wise;
+    # what holds there holds in the weaker interactions too.
     return Bound(**stored, valid_in=("batch", "ordered", "setwise"))
 
 

@@ -24,8 +24,8 @@ class Commits:
     def __init__(self, ledger: Ledger) -> None:
         self._journal = ledger._journal  # noqa: SLF001
         self._waiting: list[tuple[Future[None], Callable[[], object]]] = []
-        self._lock = threading.Lock()
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()  # for the list of what waits
+        self._turn = threading.Lock()  # held by the one thread that commits
 
     def do(self, work: Callable[[], object]) -> None:
         """Write to the ledger and wait until it is durable; an error of ``work`` is raised.
@@ -56,6 +56,7 @@ class Commits:
             with self._journal.write():
                 for future, work in batch:
                     try:
+                        # An inner ``write`` lets a refusal pass without failing the outer one.
                         with self._journal.write():
                             work()
                     except REFUSALS as error:

@@ -67,7 +67,7 @@ class Total:
 
     def charge(self, neighbours: Neighbours) -> Charge:
         """Return the sum as a charge; its δ is rounded up, and at most the largest number
-        below 1.
+        below 1, since a charge's δ must be below 1.
         """
         delta = min(round_up(self.delta), 1 - 2**-53)
         return Charge(+self.costs, delta=delta, adaptive=self.adaptive, neighbours=neighbours)
@@ -212,6 +212,7 @@ class DatasetState:
         names = list(segments)
         if self.segments is None or not names:
             raise InvalidParameter("segments: this data set has none, or none were named")
+        # All its accounts are by segment (``terms_by_segment``); the condition is for the type.
         return {
             owner: account.only(*names)
             for owner, account in accounts.items()
@@ -294,6 +295,17 @@ class DatasetState:
             with suppress(InvalidParameter):
                 refunds[owner] = account.quote_refund(unused, records.get(owner))
         return refunds
+
+    @property
+    def accounts_since(self) -> int:
+        """Return the number of the entry since which the present accounts pay for charges.
+
+        It is the last renewal or, with segments, the last new version, if that is later, since it
+        merges their accounts. No account takes back costs of an earlier charge.
+        """
+        if self.segments:
+            return max(self.renewed, self.versioned)
+        return self.renewed
 
     def budgets_by_owner(self) -> dict[str, tuple[RecordedTerms, Account]]:
         """Return terms and account of everything that has a budget here, by the owner's name.
@@ -413,6 +425,7 @@ class DatasetState:
             kind=state["kind"],
             closed=state["closed"],
         )
+        # A budget in shares is none of the loop below, which closes the shares by their own names.
         if "dataset" in restored.closed:
             restored.account.close()
         for owner, (_, account) in restored.budgets_by_owner().items():

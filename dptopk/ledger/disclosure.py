@@ -19,6 +19,7 @@ from dptopk.ledger.names import plain_text
 
 if TYPE_CHECKING:
     from dptopk.ledger.reader import Reader
+    from dptopk.ledger.recorded import RecordedTerms
     from dptopk.ledger.spends import Spend
 
 STATED = (
@@ -72,10 +73,6 @@ def statement(
     head = ledger.head()
     total = state.account.summary()
     spends = ledger.history(dataset)
-    theorem = state.terms.get("guarantee") or {
-        "name": "filter",
-        "source": "fully adaptive filter: docs/budgets.md",
-    }
     names = Counter(map(_mechanism_name, spends))
     return {
         "basic": {
@@ -104,7 +101,7 @@ def statement(
         },
         "accounting": {
             "terms": state.terms,
-            "theorem": {key: theorem[key] for key in ("name", "source")},
+            "theorem": _theorem_of(state.terms),
             "spent": str(state.spent()),
             "share_used": total.share,
             "mechanisms": [
@@ -129,6 +126,16 @@ def _mechanism_name(spend: Spend) -> str:
     """Return what a charge was for, in the words of its record, or "unnamed"."""
     recorded = spend.mechanism.get("text") or spend.mechanism.get("name")
     return str(recorded or "unnamed")
+
+
+def _theorem_of(terms: RecordedTerms) -> dict[str, str]:
+    """Return the name and the source of the theorem by which the guarantee of a budget holds."""
+    if "filter" in terms:
+        return {"name": "filter", "source": "fully adaptive filter: docs/budgets.md"}
+    if "guarantee" not in terms:  # no theorem gives a finite ε at this δ
+        return {"name": "none", "source": ""}
+    guarantee = terms["guarantee"]
+    return {"name": guarantee["name"], "source": guarantee["source"]}
 
 
 def zcdp_of(terms: Mapping[str, Any]) -> dict[str, float]:
@@ -166,7 +173,7 @@ def _rows_of(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
         names = ("epsilon", "delta", "rho")
         pairs = zip(names, part, strict=False)
         part = {key: value for key, value in pairs if value is not None}
-    if not isinstance(part, Mapping | list) or not part:
+    if not isinstance(part, Mapping | list) or not part:  # an empty part has a row of its own
         yield name.replace("_", " "), "not stated" if part is None else part
         return
     if isinstance(part, list):

@@ -32,8 +32,8 @@ from dptopk.ledger.recorded import RecordedData, RecordedTerms
 if TYPE_CHECKING:
     from dptopk.ledger.replay import LedgerState
 
-RECORDS = 2  # the first format with records of what a charge took from each account
-QUESTIONS = 3  # the first format whose releases repeat the question
+FIRST_WITH_RECORDS = 2  # the first format with records of what a charge took from each account
+FIRST_WITH_QUESTIONS = 3  # the first format whose releases repeat the question
 
 
 class EarlierFormats:
@@ -47,8 +47,10 @@ class EarlierFormats:
     def __init__(self) -> None:
         self.format = FORMAT
         self.first_format = FORMAT
+        # Number of a charge's entry -> the fingerprint of its question.
         self._questions: dict[int, str] = {}
         self._charges: dict[int, Entry] = {}  # charges of format 1 that were not released yet
+        # Data set and analyst -> the first spelling of the analyst's name that got a limit.
         self._spellings: dict[tuple[str, str], str] = {}
 
     def format_of(self, entry: Entry) -> int:
@@ -82,9 +84,9 @@ class EarlierFormats:
             return entry
         if entry.kind == "format":
             return self._upgrade(entry, ledger)
-        if self.format < QUESTIONS and entry.kind == "charge":
+        if self.format < FIRST_WITH_QUESTIONS and entry.kind == "charge":
             self._questions[entry.seq] = entry.body.get("query", "")
-        if self.format < RECORDS:
+        if self.format < FIRST_WITH_RECORDS:
             entry = self._with_records(entry, ledger)
         if entry.kind == "release" and "query" not in entry.body:
             query = self._questions.get(entry.body["charge"], "")
@@ -106,7 +108,10 @@ class EarlierFormats:
         return replace(entry, body={"format": self.format, "datasets": recorded})
 
     def _with_records(self, entry: Entry, ledger: LedgerState) -> Entry:
-        """Return an entry of format 1 with the records that today's format has in addition."""
+        """Return an entry of format 1 with the records that today's format has in addition.
+
+        The kinds that have such records have a method each, which is found by its name.
+        """
         reader = getattr(self, f"_{entry.kind}", None)
         if reader is None:
             return entry
@@ -133,6 +138,7 @@ class EarlierFormats:
         except DptopkError:
             is_closed = True
         if is_closed:
+            # A closed account pays for nothing more, so that it need not hold what was learnt.
             learnt = Charge()
             record = account_of(terms).quote_past(learnt)
         body = {"terms": terms, "charge": str(learnt), "record": record}
@@ -167,7 +173,7 @@ class EarlierFormats:
         used = Charge.parse(entry.body["used"])
         unused = Charge.parse(charged.body["charge"]).minus(used)
         refunds: dict[str, Record] = {}
-        if unused and seq > state.renewed:
+        if unused and seq > state.renewed:  # a renewed account has not paid for the charge
             refunds = _refund_records(state, charged, unused)
         body = entry.body | {"unused": str(unused), "returned": refunds}
         return replace(entry, analyst=charged.analyst, body=body)
@@ -226,6 +232,8 @@ def _terms_with_filter(terms: RecordedTerms) -> RecordedTerms:
         return terms
     total = Budget.of_terms(terms["budget"])
     failure_delta = total.delta / 2  # as format 1 divided δ
+    # Left open, the first charge would choose the method of a budget in ε, as it did not then; for
+    # a budget in ρ there is one method only.
     method: FilterMethod | None = "renyi" if total.rho is None else None
     filter_ = Filter(total, method=method, failure_delta=failure_delta)
     return terms | {"filter": filter_.terms()}
@@ -248,7 +256,11 @@ def _charge_records(
 
 
 def _refund_records(state: DatasetState, charged: Entry, unused: Charge) -> dict[str, Record]:
-    """Return the record of what comes back to each account that took something for a charge."""
+    """Return the record of what comes back to each account that took something for a charge.
+
+    An account for which there is no sound way to take costs back is left out, as in
+    ``DatasetState.refund_records``.
+    """
     records = charged.body["records"]
     refunds: dict[str, Record] = {}
     for owner, account in state.accounts(charged.analyst).items():

@@ -110,8 +110,9 @@ def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
     None becomes an empty object.
 
     Raises:
-        InvalidParameter: on what JSON cannot hold: NaN, infinities, other types, keys that become
-            the same text.
+        InvalidParameter: naming the argument, when it is no mapping, is nested more than DEEPEST
+            levels deep, or has what JSON cannot hold: NaN, infinities, other types, keys that
+            become the same text.
     """
     ((name, body),) = bodies.items()
     if not isinstance(body, Mapping | None):

@@ -276,7 +276,7 @@ class HeadTable:
 
     def __init__(self, url: str) -> None:
         self._url = url
-        self.read()
+        self.read()  # refuses a database that cannot be read
 
     def read(self) -> Head | None:
         """Return the head; None if there is none. Nothing is written."""

@@ -213,6 +213,7 @@ class Journal:
         """
         for head in heads:
             may_lack = may_be_given_up and self._was_given_up(head)
+            # The last entry that was read needs no look-up.
             if head != self.head() and not may_lack:
                 self._require_entry_of(log, head)
 
@@ -432,7 +433,9 @@ class Journal:
             analyst: the name of the analyst, or "".
             body: the details in normal form.
         """
-        if self.state.witness is not None and not (self._has_appended or self._is_decision):
+        is_first_entry = not self._has_appended
+        # An entry that decides about the head sets that number itself (``LedgerState``).
+        if self.state.witness is not None and is_first_entry and not self._is_decision:
             body = {"witnessed": self._head_at_start} | body
         self._has_appended = True
         entry = log.append(self.state.last, kind, dataset, analyst, body)
@@ -554,11 +557,7 @@ class Journal:
         """
         transaction = self.write() if act == "move" else self._decision()
         with transaction as log:
-            if (self.state.witness is None) != (act == "attach"):
-                advice = "has one: move it"
-                if self.state.witness is None:
-                    advice = "has none yet: attach it"
-                raise InvalidParameter(f"head-file: the ledger {advice} (dptopk ledger witness)")
+            self._refuse_act(act)
             refuse_damaged_log(log, self.store.key)
             heads = [] if stored_head is None else [stored_head]
             self._require_entries_of(log, heads)
@@ -571,6 +570,22 @@ class Journal:
                 seq, _ = self.state.last
                 body["witnessed"] = seq + 1
             self.append(log, "witness", "", "", body)
+
+    def _refuse_act(self, act: str) -> None:
+        """Refuse to attach a second place of the head, and to move or replace one that is not
+        there.
+
+        Raises:
+            InvalidParameter: saying what can be done instead.
+        """
+        has_place = self.state.witness is not None
+        if has_place and act == "attach":
+            advice = "has one: move it"
+        elif not has_place and act != "attach":
+            advice = "has none yet: attach it"
+        else:
+            return
+        raise InvalidParameter(f"head-file: the ledger {advice} (dptopk ledger witness)")
 
     def _remove_former(self, former_place: HeadFile | HeadTable) -> None:
         """Remove the head at the former place, unless that is the new place by another name."""

@@ -514,6 +514,7 @@ class Ledger(Reader):
             InvalidParameter: when the charge was settled before or is not here, when ``used`` is
                 not a part of it, or when JSON cannot hold the answer. The charge then stays in
                 full.
+            LedgerError: when the entry of the charge was changed.
         """
         validate.instance(Charge, used=used)
         stored = None if answer is None else normal(answer=answer)
@@ -544,10 +545,7 @@ class Ledger(Reader):
                 "returned": {},
             }
             body |= {"query": charged.body["query"], **_segments_of(charged)}
-            accounts_since = state.renewed
-            if state.segments:  # a new version merges the accounts of segments
-                accounts_since = max(state.renewed, state.versioned)
-            if unused and receipt.seq > accounts_since:
+            if unused and receipt.seq > state.accounts_since:
                 body["returned"] = state.refund_records(charged, unused)
             self._journal.append(
                 log, "release", receipt.dataset, charged.analyst, normal(release=body)

@@ -128,7 +128,8 @@ class Store:
         self.serial = next(_serials)
         creates = create and not read_only
         file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network)
-        if not (read_only or earlier) and (file is None or file.path.exists()):
+        may_have_log = file is None or file.path.exists()
+        if may_have_log and not read_only and not earlier:
             _refuse_another_format(self._format(url, file))
         if file is not None and creates:
             file.make()
@@ -257,6 +258,7 @@ def _database(
 
 def _reason(error: Exception) -> str:
     """Return the first line of a database's message, without the content of a cell."""
+    # SQLite writes "Could not decode to UTF-8 column 'body' with text '...'".
     message, _, _ = str(getattr(error, "orig", None) or error).partition(" with text ")
     lines = message.strip().splitlines()  # the first line names the problem
     if lines:
@@ -336,6 +338,7 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
     Raises:
         InvalidParameter: when it is the ledger's database, or a file that SQLite keeps beside it.
     """
+    # ``Store`` refuses a ``url`` of another type.
     if head_file is None or not isinstance(url, str | Path | LedgerFile):
         return
     place = str(head_file)
@@ -397,7 +400,8 @@ def _file_of(url: str) -> Path | None:
         return None
     if address.database.startswith("file:"):  # a URI of SQLite
         path = address.database.removeprefix("file:").partition("?")[0]
-        return Path(unquote(re.sub("^//[^/]*", "", path)))
+        path_without_host = re.sub("^//[^/]*", "", path)
+        return Path(unquote(path_without_host))
     return Path(address.database)
 
 

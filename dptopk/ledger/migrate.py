@@ -282,7 +282,7 @@ def _copy_entry(
         final_state: the state of the old log after its last entry.
     """
     entry = old.folded
-    if entry is None:
+    if entry is None:  # never: an entry was folded
         return
     body = entry.body
     if entry.kind == "ledger":
@@ -290,7 +290,9 @@ def _copy_entry(
         migrated = {"format": old.earlier.first_format, "head": asdict(old_head)}
         body = body | {"format": FORMAT, "id": uuid.uuid4().hex, "migrated": migrated}
     if entry.kind == "checkpoint":
-        body = body | {"layout": 0}  # its state names the old log
+        # The state that it records names the old log. No version has the layout 0, so that none
+        # compares it.
+        body = body | {"layout": 0}
     journal.copy(target, entry, body)
 
 

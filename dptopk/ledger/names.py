@@ -41,13 +41,14 @@ def analyst_name(name: object) -> str:
     """Return the canonical spelling of an analyst's name.
 
     Raises:
-        InvalidParameter: on control characters, or a mix of alphabets that look alike (Latin and
-            Cyrillic, say).
+        InvalidParameter: on what ``plain_text`` refuses, or a mix of alphabets that look alike
+            (Latin and Cyrillic, say).
     """
     text = canonical(plain_text(analyst=name))
     alphabets = set()
     for letter in text:
         if letter.isalpha():
+            # A letter's name in Unicode begins with its alphabet: "LATIN SMALL LETTER A".
             alphabet, _, _ = unicodedata.name(letter, "").partition(" ")
             alphabets.add(alphabet)
     mixed = sorted(alphabets & set(_ALPHABETS))

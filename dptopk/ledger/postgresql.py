@@ -83,8 +83,11 @@ class PostgreSQL:
     def damage(self, run: Run) -> list[str]:
         """Return an empty list, or raise what is wrong with the database.
 
-        Its indexes are checked by the extension amcheck, if that is installed; unsafe settings are
-        refused.
+        Its indexes are checked by the extension amcheck, if that is installed.
+
+        Raises:
+            LedgerError: naming a setting with which commits may be lost. What amcheck finds is
+                raised as an error of the database, of which the store makes a LedgerError.
         """
         _refuse_losses(run)
         if run("SELECT 1 FROM pg_extension WHERE extname = 'amcheck'"):
@@ -154,13 +157,14 @@ def _engine(url: str) -> Engine:
 
 def _refuse_losses(run: Run) -> bool:
     """Refuse a server whose settings lose commits in a crash; return whether it commits
-    synchronously.
+    synchronously, which the caller can set for its own transaction.
 
     Raises:
         LedgerError: naming the setting.
     """
     settings = [f"current_setting('{name}')" for name in _DURABLE]
     *values, synchronous = run(f"SELECT {', '.join(settings)}")[0]
+    # ``values`` has none for the last setting, at which zip stops.
     for name, value in zip(_DURABLE, values, strict=False):
         if value != "on":
             raise LedgerError(f"PostgreSQL refuses durability: {name} is off")

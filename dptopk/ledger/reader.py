@@ -93,7 +93,13 @@ class Reader:
             return self._now.dataset(dataset).copy()
 
     def spent(self, name: str, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
-        """Return the charges of a data set since its last renewal (or ever), less refunds."""
+        """Return the sum of the charges of a data set, less refunds.
+
+        Args:
+            name: the name of the data set.
+            analyst: whose charges are added; None: everybody's.
+            lifetime: whether charges before the last renewal count too.
+        """
         with self._store.lock:
             self._journal.refresh()
             return self._now.dataset(name).spent(analyst=analyst, lifetime=lifetime)
@@ -112,12 +118,13 @@ class Reader:
         if analyst is None:
             return state.account.summary()
         share = state.account.account(analyst_name(analyst))
-        if share is not state.account:
+        if share is not state.account:  # an account without shares is that of every analyst
             return share.summary()
         limits = state.limits_of(analyst_name(analyst))
         if not limits:
             raise InvalidParameter(f"analyst: {analyst!r} has no limit in {name!r}")
-        return next(iter(limits.values())).summary()
+        (limit,) = limits.values()  # an analyst has one limit at most
+        return limit.summary()
 
     def stored_answer(self, dataset: str, query: str) -> dict[str, Any] | None:
         """Return the stored release of an identical query on the same data version; None if there
@@ -214,7 +221,7 @@ class Reader:
         state = LedgerState(self._store.key)
         for entry in self._store.entries():
             state.apply(entry)
-            if entry.seq > after and state.folded is not None:
+            if entry.seq > after and state.folded is not None:  # never None after an entry
                 yield state.folded
 
     def recent(

@@ -66,7 +66,7 @@ class Spend:
             renewed: the number of the entry of the last renewal.
         """
         body = entry.body
-        segments = entry.body.get("segments")
+        segments = body.get("segments")
         return cls(
             entry.seq, entry.at, entry.analyst, Charge.parse(body["charge"]), body["mechanism"],
             body["query"],
@@ -79,7 +79,7 @@ class Spend:
         """Return the spend after its release; costs that no account refunded stay charged."""
         body = entry.body
         charge = self.charge
-        if body["returned"]:
+        if body["returned"]:  # at least one account took the unused costs back
             charge = Charge.parse(body["used"])
         answer = None if body["answer"] is None else entry.seq
         return replace(self, charge=charge, released=True, answer=answer)

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from dptopk import Budget, Charge, Histogram, KnownLaplace, Ledger, PureDP, Sensitivity, Session
+from dptopk import (
+    ApproxDP,
+    Budget,
+    Charge,
+    Histogram,
+    KnownLaplace,
+    Ledger,
+    PureDP,
+    Sensitivity,
+    Session,
+)
 from dptopk.cli.commands import app
 from dptopk.cli.ledger_view import guarantee
 from dptopk.errors import InvalidParameter
@@ -70,6 +80,14 @@ def test_other_budgets(path):
     assert free["guarantee"]["epsilon"] == 2.0
     assert free["accounting"]["mechanisms"] == []
     assert shared["accounting"]["terms"]["shares"]
+
+
+def test_registered_costs_without_a_finite_guarantee_are_no_filter(tmp_path):
+    with Ledger(tmp_path / "failing.db", test=True) as ledger:
+        failing = Charge({ApproxDP(0.1, 1e-3): 2})
+        ledger.create_dataset("failing", registered=failing, delta=1e-6)
+        made = statement(ledger, "failing")
+    assert made["accounting"]["theorem"] == {"name": "none", "source": ""}
 
 
 def test_the_page_escapes(path):
