@@ -44,6 +44,8 @@ REFINED_DRAWS = 256
 FINAL_DRAWS = 1024
 MOST_REFINED = 16
 MOST_FINAL = 4
+# The largest δ at which several answers are compared.
+LARGEST_DELTA_OF_ALL = 0.5
 
 
 # each has a default and a name; only k and the budget are asked of everyone
@@ -147,14 +149,15 @@ def plan_topk(  # noqa: PLR0913
             partial(again, accuracy=accuracy, delta=delta), budget, counts, times
         )
     if isinstance(budget, Budget) and budget.rho is not None:
-        return _in_rho(partial(again, accuracy=accuracy, delta=delta), budget, domain, charge_as)
+        plan_of_total = partial(again, accuracy=accuracy, delta=delta)
+        return _plan_of_rho(plan_of_total, budget, domain, charge_as)
     if domain == "public" and d_bar is not None:
         raise InvalidParameter("d_bar must be left out in a public domain: every label takes part")
-    epsilon, accuracy, total = _total(budget, accuracy, delta)
+    epsilon, accuracy, total_delta = _validated_total(budget, accuracy, delta)
     request = Request(
         k=validate.count(k=k),
         epsilon=epsilon,
-        delta=total,
+        delta=total_delta,
         accuracy=accuracy,
         sensitivity=sensitivity,
         domain=domain,
@@ -162,7 +165,7 @@ def plan_topk(  # noqa: PLR0913
         whole=d_bar is None,
         counts="none" if counts is None else counts,
         method=validate.member(method_names(), method=method),
-        shape=like if isinstance(like, Mixture) else None if like is None else Shape.of(like),
+        shape=_shape_of(like),
         selection_share=selection_share,
         fit=fit,
         charge_as=charge_as,
@@ -171,20 +174,43 @@ def plan_topk(  # noqa: PLR0913
     designs = _fitting_designs(request)
     validate.member(EFFORTS, effort=effort)
     with within(max_seconds):
-        on_one = isinstance(request.shape, Shape) and request.epsilon is not None
-        guesses = (_on_a_shape if on_one else _by_estimate)(request, designs)
-        rough = [scale_coarse(replace(found, draws=FINAL_DRAWS)) for found in guesses]
-        most = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
-        best = _least_noisy_of_the_best(
-            [scale_exact(found, effort) for found in rough if found.criterion <= most]
-        )
-        if best.bound is not None and late():
-            best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
+        best = _best_candidate(request, designs, effort)
     return _plan_of_candidate(request, best, designs, effort)
 
 
-def _in_rho(
-    stated: Callable[..., OnePhase],
+def _best_candidate(request: Request, designs: list[Design], effort: Effort) -> Candidate:
+    """Return the best candidate, scaled to the budget exactly, with its bound; the note of the
+    bound says so where the time ran out.
+
+    Args:
+        request: what was asked for.
+        designs: all that are compared.
+        effort: of each evaluation of the composition that decides.
+    """
+    # Only a given shape is simulated, and only a loss: an accuracy fixes the noise.
+    if isinstance(request.shape, Shape) and request.epsilon is not None:
+        guesses = _candidates_on_a_shape(request, designs)
+    else:
+        guesses = _candidates_by_estimate(request, designs)
+    rough = [scale_coarse(replace(guess, draws=FINAL_DRAWS)) for guess in guesses]
+    # Candidates that the rough look may have put behind the best are scaled exactly too.
+    most = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
+    exact = [scale_exact(found, effort) for found in rough if found.criterion <= most]
+    best = _least_noisy_of_the_best(exact)
+    if best.bound is not None and late():
+        return replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
+    return best
+
+
+def _shape_of(like: Any) -> Shape | Mixture | None:
+    """Return the shape that ``like`` of plan_topk states; a look passes a Mixture, as it is."""
+    if like is None or isinstance(like, Mixture):
+        return like
+    return Shape.of(like)
+
+
+def _plan_of_rho(
+    plan_of_total: Callable[..., OnePhase],
     budget: Budget,
     domain: Domain,
     charge_as: ChargeAs | Literal["auto"],
@@ -192,25 +218,32 @@ def _in_rho(
     """Return the plan for a budget in ρ, by plans of totals in ε and δ.
 
     Args:
-        stated: returns the plan of a total in ε and δ, and of what selections pay for.
+        plan_of_total: returns the plan of ``budget``, a total in ε and δ, and ``charge_as``, what
+            selections pay for.
         budget: in ρ; its δ must be above 0 where labels are private.
         domain: whether the labels are private.
         charge_as: what was asked for; "auto" is bounded range, because clocks have no zCDP.
+
+    Raises:
+        InvalidParameter: for a δ of 0 where labels are private; when no plan fits.
     """
     from dptopk.planning.in_rho import plan_in_rho
 
     if domain == "private" and not budget.delta:
         raise InvalidParameter("budget.delta must be above 0: hiding which labels exist needs a δ")
-    # Clocks have no zCDP.
     charged = "bounded_range" if charge_as == "auto" else charge_as
-    return plan_in_rho(budget, lambda total: stated(budget=total, charge_as=charged))
+    return plan_in_rho(budget, lambda total: plan_of_total(budget=total, charge_as=charged))
 
 
 def _fitting_designs(request: Request) -> list[Design]:
-    """Return the designs that fit a request, at least one."""
+    """Return the designs that fit a request, at least one.
+
+    Raises:
+        InvalidParameter: where none fits, with the argument to change first.
+    """
     designs = [design for design in all_designs() if not design.misfit(request)]
     if not designs:
-        raise InvalidParameter(_nothing_fits(request))
+        raise InvalidParameter(_reason_for_no_design(request))
     return designs
 
 
@@ -224,6 +257,8 @@ def _plan_of_repeated_answers(
         budget: for one answer; None: an accuracy was asked for.
         counts: the family of noise on counts that was asked for, or "auto".
         times: how many answers.
+
+    Where the total is in ρ, or the family of noise was stated, it is the plan for one answer.
     """
     from dptopk.planning.repeated import least_total
 
@@ -241,8 +276,9 @@ def _plan_of_repeated_answers(
             return again(budget=budget, counts=family)
         return again(accuracy=width, delta=budget.delta, counts=family)
 
-    total = min(times * single.budget.delta, 0.5)
-    return least_total(single, plan_with_noise_family, times, total).plan
+    # A δ is below 1, which ``times`` times the δ of one need not be.
+    delta_of_all = min(times * single.budget.delta, LARGEST_DELTA_OF_ALL)
+    return least_total(single, plan_with_noise_family, times, delta_of_all).plan
 
 
 def default_d_bar(k: int) -> int:
@@ -252,43 +288,53 @@ def default_d_bar(k: int) -> int:
     return max(10 * validate.count(k=k), 100)
 
 
-def _on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
-    """Return the candidates that may be the best on a shape; few draws exclude most, then more are
-    made.
+def _candidates_on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
+    """Return the candidates that may be the best on a shape, at most MOST_FINAL, the best first;
+    few draws exclude most, then more are made.
     """
-    found = _candidates_near_the_best(
-        [
-            at_budget(request, design, split)
-            for design in designs
-            for split in design.splits(request)
-        ],
-        SHAPE_MARGIN,
-    )
-    best = {guess.design.name: guess for guess in reversed(found)}.values()  # of each design
-    scales = {guess.design.name: scale_coarse(guess).rho / guess.rho for guess in best}
-    scaled = [guess.at(guess.rho * scales[guess.design.name]) for guess in found]
-    found = _candidates_near_the_best(scaled, ESTIMATE_MARGIN)
+    divided = [
+        at_budget(request, design, split) for design in designs for split in design.splits(request)
+    ]
+    found = _candidates_near_the_best(divided, SHAPE_MARGIN)
+    found = _candidates_near_the_best(_scaled_by_one_look(found), ESTIMATE_MARGIN)
+    # A share that was asked for is not varied.
     if not isinstance(request.selection_share, float):
-        beside = {
+        neighbours = {
             (guess.design.name, split): guess.at(guess.rho, split)
             for guess in found[:MOST_FINAL]
             for split in guess.split.neighbours()
         }
-        found = _candidates_near_the_best([*found, *beside.values()], ESTIMATE_MARGIN)
+        found = _candidates_near_the_best([*found, *neighbours.values()], ESTIMATE_MARGIN)
     refined = [replace(guess, draws=REFINED_DRAWS) for guess in found[:MOST_REFINED]]
     return _candidates_near_the_best(refined, ESTIMATE_MARGIN)[:MOST_FINAL]
 
 
-def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
-    """Return the candidates that may be the best; clocks are priced only where the most that they
-    could gain is enough.
+def _scaled_by_one_look(found: list[Candidate]) -> list[Candidate]:
+    """Return the candidates about at the budget: the best one of each design is composed, and the
+    factor by which its ρ then changes is taken for all divisions of that design.
+
+    Args:
+        found: the candidates, the best first.
+    """
+    factors: dict[str, float] = {}
+    for guess in found:
+        name = guess.design.name
+        if name not in factors:
+            factors[name] = scale_coarse(guess).rho / guess.rho
+    return [guess.at(guess.rho * factors[guess.design.name]) for guess in found]
+
+
+def _candidates_by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
+    """Return the candidates that may be the best, one of each design; clocks are priced only where
+    the most that they could gain is enough.
     """
     gain = largest_gain(request)
-    priced = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
-    plain = replace(request, charge_as="bounded_range") if priced else request
-    divided = list(map(partial(_ranked_divisions, plain), designs))
+    clocks_may_gain = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
+    first_request = replace(request, charge_as="bounded_range") if clocks_may_gain else request
+    divided = list(map(partial(_ranked_divisions, first_request), designs))
     guesses = [found[0] for found in divided]
-    if priced:
+    if clocks_may_gain:
+        # A larger ε of selections by ``gain`` makes a loss smaller by about that factor at most.
         limit = ESTIMATE_MARGIN * gain * min(guess.criterion for guess in guesses)
         guesses = [
             _best_division(request, guess.design)
@@ -301,8 +347,8 @@ def _by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
 
 
 def _candidates_near_the_best(found: list[Candidate], near: float) -> list[Candidate]:
-    """Return the candidates whose loss may be within the factor ``near`` of the best, best first: a
-    loss is simulated, and ``doubt`` is its error.
+    """Return the candidates whose loss may be within the factor ``near`` of the least, best first:
+    a loss is simulated, and ``doubt`` is its error.
     """
     least = min(guess.loss + guess.doubt for guess in found)
     hopeful = [guess for guess in found if guess.loss - guess.doubt <= near * least]
@@ -310,19 +356,21 @@ def _candidates_near_the_best(found: list[Candidate], near: float) -> list[Candi
 
 
 def _best_division(request: Request, design: Design) -> Candidate:
-    """Return the best division of the budget for a design, by estimate."""
+    """Return the best division of the budget for a design, by estimate: on a given shape by more
+    draws than ranked it.
+    """
     found = _ranked_divisions(request, design)
+    # Only a loss on a given shape is simulated, so that more draws make it more exact.
     if request.epsilon is None or not isinstance(request.shape, Shape):
         return found[0]
-    return min(
-        (replace(one, draws=REFINED_DRAWS) for one in found[:MOST_FINAL]),
-        key=lambda one: one.criterion,
-    )
+    refined = [replace(guess, draws=REFINED_DRAWS) for guess in found[:MOST_FINAL]]
+    return min(refined, key=attrgetter("criterion"))
 
 
 def _ranked_divisions(request: Request, design: Design) -> list[Candidate]:
-    """Return the divisions of the budget for a design, the best first; of equally good ones the one
-    with the lower threshold comes first.
+    """Return the divisions of the budget for a design, the best first; of those that are best to
+    the share FINE the one with the lowest threshold comes first, and then the one with more of δ
+    for it.
     """
     found = list(map(partial(at_budget, request, design), design.splits(request)))
     tied = (1 + FINE) * min(map(attrgetter("criterion"), found))
@@ -357,7 +405,7 @@ def _plan_of_candidate(
         designs: all that were compared.
         effort: of each evaluation of the composition in the table.
     """
-    assert best.bound is not None  # noqa: S101
+    assert best.bound is not None  # noqa: S101 - for the type checker: it was scaled exactly
     if request.epsilon is None:
         epsilon = ceil_digits(best.bound.epsilon)
     else:
@@ -370,7 +418,7 @@ def _plan_of_candidate(
         domain=request.domain,
         phases=best.phases,
         bound=best.bound,
-        split=_in_words(request, best),
+        split=_division_in_words(request, best),
         counted=request.counted,
         design=best.design.name,
         why=_reason_in_words(request, best, len(designs)),
@@ -401,8 +449,13 @@ def _alternatives(
 
 
 def _row_of_alternatives(found: Candidate, chosen: bool) -> dict[str, Any]:
-    """Return the row of a candidate in the table of alternatives."""
-    assert found.bound is not None  # noqa: S101
+    """Return the row of a candidate in the table of alternatives.
+
+    Args:
+        found: the candidate, scaled exactly.
+        chosen: whether it is the one that the plan takes.
+    """
+    assert found.bound is not None  # noqa: S101 - for the type checker: it was scaled exactly
     row = {
         "design": found.design.name,
         "chosen": chosen,
@@ -418,17 +471,18 @@ def _row_of_alternatives(found: Candidate, chosen: bool) -> dict[str, Any]:
         "selection_share": found.split.selection,
         "threshold_share": found.split.threshold,
     }
-    if (seen := found.outcome) is not None:
+    outcome = found.outcome
+    if outcome is not None:
         row |= {
-            "error": seen.error,
-            "missed": seen.missed,
-            "recall": seen.recall,
-            "rows": seen.rows,
+            "error": outcome.error,
+            "missed": outcome.missed,
+            "recall": outcome.recall,
+            "rows": outcome.rows,
         }
     return row | {"mechanisms": " then ".join(map(str, found.mechanisms))}
 
 
-def _in_words(request: Request, best: Candidate) -> str:
+def _division_in_words(request: Request, best: Candidate) -> str:
     """Return the division of the budget in words."""
     parts = []
     if len(best.mechanisms) > 1:
@@ -457,32 +511,38 @@ def _reason_in_words(request: Request, best: Candidate, compared: int) -> str:
         )
     if not math.isfinite(best.loss):
         return "the one that was asked for; how well it does depends on the counts"
-    words = (
-        "the error of a shown count and " if request.counted else ""
-    ) + "the count missed, per row"
-    words += " (on average over typical shapes of counts)" if request.shape is None else ""
-    return f"the best of {compared} designs: {words} is smallest, {best.loss:.4g}"
+    merit = "the count missed, per row"
+    if request.counted:
+        merit = f"the error of a shown count and {merit}"
+    if request.shape is None:
+        merit = f"{merit} (on average over typical shapes of counts)"
+    return f"the best of {compared} designs: {merit} is smallest, {best.loss:.4g}"
 
 
-def _nothing_fits(request: Request) -> str:
+def _reason_for_no_design(request: Request) -> str:
     """Return in words why no design is left: the argument to change first."""
-    reasons = {
-        design.misfit(request) for design in all_designs() if design.domain == request.domain
-    }
     if request.method == "threshold" and request.sensitivity.l0 is None:
         return "method='threshold' needs a limit on the labels of one user"
     if request.counts == "gaussian" and request.delta == 0:
         return "budget.delta must be above 0 for counts='gaussian'; use counts='laplace'"
+    reasons = {
+        design.misfit(request) for design in all_designs() if design.domain == request.domain
+    }
     return (
         f"method={request.method!r} does not go with counts={request.counts!r}: "
         f"{'; '.join(sorted(reasons))}"
     )
 
 
-def _total(
+def _validated_total(
     budget: Budget | None, accuracy: float | None, delta: float | None
 ) -> tuple[float | None, float | None, float]:
-    """Return (ε, accuracy, δ), of which one of the first two is None."""
+    """Return (ε, accuracy, δ), of which one of the first two is None; arguments as for plan_topk.
+
+    Raises:
+        InvalidParameter: unless exactly one of ``budget`` and ``accuracy`` is given; for a
+            ``delta`` beside a budget; outside their ranges.
+    """
     if (budget is None) == (accuracy is None):
         raise InvalidParameter("give exactly one of budget and accuracy")
     if accuracy is not None:

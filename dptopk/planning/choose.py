@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dptopk._internal.choices import Counts
+from dptopk._internal.choices import Counts, FindBy
 from dptopk.errors import InvalidParameter
 from dptopk.planning.best_design import default_d_bar, plan_topk
 from dptopk.planning.probe import with_look
@@ -42,28 +42,33 @@ def plan(question: Question, facts: Facts) -> TopKPlan:
     'one phase'
     """
     question.check_total()
-    one = question.asking_for(1)
-    two = question.asking_for(2)
+    fields_of_one = question.asking_for(1)
+    fields_of_two = question.asking_for(2)
     events = facts.events
-    if one and two:
+    if fields_of_one and fields_of_two:
         raise InvalidParameter(
-            f"{_assignment(question, one)} asks for an answer in one phase, "
-            f"{_assignment(question, two)} for one in two; leave one of them out"
+            f"{_assignment(question, fields_of_one)} asks for an answer in one phase, "
+            f"{_assignment(question, fields_of_two)} for one in two; leave one of them out"
         )
-    if two and events is None:
+    if fields_of_two and events is None:
         raise InvalidParameter(
-            f"{_assignment(question, two)} is for events with private labels, answered in two "
-            f"phases; leave it out"
+            f"{_assignment(question, fields_of_two)} is for events with private labels, answered "
+            f"in two phases; leave it out"
         )
-    if one and events is not None and events.instead:
-        raise InvalidParameter(f"{_assignment(question, one)} is of one phase; {events.instead}")
-    if events is not None and not one:
-        optional = facts.registered and not two
-        if not optional:
-            return two_phases(question, facts)
-        covered = _two_where_covered(question, facts)
-        if covered is not None:
-            return covered
+    if events is None:
+        return one_phase(question, facts)
+    if fields_of_one and events.instead:
+        raise InvalidParameter(
+            f"{_assignment(question, fields_of_one)} is of one phase; {events.instead}"
+        )
+    if fields_of_one:
+        return one_phase(question, facts)
+    if not facts.registered or fields_of_two:
+        return two_phases(question, facts)
+    # Where only registered costs can be paid, two phases are planned if these cover them.
+    covered = _covered_two_phases(question, facts)
+    if covered is not None:
+        return covered
     return one_phase(question, facts)
 
 
@@ -73,7 +78,11 @@ def _assignment(question: Question, names: tuple[str, ...]) -> str:
 
 
 def one_phase(question: Question, facts: Facts) -> OnePhase:
-    """Return the plan on one histogram, after a look where that is worth its cost."""
+    """Return the plan on one histogram, after a look where that is worth its cost.
+
+    Raises:
+        InvalidParameter: as ``plan_topk``; for a stated field that the plan would not use.
+    """
     options = {
         name: getattr(question, name)
         for name in ("counts", "method", "users", "effort", "selection_share", "like")
@@ -97,23 +106,33 @@ def one_phase(question: Question, facts: Facts) -> OnePhase:
 def _refuse_unused(question: Question, design: OnePhase) -> None:
     """Refuse what only selections that counts follow can use, where the plan has none: it would be
     ignored, and paid.
+
+    Raises:
+        InvalidParameter: for a stated ``fit`` or ``selection_share``, where the plan has one phase.
     """
     if len(design.phases) > 1:
         return
-    selects = "this plan selects by the counts themselves; take the method peel, or leave"
+    advice = "this plan selects by the counts themselves; take the method peel, or leave"
     if question.fit:
         raise InvalidParameter(
-            f"fit: counts are fitted to the order of a selection, and {selects} fit out"
+            f"fit: counts are fitted to the order of a selection, and {advice} fit out"
         )
     if question.selection_share is not None:
         raise InvalidParameter(
-            f"selection_share: it divides the budget between selections and counts, and {selects} "
+            f"selection_share: it divides the budget between selections and counts, and {advice} "
             f"it out"
         )
 
 
 def _d_bar(question: Question, facts: Facts) -> int | None:
-    """Return how many of the largest counts take part: fewer than those that are at hand."""
+    """Return how many of the largest counts take part; None for the whole histogram.
+
+    Where only some rows are at hand it is fewer than these, because the count of the next rank is
+    the floor.
+
+    Raises:
+        InvalidParameter: for a stated d_bar that needs more rows than are read.
+    """
     if facts.rows is not None:
         if question.d_bar is None:
             return min(default_d_bar(question.k), facts.rows - 1)
@@ -138,6 +157,9 @@ def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
 
     It takes a profile of users where there may be one, unless the account covers only the plan
     without it.
+
+    Raises:
+        InvalidParameter: where the data are no such events; as ``plan_two_phases``.
     """
     events = facts.events
     if events is None:
@@ -165,18 +187,22 @@ def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
     return looking
 
 
-def _two_where_covered(question: Question, facts: Facts) -> TwoPhasePlan | None:
+def _covered_two_phases(question: Question, facts: Facts) -> TwoPhasePlan | None:
     """Return the plan in two phases, if one fits and registered costs cover it; otherwise None."""
     with suppress(InvalidParameter):
         design = two_phases(question, facts)
         if facts.covers(design):
             return design
-        return None
     return None
 
 
-def _finder(question: Question, events: Events) -> Any:
-    """Return how labels are found: of events that were read already, by weights or not."""
+def _finder(question: Question, events: Events) -> FindBy:
+    """Return how labels are found, as plan_two_phases takes it: of events that were read already by
+    weights if they were read for these, else by counts.
+
+    Raises:
+        InvalidParameter: for a stated way that the events were not read for.
+    """
     if events.weights is None:
         return question.find
     if question.find == "auto":
@@ -246,5 +272,6 @@ def plan_repeated(
         return plan(accurate, facts)
 
     single = plan(question, facts)
-    wide = question.rho is None and facts.events is None and question.counts == "auto"
-    return least_total(single, plan_with_noise_family if wide else None, times, delta)
+    # Families are compared in one phase, where the question leaves them open and has an ε.
+    comparable = question.rho is None and facts.events is None and question.counts == "auto"
+    return least_total(single, plan_with_noise_family if comparable else None, times, delta)

@@ -49,10 +49,12 @@ Build = Callable[[Request, Split, float], Mechanisms]
 NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
 SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
-# The share of δ for a threshold, those where the shape is known, and all where the rest is pure and
-# needs no δ.
+# The share where it is not known: the product of both noises is least there.
+EVEN_SHARE = 0.5
+# The shares of δ for a threshold where the shape is known, and the one where it is not; all of δ
+# where the rest is pure and needs none.
+THRESHOLD_SHARES: tuple[float, ...] = (0.1, 0.5, 0.9)
 THRESHOLD_SHARE = 0.5
-THRESHOLD_SHARES = (0.1, 0.5, 0.9)
 # From this many labels per user on, selections and noisy floors are compared: below, noise on all
 # counts costs less.
 SEVERAL = 3
@@ -107,10 +109,10 @@ class Design:
     coins: bool = False
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _design_of_name, (
-            self.name,
-            self.domain,
-        )  # what builds its mechanisms is a function, found by name
+        """Return how to unpickle it: by name, since functions that build mechanisms do not
+        pickle.
+        """
+        return _design_of_name, (self.name, self.domain)
 
     @property
     def pure(self) -> bool:
@@ -118,22 +120,30 @@ class Design:
         return self.noise != "gaussian" and not self.joint
 
     def composition_delta(self, request: Request, split: Split) -> float:
-        """Return the δ that is left for the composition."""
-        return request.delta * (1 if self.joint else 1 - split.threshold)
+        """Return the δ that is left for the composition: all of it where the threshold's part of δ
+        is part of the charge.
+        """
+        if self.joint:
+            return request.delta
+        return request.delta * (1 - split.threshold)
 
     def misfit(self, request: Request) -> str:
-        """Return why the design does not answer the request; "" if it does."""
+        """Return why the design does not answer the request, or is not compared for it; "" if it
+        is.
+        """
         threshold = self.method == "threshold"
         labels_only = self.noise == "none"
         l0 = request.sensitivity.l0
         named = request.method in (self.method, self.name)
-        limited = (threshold and self.fold is None) or self.joint
-        unknown = request.counted and request.shape is None
+        # Their noise is for all counts that one user changes.
+        needs_l0 = (threshold and self.fold is None) or self.joint
+        counts_of_no_shape = request.counted and request.shape is None
         short = request.shape is not None and len(request.shape.counts) < request.k
+        # Each condition under which the design is left out, with the reason in words.
         reasons = (
             (self.domain != request.domain, f"for a {self.domain} domain"),
             (request.method not in ("auto", self.method, self.name), f"method={self.method!r}"),
-            (limited and l0 is None, "needs a limit on the labels of one user"),
+            (needs_l0 and l0 is None, "needs a limit on the labels of one user"),
             ((self.fold or 0) * request.k > request.d_bar, "takes part of a larger top"),
             (self.whole is True and not request.whole, "needs the whole histogram (d_bar=None)"),
             (self.whole is False and request.whole and not named, "for a histogram that is cut"),
@@ -159,7 +169,7 @@ class Design:
             (
                 self.coins
                 and request.method != self.name
-                and (unknown or not COIN_LABELS <= (l0 or 0) <= MOST_FOLD * request.k),
+                and (counts_of_no_shape or not COIN_LABELS <= (l0 or 0) <= MOST_FOLD * request.k),
                 f"for labels only, and {COIN_LABELS} labels a user to {MOST_FOLD} k",
             ),
             (
@@ -171,31 +181,45 @@ class Design:
 
     def splits(self, request: Request) -> list[Split]:
         """Return the divisions of the budget that are compared."""
-        shares: tuple[float, ...] = (1.0,)
-        if self.method != "threshold" and self.noise != "none":
-            if isinstance(request.selection_share, float):
-                shares = (request.selection_share,)
-            elif self.coins:
-                shares = (COIN_SHARE,)
-            else:
-                unknown = (
-                    request.shape is None
-                    and request.selection_share is None
-                    and self.method != "whole"
-                )
-                shares = (0.5,) if unknown else SELECTION_SHARES
-        thresholds: tuple[float, ...] = (0.0,)
+        return [
+            Split(share, threshold)
+            for share in self._selection_shares(request)
+            for threshold in self._threshold_shares(request)
+        ]
+
+    def _selection_shares(self, request: Request) -> tuple[float, ...]:
+        """Return the shares of ρ for selections that are compared; 1 where nothing is counted
+        afterwards.
+        """
+        if self.method == "threshold" or self.noise == "none":
+            return (1.0,)
+        if isinstance(request.selection_share, float):
+            return (request.selection_share,)
+        if self.coins:
+            return (COIN_SHARE,)
+        # The best share of a peel depends on the shape of the counts.
+        nothing_known = request.shape is None and request.selection_share is None
+        if nothing_known and self.method != "whole":
+            return (EVEN_SHARE,)
+        return SELECTION_SHARES
+
+    def _threshold_shares(self, request: Request) -> tuple[float, ...]:
+        """Return the shares of δ for the threshold that are compared; 0 where labels are public, 1
+        where the threshold's part of δ is part of the charge.
+        """
         if self.joint:
-            thresholds = (1.0,)
-        elif self.domain == "private":
-            # Beside box noise selections are worth a δ: their plain sum would lower the threshold
-            # for much more noise.
-            if isinstance(request.shape, Shape):
-                thresholds = THRESHOLD_SHARES
-            else:
-                thresholds = (THRESHOLD_SHARE,)
-            thresholds += (1.0,) if self.pure and self.noise != "box" else ()
-        return [Split(share, threshold) for share in shares for threshold in thresholds]
+            return (1.0,)
+        if self.domain != "private":
+            return (0.0,)
+        if isinstance(request.shape, Shape):
+            shares = THRESHOLD_SHARES
+        else:
+            shares = (THRESHOLD_SHARE,)
+        # Beside box noise selections are worth a δ: their plain sum would lower the threshold for
+        # much more noise.
+        if self.pure and self.noise != "box":
+            return (*shares, 1.0)
+        return shares
 
 
 def _laplace_at_cost(rho: float, copies: int) -> KnownLaplace:
@@ -225,7 +249,7 @@ def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
 
 def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
     """Return centred Gaussian noise at the cost ρ. Its two deviations minimise the noise of a
-    count: μ² = A/σ_Z² + B/σ_Y² with σ_Z²/σ_Y² = sqrt(A/B) (docs/notes/centred.md).
+    count: 2ρ = μ² = A/σ_Z² + B/σ_Y² with σ_Z²/σ_Y² = sqrt(A/B) (docs/notes/centred.md).
 
     Args:
         rho: ρ of all counts together.
@@ -248,6 +272,7 @@ def _box_counts(request: Request, rho: float) -> Box:
     """
     if not request.delta:
         return _one_box(request, rho * request.k)
+    # Of one count the cost is the ε-DP one, which is that of counts of private labels.
     counts = request.k if request.domain == "public" else 1
     epsilon = math.sqrt(2 * rho)
     for _ in range(BOX_STEPS):
@@ -272,6 +297,10 @@ def _one_box(request: Request, rho: float) -> Box:
 def _centre_and_squared_shifts(labels: int, touched: int) -> tuple[Fraction, int, int]:
     """Return the best centre a/b of centred noise, and the sums of shift² over the noises Z and for
     Y, in units of linf.
+
+    Args:
+        labels: how many counts have the noise.
+        touched: how many of them one user moves.
     """
     centre = best_centre(labels, touched)
     a = centre.numerator
@@ -280,7 +309,8 @@ def _centre_and_squared_shifts(labels: int, touched: int) -> tuple[Fraction, int
 
 
 def _selections_at_cost(request: Request, split: Split, rho: float) -> KnownGumbel | UnknownGumbel:
-    """Return k selections that cost ρ together, at ε²/8 each, or clocks in their place.
+    """Return k selections that cost ρ together, at ε²/8 each; charged as clocks their ε is larger
+    by the gain, at about the same cost.
 
     Args:
         request: what is asked for.
@@ -311,7 +341,7 @@ def _selections_then(counts: Callable[[Request, float], Any]) -> Build:
     return build
 
 
-def _then_box(request: Request, split: Split, rho: float) -> Mechanisms:
+def _selections_then_box(request: Request, split: Split, rho: float) -> Mechanisms:
     """Return selections, and then box noise on the counts of what they selected.
 
     With a δ selections get their share of the ρ that a Gaussian would have at this (ε, δ), and box
@@ -343,12 +373,19 @@ def _on_all_counts(noise: Callable[[float, int], Any]) -> Build:
     labels are taken from the noisy counts. ``noise`` makes it from ρ and the number of counts that
     one user changes.
     """
-    return lambda request, _, rho: (noise(rho, request.sensitivity.l0 or 1),)
+    return lambda request, _, rho: (noise(rho, _all_counts_of_one_user(request)),)
+
+
+def _all_counts_of_one_user(request: Request) -> int:
+    """Return how many counts one user changes, of all: l0, without which ``Design.misfit`` leaves
+    designs with noise on all counts out.
+    """
+    return request.sensitivity.l0 or 1
 
 
 def _slots_changed_by_one_user(request: Request) -> int:
     """Return how many counts one user changes among those that are looked at and the floor."""
-    return request.sensitivity.touched(request.d_bar + 1) or 1
+    return request.sensitivity.touched(request.d_bar + 1)
 
 
 def _threshold_delta(request: Request, split: Split) -> float:
@@ -379,10 +416,11 @@ def _centred_over_floor(fold: int) -> Build:
         """Return the mechanism; the split says which part of δ is for its threshold."""
         d_bar = fold * request.k
         sensitivity = request.sensitivity
-        if sensitivity.l0 is None:
-            moved = d_bar + 1
-        else:
-            moved = min(sensitivity.l0 + (sensitivity.linf > 1), d_bar + 1)
+        moved = d_bar + 1
+        if sensitivity.l0 is not None:
+            # As in ``UnknownCentred.moved``: for linf > 1 a slot and the floor share one move.
+            shared = 1 if sensitivity.linf > 1 else 0
+            moved = min(sensitivity.l0 + shared, moved)
         counting = _centred_gaussian(rho, *_centre_and_squared_shifts(d_bar + 1, moved))
         noise = counting.noise
         common = counting.common
@@ -411,7 +449,7 @@ def _box_over_floor(fold: int) -> Build:
 
 def _truncated_laplace(request: Request, split: Split, rho: float) -> Mechanisms:
     """Return truncated Laplace noise of the cost ρ on all counts of a private domain."""
-    epsilon = _laplace_at_cost(rho, request.sensitivity.l0 or 1).epsilon
+    epsilon = _laplace_at_cost(rho, _all_counts_of_one_user(request)).epsilon
     return (TruncatedLaplace(epsilon=epsilon, delta=_threshold_delta(request, split)),)
 
 
@@ -419,7 +457,7 @@ def _sparse_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
     """Return Gaussian noise of the cost ρ on all counts of a private domain, over a fixed threshold
     that shares its δ.
     """
-    sigma = _gaussian_at_cost(rho, request.sensitivity.l0 or 1).sigma
+    sigma = _gaussian_at_cost(rho, _all_counts_of_one_user(request)).sigma
     return (SparseGaussian(sigma=sigma, delta=_threshold_delta(request, split)),)
 
 
@@ -443,7 +481,7 @@ def _coins_then_gaussian(request: Request, split: Split, rho: float) -> Mechanis
         total = gaussian_rho(request.epsilon, request.delta)
     epsilon = floor_digits(_coin_epsilon(delta, split.selection * total), digits=3)
     rho_to_count = max(rho - gaussian_rho(epsilon, delta), LEAST_COUNT_SHARE * rho)
-    noise = _gaussian_at_cost(rho_to_count, request.sensitivity.l0 or 1)
+    noise = _gaussian_at_cost(rho_to_count, _all_counts_of_one_user(request))
     return PartitionSelection(epsilon=epsilon, delta=delta), noise
 
 
@@ -474,10 +512,10 @@ _FLOORS: tuple[tuple[str, NoiseName, Callable[[int], Build]], ...] = (
 _PEELED: tuple[tuple[str, NoiseName, Build], ...] = (
     ("Laplace", "laplace", _selections_then(_laplace_counts)),
     ("centred Gaussian", "gaussian", _selections_then(_centred_gaussian_counts)),
-    ("box", "box", _then_box),
+    ("box", "box", _selections_then_box),
 )
 
-_several = partial(Design, least=SEVERAL)
+_design_of_several_labels = partial(Design, least=SEVERAL)
 # The δ is shared with the threshold, over the whole histogram.
 _SHARED = {"whole": True, "joint": True}
 
@@ -542,7 +580,7 @@ DESIGNS = (
         whole=False,
     ),
     *(
-        _several(
+        _design_of_several_labels(
             f"{law} noise over the noisy floor of {top}",
             "threshold",
             noise,
@@ -559,7 +597,9 @@ DESIGNS = (
         for design in (
             Design("Gumbel selections", "peel", "none", domain, _selections_alone),
             *(
-                _several(f"Gumbel, then {name} counts", "peel", noise, domain, build)
+                _design_of_several_labels(
+                    f"Gumbel, then {name} counts", "peel", noise, domain, build
+                )
                 for name, noise, build in _PEELED
             ),
         )

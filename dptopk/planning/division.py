@@ -93,7 +93,7 @@ class BudgetItem:
         return Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
 
     @property
-    def inside(self) -> int:
+    def segments_of_one_user(self) -> int:
         """Return in how many of the segments one user can count."""
         if self.segments_per_user is None:
             return self.segments
@@ -101,7 +101,12 @@ class BudgetItem:
 
 
 def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[BudgetItem, ...]:
-    """Return the queries that tables of a file or a request state."""
+    """Return the queries that tables of a file or a request state.
+
+    Raises:
+        InvalidParameter: for an unknown field, a query without a name, and a name used twice; as
+            ``BudgetItem``.
+    """
     known = {field.name for field in fields(BudgetItem)}
     for row in rows:
         unknown = sorted(set(row) - known)
@@ -176,7 +181,7 @@ class Division:
         return sorted(lines, key=lambda line: line["day"])
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON."""
+        """Return the division and its schedule of 30 days as plain values for JSON."""
         return {
             "epsilon": self.epsilon,
             "delta": self.budget.delta,
@@ -219,12 +224,15 @@ class _ScalableDesign:
     def charge(self, scale: float) -> Charge:
         """Return the charge of all answers to the query, in all segments, at this scale."""
         query = self.query
-        labels = None if query.kind == "topk" and len(self.base) == 1 else query.k
+        # A top k in one phase has noise on all counts, not on k of them.
+        in_one_phase = query.kind == "topk" and len(self.base) == 1
+        labels = None if in_one_phase else query.k
         *selecting, counting = self.at(scale)
         charges = [mechanism.charge(query.sensitivity) for mechanism in selecting]
         total = joint_charge([*charges, counting.charge(query.sensitivity, labels=labels)])
         if query.segments > 1:
-            total = segments_charge([total] * query.segments, segments_per_user=query.inside)
+            of_segments = [total] * query.segments
+            total = segments_charge(of_segments, segments_per_user=query.segments_of_one_user)
         return total.times(query.times)
 
     def error(self, scale: float) -> float:
@@ -250,6 +258,7 @@ def _best_design_of_query(query: BudgetItem, epsilon: float, delta: float) -> _S
         delta: δ of one answer.
     """
     if query.kind == "counts":
+        # Any sigma: the design is scaled afterwards.
         base: tuple[Mechanism, ...] = (KnownGaussian(sigma=10.0),)
     else:
         planned = plan_topk(
@@ -261,13 +270,20 @@ def _best_design_of_query(query: BudgetItem, epsilon: float, delta: float) -> _S
             charge_as="bounded_range",  # as the service plans its questions
         )
         base = planned.mechanisms
-    design = _ScalableDesign(query, base, 1.0)
-    return replace(design, price=_rho_of_design(design, delta))
+    unpriced = _ScalableDesign(query, base, price=math.nan)
+    return replace(unpriced, price=_rho_of_design(unpriced, delta))
 
 
 def _rho_of_design(design: _ScalableDesign, delta: float) -> float:
-    """Return a cost like that of zCDP: the ρ whose standard conversion gives the ε of the charge,
-    without the charge's failures.
+    """Return a cost like that of zCDP: the ρ whose standard conversion, ε = ρ + 2 sqrt(ρ ln(1/δ')),
+    gives the ε of the charge at δ' = δ/2, without the charge's failures.
+
+    Args:
+        design: its charge at the scale 1 is priced; its own ``price`` is not read.
+        delta: δ of one answer.
+
+    Raises:
+        InvalidParameter: for a charge without a finite bound.
     """
     bare, _ = split_failure(design.charge(1.0))
     epsilon = compose(bare, delta=delta / 2).epsilon
@@ -276,6 +292,7 @@ def _rho_of_design(design: _ScalableDesign, delta: float) -> float:
             f"{design.query.name}: there is no bound for {bare} at delta {delta / 2:g}"
         )
     log = math.log(2 / delta)
+    # (sqrt(ρ) + sqrt(log))² = ε + log.
     return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
 
 
@@ -301,21 +318,23 @@ def divide(
     if not queries:
         raise InvalidParameter("queries must not be empty")
     budget = Budget(epsilon, validate.probability(delta=delta, allow_zero=False))
-    asks = sum(query.times * query.inside for query in queries)
+    # An even part of the total: the ε of equal answers grows about as the root of their number, δ's
+    # add up. Half of δ is left for the composition.
+    asks = sum(query.times * query.segments_of_one_user for query in queries)
     bare_queries = tuple(_without_target(query) for query in queries)
     bare = [
         _best_design_of_query(query, epsilon / math.sqrt(asks), delta / (2 * asks))
         for query in bare_queries
     ]
     designs = [replace(design, query=query) for design, query in zip(bare, queries, strict=True)]
-    wanted = _ConvexProgram.of(designs)
-    if not (wanted.fixed == 0).any():
+    program = _ConvexProgram.of(designs)
+    if not (program.fixed == 0).any():
         raise InvalidParameter("queries: all are locked, so there is nothing to divide")
-    start = max(2 * wanted.needed, _first_total(epsilon))
-    scaled = _scales_of_largest_total(designs, wanted.scales, budget, start, wanted.needed, effort)
-    return _division_of_scales(
-        designs, scaled, _scales_of_even_split(tuple(bare), budget, effort), budget
-    )
+    needed = program.needed
+    start = max(2 * needed, _first_total(epsilon))
+    scales = _scales_of_largest_total(designs, program.scales, budget, start, needed, effort)
+    even_scales = _scales_of_even_split(tuple(bare), budget, effort)
+    return _division_of_scales(designs, scales, even_scales, budget)
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,7 +358,7 @@ class _ConvexProgram:
         """Return the prices and limits of these designs, with what their queries ask for."""
         queries = [design.query for design in designs]
         errors = [design.query.weight * design.std(1.0) for design in designs]
-        pairs = list(zip(designs, queries, strict=True))
+        pairs = list(zip(designs, queries, strict=True))  # of a design and its query
         return cls(
             prices=np.array([design.price for design in designs]),
             errors=np.array(errors),
@@ -399,12 +418,15 @@ def _least_scale(design: _ScalableDesign, error: float | None) -> float:
 
     The error is about proportional to 1/scale, so that few scales are tried. One that is to be more
     than MOST_SPREAD times the even split's is held to that: the query costs next to nothing there.
+
+    Raises:
+        InvalidParameter: when no scale that is tried has so small an error.
     """
     if error is None:
         return 0.0
 
     def too_small(scale: float) -> bool:
-        """Return whether the error at this scale is larger than asked for."""
+        """Return whether the error at this scale is larger than asked for, or NaN."""
         return not design.error(scale) <= error and scale > 1 / MOST_SPREAD
 
     first_scale = max(design.error(1.0) / error, 1 / MOST_SPREAD)
@@ -435,26 +457,28 @@ def _scales_of_least_error(prices: Any, worth: Any, least: Any, fixed: Any, tota
     free = fixed == 0
     rho_of_free = total - float(prices[~free] @ fixed[~free] ** 2)
     costs = prices[free]
-    errors_at_total = worth[free] * np.sqrt(prices[free] / rho_of_free)
-    least_shares = least[free] ** 2 * costs / rho_of_free  # shares of the rest
+    # The variables are shares of what the locked queries leave: each free query has the share of
+    # its least scale, and an extra one. With all of it a query would have this error.
+    least_shares = least[free] ** 2 * costs / rho_of_free
     if least_shares.sum() >= 1:
         raise InvalidParameter("the requested accuracies and locks cost more than the total")
+    errors_with_all = worth[free] * np.sqrt(costs / rho_of_free)
+    weights = errors_with_all / errors_with_all.max()  # the solver wants numbers of about 1
     extra = cp.Variable(int(free.sum()), nonneg=True)
-    objective = (errors_at_total / errors_at_total.max()) @ cp.power(least_shares + extra, -0.5)
-    with (
-        warnings.catch_warnings()
-    ):  # of a solution that is not exact: whatever it is, its cost is computed afterwards
+    objective = cp.Minimize(weights @ cp.power(least_shares + extra, -0.5))
+    within_total = cp.sum(extra) <= 1 - least_shares.sum()
+    with warnings.catch_warnings():
+        # Of a solution that is not exact: whatever it is, its cost is computed afterwards.
         warnings.simplefilter("ignore", UserWarning)
-        cp.Problem(cp.Minimize(objective), [cp.sum(extra) <= 1 - least_shares.sum()]).solve(
-            solver=cp.CLARABEL
-        )
+        cp.Problem(objective, [within_total]).solve(solver=cp.CLARABEL)
     if extra.value is None:
         raise InvalidParameter("the convex program has no solution within the total")
-    rho_shares = np.maximum(least_shares + np.maximum(np.asarray(extra.value), 0), LEAST_SHARE)
+    # The solver's shares may be a little below 0, and sum to a little more than 1.
+    extra_shares = np.maximum(np.asarray(extra.value), 0)
+    rho_shares = np.maximum(least_shares + extra_shares, LEAST_SHARE)
+    rho_of_each = rho_shares / rho_shares.sum() * rho_of_free
     scales = fixed.copy()
-    scales[free] = np.maximum(
-        np.sqrt(rho_shares / rho_shares.sum() * rho_of_free / costs), least[free]
-    )
+    scales[free] = np.maximum(np.sqrt(rho_of_each / costs), least[free])
     return scales
 
 
@@ -480,6 +504,9 @@ def _scales_of_largest_total(
         start: the total that is tried first.
         needed: the total that is spent in any case.
         effort: that of the bounds.
+
+    Raises:
+        InvalidParameter: where no total above ``needed`` stays within the budget.
     """
     low = needed
     high = math.inf
@@ -501,9 +528,10 @@ def _scales_of_largest_total(
                 return best_scales
         else:
             high = total
+            # Nothing that is worth dividing is left above what is needed.
             if high - needed <= ENOUGH * needed:
                 break
-        total = _next_total(total, epsilon / budget.epsilon, low, high, tried=bool(best_scales))
+        total = _next_total(total, epsilon / budget.epsilon, low, high)
     if not best_scales:
         raise InvalidParameter(
             "the requested accuracies and locks, or the thresholds, cost more than the total"
@@ -511,23 +539,26 @@ def _scales_of_largest_total(
     return best_scales
 
 
-def _next_total(total: float, over: float, low: float, high: float, *, tried: bool) -> float:
+def _next_total(total: float, epsilon_ratio: float, low: float, high: float) -> float:
     """Return the total to try next: the guess by ε, where that is inside the bracket, else its
-    middle or twice as much.
+    middle or, without an upper end, twice as much.
 
     Args:
         total: the last one.
-        over: ε there over that of the budget.
+        epsilon_ratio: ε there over that of the budget.
         low: a total that is within the budget, if one was tried, else the least.
         high: one that is not; inf where none was seen.
-        tried: whether ``low`` was seen to be within the budget.
     """
-    guess = total / 4
-    if 0 < over < math.inf:
-        guess = total * ((1 - ENOUGH / 2) / over) ** 2
-    if low < guess < high and (tried or high < math.inf or guess > low):
+    if 0 < epsilon_ratio < math.inf:
+        # ε grows about as the root of the total; half of what may be left is aimed at.
+        guess = total * ((1 - ENOUGH / 2) / epsilon_ratio) ** 2
+    else:
+        guess = total / 4  # an infinite ε says only that this total is too large
+    if low < guess < high:
         return guess
-    return (low + high) / 2 if high < math.inf else 2 * total
+    if high < math.inf:
+        return (low + high) / 2
+    return 2 * total
 
 
 def _bound_on_epsilon(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound:
@@ -548,7 +579,7 @@ def _bound_on_epsilon(charge: Charge, delta: float, bound: str, effort: Effort) 
 def _division_of_scales(
     designs: Sequence[_ScalableDesign],
     scales: Sequence[float],
-    even: Sequence[float],
+    even_scales: Sequence[float],
     budget: Budget,
 ) -> Division:
     """Return the division that these scales make, beside the scales of an even split.
@@ -556,11 +587,11 @@ def _division_of_scales(
     Args:
         designs: those of the queries.
         scales: of each design, the larger the less noise.
-        even: the scales of an even split, for comparison.
+        even_scales: those of an even split, for comparison.
         budget: (ε, δ) of all queries together.
     """
     charges = [design.charge(scale) for design, scale in zip(designs, scales, strict=True)]
-    whole = compose(Charge.join(*charges), delta=budget.delta)
+    together = compose(Charge.join(*charges), delta=budget.delta)
     total = sum(design.price * scale**2 for design, scale in zip(designs, scales, strict=True))
     parts = tuple(
         Part(
@@ -569,12 +600,13 @@ def _division_of_scales(
             charge=charge,
             epsilon=compose(charge, delta=budget.delta).epsilon,
             error=design.error(scale),
-            even=design.error(same),
+            even=design.error(even_scale),
             share=design.price * scale**2 / total,
         )
-        for design, scale, same, charge in zip(designs, scales, even, charges, strict=True)
+        for design, scale, even_scale, charge in zip(
+            designs, scales, even_scales, charges, strict=True
+        )
     )
-    weighted, evenly = (
-        sum(part.query.weight * getattr(part, name) for part in parts) for name in ("error", "even")
-    )
-    return Division(budget, parts, whole.epsilon, whole.name, weighted, evenly)
+    weighted_error = sum(part.query.weight * part.error for part in parts)
+    even_error = sum(part.query.weight * part.even for part in parts)
+    return Division(budget, parts, together.epsilon, together.name, weighted_error, even_error)

@@ -39,7 +39,10 @@ def facts_of(
 
 
 def _events_of(events: EventCounts) -> Events:
-    """Return how the events were read: a plan must find labels under the same caps."""
+    """Return how the events were read: a plan must find labels under the same caps.
+
+    With a profile the planner may take any cap of those that were read; else it has the one cap.
+    """
     under = events.under_cap.sensitivity
     profile = events.profile is not None
     return Events(

@@ -38,8 +38,9 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
         InvalidParameter: when no plan fits.
     """
     unspent = Filter(budget)
+    # A filter in ρ accepts failures of up to half of its δ.
     delta = budget.delta / 2 or REPORTED_AT
-    rho = budget.rho or 0.0
+    rho = budget.rho or 0.0  # for the type checker: the budget is in ρ
     epsilon = compose(Charge({ZCDP(rho): 1}), delta=delta).epsilon
     best: P | None = None
     for _ in range(MOST_RESCALINGS):
@@ -58,6 +59,7 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
             best = replace(found, in_rho=terms)
             if used >= ENOUGH_OF_BUDGET * rho:
                 break
+        # ρ grows about as ε².
         epsilon *= math.sqrt(rho / used) * AIMED_SHARE
     if best is None:
         raise InvalidParameter(
