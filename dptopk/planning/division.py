@@ -451,9 +451,6 @@ def _scales_of_least_error(prices: Any, worth: Any, least: Any, fixed: Any, tota
     Raises:
         InvalidParameter: when the least and fixed scales alone cost more than the total.
     """
-    import cvxpy
-
-    cp: Any = cvxpy
     free = fixed == 0
     rho_of_free = total - float(prices[~free] @ fixed[~free] ** 2)
     costs = prices[free]
@@ -463,8 +460,30 @@ def _scales_of_least_error(prices: Any, worth: Any, least: Any, fixed: Any, tota
     if least_shares.sum() >= 1:
         raise InvalidParameter("the requested accuracies and locks cost more than the total")
     errors_with_all = worth[free] * np.sqrt(costs / rho_of_free)
-    weights = errors_with_all / errors_with_all.max()  # the solver wants numbers of about 1
-    extra = cp.Variable(int(free.sum()), nonneg=True)
+    extra_shares = _extra_shares(errors_with_all / errors_with_all.max(), least_shares)
+    # The solver's shares may be a little below 0, and sum to a little more than 1.
+    rho_shares = np.maximum(least_shares + np.maximum(extra_shares, 0), LEAST_SHARE)
+    rho_of_each = rho_shares / rho_shares.sum() * rho_of_free
+    scales = fixed.copy()
+    scales[free] = np.maximum(np.sqrt(rho_of_each / costs), least[free])
+    return scales
+
+
+def _extra_shares(weights: Array, least_shares: Array) -> Array:
+    """Return the x >= 0 that minimise Σ weight · (least share + x)^(-1/2) within
+    Σ (least share + x) <= 1, to the solver's precision, shape (free queries,).
+
+    Args:
+        weights: the largest one 1, shape (free queries,).
+        least_shares: of a sum below 1, shape (free queries,).
+
+    Raises:
+        InvalidParameter: when the solver finds nothing.
+    """
+    import cvxpy
+
+    cp: Any = cvxpy
+    extra = cp.Variable(len(weights), nonneg=True)
     objective = cp.Minimize(weights @ cp.power(least_shares + extra, -0.5))
     within_total = cp.sum(extra) <= 1 - least_shares.sum()
     with warnings.catch_warnings():
@@ -473,13 +492,7 @@ def _scales_of_least_error(prices: Any, worth: Any, least: Any, fixed: Any, tota
         cp.Problem(objective, [within_total]).solve(solver=cp.CLARABEL)
     if extra.value is None:
         raise InvalidParameter("the convex program has no solution within the total")
-    # The solver's shares may be a little below 0, and sum to a little more than 1.
-    extra_shares = np.maximum(np.asarray(extra.value), 0)
-    rho_shares = np.maximum(least_shares + extra_shares, LEAST_SHARE)
-    rho_of_each = rho_shares / rho_shares.sum() * rho_of_free
-    scales = fixed.copy()
-    scales[free] = np.maximum(np.sqrt(rho_of_each / costs), least[free])
-    return scales
+    return np.asarray(extra.value)
 
 
 def _scales_of_largest_total(

@@ -36,10 +36,12 @@ RESOLUTION = 1 / 400  # of the total: the number is at most this much below the 
 LARGEST_EPSILON = 100.0  # where the total has no finite ε
 FINER = 1 / 20  # of the ε that is left, where that is less
 FINEST = 1 / 32  # of the resolution: no ε is found more exactly
-# Plans by which the search for the largest ε is begun, and the slope that it takes at least: twice
-# the ε costs more than what is estimated to fit grows.
+# Plans by which the search for the largest ε is begun.
 MOST_ESTIMATES = 5
-LEAST_SLOPE = -0.2
+# The slopes over ε of how much more than ε is estimated to fit: the first is that of an estimate
+# which does not change with ε; none is taken to be above the second, so that steps stay finite.
+FIRST_SLOPE = -1.0
+LARGEST_SLOPE = -0.2
 USUAL_K = 10  # of a question, before any was asked
 USUAL_DELTA = 1 / 10  # of the total δ, for it
 # The fields of a question that do not say of which kind it is, or that no record can hold.
@@ -62,7 +64,7 @@ class Kind:
     in_steps: bool = True
 
     def plain(self) -> dict[str, Any]:
-        """Return it as JSON, for the record of a charge; ``of`` reads it."""
+        """Return the kind as plain values, for the record of a charge; ``of`` reads them."""
         fields = ("k", "delta", *self.question.stated())
         stated = {name: getattr(self.question, name) for name in fields}
         facts = asdict(replace(self.facts, covers=any_plan))
@@ -100,7 +102,7 @@ class Kind:
         """
         return cls(Question(k=USUAL_K, delta=account.delta * USUAL_DELTA), facts)
 
-    def paid(self, candidate: TopKPlan, account: Account) -> bool:
+    def is_payable(self, candidate: TopKPlan, account: Account) -> bool:
         """Return whether an account pays for a plan of this kind as it is now; nothing is spent."""
         trial = Trial(account)
         if self.in_steps:
@@ -192,15 +194,19 @@ class _LargestEpsilon:
         """Return whether the question would be accepted at this ε; the bracket of the search
         becomes narrower.
         """
-        found = self.planned(epsilon)
-        fits = found is not None and self.kind.paid(found, self.account)
+        fits = self._fits(epsilon)
         if fits:
             self.low = max(self.low, epsilon)
         else:
             self.high = min(self.high, epsilon)
         return fits
 
-    def planned(self, epsilon: float) -> TopKPlan | None:
+    def _fits(self, epsilon: float) -> bool:
+        """Return whether the question would be accepted at this ε; the bracket stays the same."""
+        found = self.plan_at(epsilon)
+        return found is not None and self.kind.is_payable(found, self.account)
+
+    def plan_at(self, epsilon: float) -> TopKPlan | None:
         """Return the plan at this ε; None if there is none."""
         if epsilon not in self.plans:
             budget = Budget(epsilon, self.kind.question.delta or 0.0)
@@ -222,19 +228,10 @@ class _LargestEpsilon:
             return Trial(unspent).covers(candidate)
         return True
 
-    def estimate(self, epsilon: float) -> float | None:
-        """Return an estimate of the ε that fits, from the plan at this one; None if there
-        is none.
-        """
-        found = self.planned(epsilon)
-        if found is None or not isinstance(self.account, Filter):
-            return None
-        return epsilon * self.account.growth(found.charge)
-
     def run(self) -> float:
         """Return the largest ε found that fits: it is at most RESOLUTION of the total too small."""
         self.high = self.total
-        if self._accepts_total():
+        if self._fits(self.total):
             return self.total
         if self._never_fits():
             return 0.0
@@ -244,7 +241,9 @@ class _LargestEpsilon:
         return self.low
 
     def _resolution_at(self, epsilon: float) -> float:
-        """Return how exactly an ε of this size is found: finer where little is left."""
+        """Return the width of the bracket at which the search for an ε of this size ends: less
+        where little is left.
+        """
         widest = RESOLUTION * self.total
         return max(min(widest, FINER * epsilon), FINEST * widest)
 
@@ -288,7 +287,7 @@ class _LargestEpsilon:
         excess = self._estimated_excess(epsilon)
         if excess is None:
             return None
-        slope = -1.0
+        slope = FIRST_SLOPE
         for _ in range(MOST_ESTIMATES):
             following = epsilon - excess / slope
             if not 0 < following < self.total:
@@ -297,7 +296,7 @@ class _LargestEpsilon:
             if following_excess is None:
                 break
             if following != epsilon:
-                slope = min((following_excess - excess) / (following - epsilon), LEAST_SLOPE)
+                slope = min((following_excess - excess) / (following - epsilon), LARGEST_SLOPE)
             epsilon = following
             excess = following_excess
             distance = abs(excess / slope)
@@ -308,26 +307,23 @@ class _LargestEpsilon:
         return epsilon - excess / slope
 
     def _estimated_excess(self, epsilon: float) -> float | None:
-        """Return how much more than this ε is estimated to fit, by the plan at it; None:
-        unknown.
+        """Return how much more than this ε is estimated to fit, by the plan at it; None where there
+        is no plan or, of an account that is no filter, no estimate.
         """
-        found = self.estimate(epsilon)
-        if found is None:
+        found = self.plan_at(epsilon)
+        if found is None or not isinstance(self.account, Filter):
             return None
-        return found - epsilon
-
-    def _accepts_total(self) -> bool:
-        """Return whether the question would be accepted at the total itself."""
-        found = self.planned(self.total)
-        return found is not None and self.kind.paid(found, self.account)
+        return epsilon * self.account.growth(found.charge) - epsilon
 
     def _never_fits(self) -> bool:
         """Return whether no question of this kind fits, whatever its ε: its plans fail with at
-        least half of their δ, and the account has no such failures left.
+        least half of their δ, so of the failures of the plan at the total, and the account has no
+        such failures left.
         """
-        found = self.planned(self.total)
+        found = self.plan_at(self.total)
         if found is None:
             return False
+        # The δ of an ApproxDP counts as failures too.
         failures = found.charge.delta + sum(cost.delta for cost in found.charge.of(ApproxDP))
         if failures == 0:
             return False
@@ -353,7 +349,8 @@ class _LargestEpsilon:
 
 def epsilon_left(account: Account, kind: Kind) -> float:
     """Return the largest ε at which a question of this kind is accepted now, found with the
-    account's own test; at most 1/400 of the total below it, and never above what is accepted.
+    account's own test; at most 1/400 of the total below it, and never above what is accepted (the
+    answer is an ε that was accepted, or 0).
 
     With segments it is the least of these, with shares the largest. Where no question of this kind
     can be planned at all, a filter says what it leaves for a pure cost, and other accounts 0. Of an

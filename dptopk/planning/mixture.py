@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,13 +19,16 @@ from dptopk._internal.search import cross_each
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.planning.shape import Outcome, Shape
 
+if TYPE_CHECKING:
+    from dptopk.mechanisms.mechanism import Mechanism
+
 Array = np.ndarray[Any, Any]
 # Ranks are counted together where counts change little, in this many groups.
 GROUPS = 40
-# Nothing is more than so many deviations of its noise off; and the least chance that is written as
-# a logarithm.
+# Levels are looked for within so many deviations of the noise; and the least ratio that is written
+# as a logarithm.
 FAR = 20.0
-LEAST_CHANCE = 1e-300
+LEAST_RATIO = 1e-300
 # Deviations of noise, in counts, and rows shown count as at least this, so that quotients are
 # finite.
 LEAST_DEVIATION = 0.1
@@ -65,8 +68,8 @@ class Mixture:
     def of(
         cls, k: int, length: int, shapes: Callable[[Array], Any], *, geometric: bool = False
     ) -> Mixture:
-        """Make a mixture of functions of the rank, on that many ranks; ranks where designs cut the
-        histogram are groups of their own.
+        """Return a mixture of functions of the rank, on that many ranks; ranks where designs cut
+        the histogram are groups of their own.
 
         Args:
             k: how many labels are asked for.
@@ -82,12 +85,14 @@ class Mixture:
         counts = np.asarray(shapes(middles), dtype=np.float64)
         return cls(edges, counts, geometric)
 
-    def beside(
+    def with_usual(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
     ) -> Mixture:
-        """Return the mixture with ``usual``: what these mechanisms would lose on each shape."""
-        played = self.outcome(mechanisms, k, sensitivity, counted)
-        return replace(self, usual=played.on_each)
+        """Return the mixture with ``usual``: what these mechanisms would lose on each shape;
+        arguments as for ``outcome``.
+        """
+        usual = self.outcome(mechanisms, k, sensitivity, counted)
+        return replace(self, usual=usual.on_each)
 
     @cached_property
     def sizes(self) -> Array:
@@ -98,9 +103,13 @@ class Mixture:
         """Return how many of the k first ranks are in each group."""
         return np.clip(k - self.edges[:-1], 0, self.sizes)
 
-    def around(self, counts: Array, k: int) -> Array:
-        """Return the mean of the counts of rank k and of the next group, shape (n, 1), of counts of
-        shape (n, groups).
+    def middle_of_k_and_next(self, counts: Array, k: int) -> Array:
+        """Return the mean of the counts of rank k, which is a group of its own, and of the next
+        group, shape (n, 1): near the level that k counts exceed.
+
+        Args:
+            counts: of each group, shape (n, groups).
+            k: how many labels are asked for.
         """
         kth = int(np.searchsorted(self.edges, k)) - 1
         mean: Array = counts[:, kth : kth + 2].mean(axis=1, keepdims=True)
@@ -125,47 +134,54 @@ class Mixture:
         """
         first = mechanisms[0]
         last = mechanisms[-1]
+        # Coins show any number of labels: which k of them are shown is decided by what comes last.
         chooser = last if first.open_ended else first
         noise = chooser.selection_noise(sensitivity)
         if math.isinf(noise) and not first.open_ended:
             return self._simulated_outcome(mechanisms, k, sensitivity, counted)
-        median_lead = first.appears_at(sensitivity, probability=0.5)
-        lead_of_95 = first.appears_at(sensitivity, probability=0.95)
-        if median_lead is None:
-            chances_over_threshold = np.ones_like(self.counts)
-        else:
-            chances_over_threshold = self._chances_over_threshold(
-                first.floor_rank, median_lead, lead_of_95
-            )
-        shown = self._chances_to_be_shown(
-            chances_over_threshold, noise, partial(chooser.exceeds, sensitivity, noise), k
-        )
-        rows = shown @ self.sizes
-        top = self.of_top(k)
-        missed = np.maximum(self.counts @ top - (shown * self.counts) @ self.sizes, 0.0) / k
-        error = np.full_like(rows, last.count_noise(sensitivity, labels=k) if counted else 0.0)
-        return self._mean_outcome(error, missed, shown @ top / k, rows)
+        over_threshold = self._chances_over_threshold(first, sensitivity)
+        noise_exceeds = partial(chooser.exceeds, sensitivity, noise)
+        shown = self._chances_to_be_shown(over_threshold, noise, noise_exceeds, k)
+        count_noise = last.count_noise(sensitivity, labels=k) if counted else 0.0
+        return self._outcome_of_chances(shown, k, count_noise)
 
-    def _chances_over_threshold(
-        self, floor_rank: int | None, median_lead: int, lead_of_95: int
-    ) -> Array:
-        """Return the chance of each label to be above the threshold, shape (shapes, groups).
+    def _outcome_of_chances(self, shown: Array, k: int, count_noise: float) -> Outcome:
+        """Return the mean outcome where labels are shown with these chances.
 
         Args:
-            floor_rank: the rank whose count is the floor; None: the floor is 0.
-            median_lead: how far above the floor a count is shown with probability 1/2 or more.
-            lead_of_95: the same for a probability of 95%.
+            shown: the chance of each label to be shown, shape (shapes, groups).
+            k: how many labels are asked for.
+            count_noise: the standard deviation of the noise on a count; 0 where none is shown.
+        """
+        rows = shown @ self.sizes
+        ranks_of_top = self.of_top(k)
+        counts_of_top = self.counts @ ranks_of_top
+        counts_shown = (shown * self.counts) @ self.sizes
+        missed = np.maximum(counts_of_top - counts_shown, 0.0) / k
+        recall = shown @ ranks_of_top / k
+        return self._mean_outcome(np.full_like(rows, count_noise), missed, recall, rows)
+
+    def _chances_over_threshold(self, mechanism: Mechanism, sensitivity: Sensitivity) -> Array:
+        """Return the chance of each label to be above the threshold of a mechanism, by a normal law
+        through the leads of probability 1/2 and 95%, shape (shapes, groups); 1 without a threshold.
         """
         from scipy.special import ndtr
 
+        median_lead = mechanism.appears_at(sensitivity, probability=0.5)
+        lead_of_95 = mechanism.appears_at(sensitivity, probability=0.95)
+        if median_lead is None or lead_of_95 is None:
+            return np.ones_like(self.counts)
         floor = np.zeros((len(self.counts), 1))
         present = self.counts > 0
+        floor_rank = mechanism.floor_rank
         if floor_rank is not None:
+            # The group that has the rank; beyond the last one counts are 0.
             group = int(np.searchsorted(self.edges, floor_rank)) - 1
-            floor = self.counts[:, group : group + 1] if group < len(self.sizes) else floor
+            if group < len(self.sizes):
+                floor = self.counts[:, group : group + 1]
             present &= self.edges[1:] < floor_rank
-        # A count is a whole number: half a count less than the least that is shown with probability
-        # 1/2 or more.
+        # A count is a whole number: the lead of probability 1/2 lies about half a count below the
+        # least whole one that is shown with probability 1/2 or more.
         margin = self.counts - floor - median_lead + 0.5
         deviation = max((lead_of_95 - median_lead) / NORMAL_95, LEAST_DEVIATION)
         chances: Array = present * ndtr(margin / deviation)
@@ -184,11 +200,10 @@ class Mixture:
             exceeds: a function from gaps to the chance that the noise exceeds each.
             k: how many labels are asked for.
         """
-        if math.isinf(noise):  # those above the threshold are all alike
-            return (
-                over_threshold
-                * np.minimum(k / np.maximum(over_threshold @ self.sizes, LEAST_ROWS), 1.0)[:, None]
-            )
+        if math.isinf(noise):
+            rows_over_threshold = np.maximum(over_threshold @ self.sizes, LEAST_ROWS)
+            share_shown = np.minimum(k / rows_over_threshold, 1.0)
+            return over_threshold * share_shown[:, None]
 
         def shown_above(level: Array) -> Array:
             """Return the chance of each label to be shown where this level decides."""
@@ -197,12 +212,12 @@ class Mixture:
         def excess(level: Array) -> Array:
             """Return the logarithm of how many labels are shown, over k, shape (shapes, 1)."""
             number = (shown_above(level) @ self.sizes)[:, None]
-            return np.log(np.maximum(number / k, LEAST_CHANCE))
+            return np.log(np.maximum(number / k, LEAST_RATIO))
 
         low = np.full((len(over_threshold), 1), -FAR * noise)
         # Where no more than k are above the threshold there is no level among them.
         more_than_k = (over_threshold @ self.sizes)[:, None] > k
-        start = np.where(more_than_k, self.around(self.counts, k), low)
+        start = np.where(more_than_k, self.middle_of_k_and_next(self.counts, k), low)
         high = np.where(more_than_k, self.counts[:, :1] + FAR * noise, low)
         # An absurdly large ε leaves no noise that a float can hold.
         scale = max(noise, LEAST_DEVIATION)
@@ -231,8 +246,9 @@ class Mixture:
         """
         on_each = np.minimum(rows, 1.0) * error + missed
         losses = on_each
-        # Of labels alone less than one count is next to nothing: one more than each loss is taken.
-        spare = float(not error.any())
+        # Of labels alone less than one count is next to nothing: the geometric mean is taken of one
+        # more than each loss.
+        spare = 0.0 if error.any() else 1.0
         if self.usual is not None:
             excess = np.maximum(losses / np.maximum(self.usual, LEAST_USUAL), 1.0)
             losses = losses * excess**CAUTION

@@ -15,7 +15,7 @@ import numpy as np
 from dptopk._internal.search import cross_each
 from dptopk.costs import Budget
 from dptopk.histogram.event_counts import CELLS, WEIGHT
-from dptopk.planning.mixture import FAR, LEAST_CHANCE, Mixture
+from dptopk.planning.mixture import FAR, LEAST_RATIO, Mixture
 from dptopk.planning.ways import (
     FINDING_DELTA,
     RANGE_OF_MU,
@@ -322,10 +322,10 @@ def _level_of_k_labels(scene: Scene, found: Array, rates: Array) -> Array:
     def excess(level: Array) -> Array:
         """Return the logarithm of how many labels are above each level, over k."""
         number = (found * _chances_over_level(counts, level, rates)) @ drawn.sizes
-        return np.log(np.maximum(number / scene.k, LEAST_CHANCE))[:, None]
+        return np.log(np.maximum(number / scene.k, LEAST_RATIO))[:, None]
 
     high = counts[:, :1] + FAR / rates
-    start = drawn.around(counts, scene.k)
+    start = drawn.middle_of_k_and_next(counts, scene.k)
     level[rows] = cross_each(excess, level[rows], high, start, 1 / rates, close=CLOSE)
     return level
 

@@ -153,7 +153,7 @@ class Look:
             return usual
         length = ranks(self.k)[-1] + LOWER_RANKS
         open_shapes = shapes(noisy, self.k, self.mechanism, sensitivity.linf, length)
-        open_shapes = open_shapes.beside(usual.mechanisms, self.k, sensitivity, usual.counted)
+        open_shapes = open_shapes.with_usual(usual.mechanisms, self.k, sensitivity, usual.counted)
         plans = [usual]
         if like is not None:
             plans.append(planner(budget=usual.budget, like=like))

@@ -73,11 +73,13 @@ def _fitting_epsilon_in_words(left: float, kind: Kind) -> str:
 
 
 def _refusing_account(charge: Charge, account: Account) -> Account:
-    """Return the account itself, or that of the first segment which refuses the charge."""
+    """Return the account itself; of an account of segments that of the first one which refuses the
+    charge.
+    """
     if not isinstance(account, Parallel):
         return account
-    refusing_account = (part for part in account.parts.values() if not part.can_spend(charge))
-    return next(refusing_account, account)
+    refusing_parts = (part for part in account.parts.values() if not part.can_spend(charge))
+    return next(refusing_parts, account)
 
 
 def _alternatives(
@@ -101,7 +103,7 @@ def _alternatives(
         if other is None or other.charge == requested:
             continue
         cheaper.append(other)
-        if all(kind.paid(other, account) for account in accounts):
+        if all(kind.is_payable(other, account) for account in accounts):
             yield f'with counts="{counts}" this question fits now'
             break
     if isinstance(refusing_account, Filter):

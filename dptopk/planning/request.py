@@ -116,7 +116,9 @@ class Request:
 
     @property
     def mixture(self) -> Mixture:
-        """Return the shapes on which designs are compared where no single one is given."""
+        """Return the shapes on which designs are compared where no single one is given; the shapes
+        of reference go on beyond every floor, which is at most the count of rank d_bar + 1.
+        """
         if isinstance(self.shape, Mixture):
             return self.shape
         return references(self.k, max(self.d_bar, 10 * self.k) + 2)
@@ -124,7 +126,7 @@ class Request:
     @property
     def touched(self) -> int:
         """Return the largest number of the k labels that one user can affect."""
-        return self.sensitivity.touched(self.k) or self.k
+        return self.sensitivity.touched(self.k)
 
 
 def range_epsilon(rho: float) -> float:
