@@ -31,7 +31,7 @@ from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
-from dptopk.mechanisms.mechanism import Mechanism, add_remove
+from dptopk.mechanisms.mechanism import Mechanism, require_add_remove
 from dptopk.mechanisms.samplers.exact import exp_units
 from dptopk.mechanisms.samplers.listing import Listing, outcomes
 from dptopk.mechanisms.samplers.random import LISTING_BITS
@@ -227,7 +227,7 @@ def _attestable_pairs(mechanism: object, world: World | EventsWorld) -> list[Nei
         InvalidParameter: where there are none.
     """
     if world.sensitivity.l2 is None:
-        add_remove(world.sensitivity)
+        require_add_remove(world.sensitivity)
     if not isinstance(mechanism, DrawsAnswers | StatesLaw):
         raise InvalidParameter(
             "mechanism must be a Mechanism or a plan, or have law(counts); what answers day by day "

@@ -18,7 +18,7 @@ from dptopk._internal.rounding import smaller_of
 from dptopk.costs import Charge, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.mechanism import LARGEST_SCALE, CountingMechanism, add_remove
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, CountingMechanism, require_add_remove
 from dptopk.mechanisms.samplers.box_noise import box_noise, side_law
 from dptopk.mechanisms.samplers.random import Array, Bits
 from dptopk.mechanisms.samplers.simulation import (
@@ -72,8 +72,8 @@ class Box(CountingMechanism):
             InvalidParameter: for other neighbours than add_remove, and where noise could leave the
                 64-bit integers or its law is not covered.
         """
-        add_remove(sensitivity)
-        if labels is None:
+        require_add_remove(sensitivity)
+        if labels is None:  # whether the noise can be drawn depends on that number
             return Charge({PureDP(self.epsilon): 1})
         labels = validate.count(labels=labels, at_least=0)
         if labels == 0:
@@ -104,7 +104,7 @@ class Box(CountingMechanism):
 
     def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Bits) -> Array:
         """Draw the noise of ``size`` of ``labels`` counts that are measured together, int64, shape
-        (size,); its coordinates are exchangeable.
+        (size,). Which of them it is makes no difference, as the law is symmetric in the counts.
 
         Raises:
             InvalidParameter: where noise could leave the 64-bit integers or has no law.
@@ -125,9 +125,11 @@ class Box(CountingMechanism):
         def draw(number: int) -> Array:
             """Return the noise of a block of draws."""
             rng = generator_of_block("side", number)
+            # The density m^power e^{-rate·m} is that of a Gamma law of shape power + 1.
             side = sensitivity.linf / self.epsilon * rng.gamma(power + 1, size=(BLOCK_DRAWS, 1))
             noise: Array = np.floor(side * unit(number))
-            return noise - np.floor(side * rng.random((BLOCK_DRAWS, 1)))
+            corner = np.floor(side * rng.random((BLOCK_DRAWS, 1)))
+            return noise - corner
 
         return draw
 
@@ -144,7 +146,7 @@ class Box(CountingMechanism):
         """State ``law`` for ``labels`` labels, or for one if there are none."""
         return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
 
-    def labels_unsaid(self) -> int:
+    def assumed_labels(self) -> int:
         """Refuse to assume a number of labels, because the noise depends on it.
 
         Raises:
@@ -159,10 +161,11 @@ class Box(CountingMechanism):
 def box_cost(epsilon: float, counts: int, moved: int) -> Cost:
     """Return the cost of box noise on ``counts`` counts of which one user moves at most ``moved``.
 
-    The loss of a move of s counts is ±ε with the probabilities p(s) and e^{-ε}p(s), else 0; with
-    one value more than there are counts p is largest at s = min(moved, values // 2). So that pair
-    is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))), the δ at ε = 0 rounded up. PureDP(ε) is returned where
-    that pair is not below it.
+    The loss of a move of s counts is ±ε with the probabilities p(s) and e^{-ε}p(s), else 0. With
+    values = counts + 1 (the noises and the corner of the box), p is largest at s = min(moved,
+    values // 2). So that pair is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))), the δ at ε = 0 rounded up.
+    PureDP(ε) is returned where that pair is not below it: randomised response, the pair of PureDP,
+    has the δ tanh(ε/2) at ε = 0, and one count costs just that.
     """
     values = counts + 1
     pure = PureDP(epsilon)
@@ -182,16 +185,18 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     (x-1)^s is the integral of a log-concave function over an interval.
     """
     terms = _loss_terms(epsilon, (moved, values - moved))
-    spread = math.sqrt(values)
+    deviation = math.sqrt(values)  # of L, times ε
     # L is about Gamma(values)/ε, of mean values/ε and deviation sqrt(values)/ε: 12 and 16 of these,
     # and a few units for small numbers of values, leave negligible ends. Up to `first` the terms
     # grow, so that each is at most the one at `first`; from `last` on they fall at least
     # geometrically.
-    first = max(math.floor((values - 12 * spread - 40) / epsilon), 0)
-    last = math.ceil((values + 16 * spread + 130) / epsilon)
+    first = max(math.floor((values - 12 * deviation - 40) / epsilon), 0)
+    last = math.ceil((values + 16 * deviation + 130) / epsilon)
     (at_first, at_last), (_, slope_at_last) = terms(np.array([float(first), float(last)]))
-    both_ends = first * float(at_first) + float(at_last) / -math.expm1(float(slope_at_last))
-    upper_sum = log_concave_sum(terms, first, last) + both_ends
+    before_first = first * float(at_first)
+    after_last = float(at_last) / -math.expm1(float(slope_at_last))
+    upper_sum = log_concave_sum(terms, first, last) + (before_first + after_last)
+    # ``slack`` bounds the rounding of the logarithms of the terms.
     total = upper_sum * math.exp(slack(values)) * (1 + SUM_ROUNDING)
     if total < 1:
         return total
@@ -199,14 +204,14 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
 
 
 def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tuple[Array, Array]]:
-    """Return a function of L, shape (n,), that computes the terms of the sum in ``loss_chance``
-    and the derivatives of their logarithms, shape (n,) each.
+    """Return a function of L, shape (n,), that computes the terms of the sum in ``loss_chance``,
+    with a Z from below, and the derivatives of their logarithms, shape (n,) each.
 
     ``parts`` are the exponents s and b.
     """
     values = sum(parts)
-    log_z = 2 * math.log(-math.expm1(-epsilon)) + epsilon
-    log_z = log_z + log_power_sum(values, epsilon) - slack(values)
+    log_factor = 2 * math.log(-math.expm1(-epsilon)) + epsilon  # of (1-q)²/q
+    log_z = log_factor + log_power_sum(values, epsilon) - slack(values)  # from below
 
     def terms(L: Array) -> tuple[Array, Array]:
         """Return the logarithms of the terms, and their slopes, shape (n,) both."""
@@ -218,15 +223,17 @@ def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tup
         for s in parts:
             factor = _log_difference(s, log_next, log_ratio)
             logs = logs + factor
-            if s > 1:
-                growth = _log_difference(s - 1, log_next, log_ratio)
-                slope = slope + s * np.exp(growth - factor)
+            if s > 1:  # the derivative of (L+1)^s - L^s is s ((L+1)^(s-1) - L^(s-1)), for s = 1 0
+                log_growth = _log_difference(s - 1, log_next, log_ratio)
+                slope = slope + s * np.exp(log_growth - factor)
         return np.exp(logs), slope
 
     return terms
 
 
 def _log_difference(s: int, log_next: Array, log_ratio: Array) -> Array:
-    """Return ln((L + 1)^s - L^s), given ``after`` = ln(L + 1) and ``step`` = ln(L + 1) - ln(L)."""
+    """Return ln((L + 1)^s - L^s), given ``log_next`` = ln(L + 1) and ``log_ratio`` = ln(L + 1) -
+    ln(L), shape (n,) each.
+    """
     logs: Array = s * log_next + np.log(-np.expm1(-s * log_ratio))
     return logs

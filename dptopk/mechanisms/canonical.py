@@ -15,7 +15,9 @@ from dptopk.mechanisms.joint_selection import JointExponential
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, uniform_below, uniform_distinct
 from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
 
-_STIRLING_FROM = 64  # from here on the series is used
+# Stirling's series is used from this n - k on: the terms it leaves out, 1/(1260 (n-k)^5) and less,
+# are below 1e-12.
+_STIRLING_FROM = 64
 
 
 class Subsets:
@@ -26,7 +28,8 @@ class Subsets:
     at most g >= 0 whose worst rank is t needs all labels above h_(t) + g; these are the first i
     where n_i < t <= n_(i+1). So the sets fall into k kinds, i = 0..k-1: the first i ranks, and k -
     i of the ranks i+1..n_(i+1), not all of them up to n_i: C(n_(i+1) - i, k - i) - C(n_i - i, k -
-    i) sets.
+    i) sets. In these formulas ranks are counted from 1; in the lists that ``draw`` returns and
+    ``gap`` takes, from 0.
     """
 
     def __init__(self, ranked: Ranked, k: int) -> None:
@@ -50,7 +53,9 @@ class Subsets:
         return numbers
 
     def size(self, slack: int) -> int:
-        """Return the exact number of sets with a gap of at most ``slack``."""
+        """Return the exact number of sets with a gap of at most ``slack``, which is at least
+        ``lowest``; below 0 only the best set has such a gap.
+        """
         if slack < 0:
             return 1
         return sum(self._sets_by_kind(slack))
@@ -71,6 +76,7 @@ class Subsets:
             log_kinds = np.where(ends > starts, log_minuend + log_share, -np.inf)
             log_kinds = np.where(np.isnan(log_kinds), -np.inf, log_kinds)  # where both are -inf
         logs: Floats = np.logaddexp.reduce(log_kinds, axis=1)
+        # There is at least one set, and for a slack below 0 only the best one.
         return np.where(slacks < 0, 0.0, np.maximum(logs, 0.0))
 
     def draw(self, slack: int, bits: Bits) -> list[int]:
@@ -89,18 +95,20 @@ class Subsets:
         chosen = self._k - kind
         number += _binomial(n_of_kind[kind] - kind, chosen)
         # Of the sets of `chosen` ranks from kind + 1 on, C(t - kind, chosen) have a worst rank of
-        # at most t. The number is at least that of t = n[kind], and below that of n[kind + 1].
-        first_worst = max(n_of_kind[kind], self._k - 1) + 1
-        worst = (
-            first_true(lambda t: comb(t - kind, chosen) > number, first_worst, n_of_kind[kind + 1])
-            - 1
+        # at most t. The number is at least that of t = n[kind], and below that of n[kind + 1]. No
+        # set of k ranks has a worst rank below k.
+        first_worst = max(n_of_kind[kind] + 1, self._k)
+        worst_from_1 = first_true(
+            lambda t: comb(t - kind, chosen) > number, first_worst, n_of_kind[kind + 1]
         )
+        worst = worst_from_1 - 1
         others = uniform_distinct(kind, [worst] * (chosen - 1), bits)
         return [*range(kind), *others, worst]
 
     def gap(self, answer: list[int]) -> int:
         """Return the best count outside the set minus the worst count inside it."""
         ranks = set(answer)
+        # Of the first k + 1 ranks a set of k misses at least one.
         missed = next(rank for rank in range(self._k + 1) if rank not in ranks)
         return self._ranked.count(missed) - self._ranked.count(max(answer))
 
@@ -161,7 +169,7 @@ def log_comb(n: Array, k: Ints) -> Floats:
     large_rest = np.maximum(rest, _STIRLING_FROM)
     large_n = large_rest + k
     log_ratio = (large_rest + 0.5) * np.log1p(k / large_rest)
-    log_ratio = log_ratio + k * (np.log(large_n) - 1)
+    log_ratio += k * (np.log(large_n) - 1)
     log_ratio += (1 / large_n - 1 / large_rest) / 12 - (1 / large_n**3 - 1 / large_rest**3) / 360
     by_stirling = log_ratio - gammaln(k + 1.0)
     # C(n, k) = 1/((n + 1) B(r + 1, k + 1)) for a smaller r.

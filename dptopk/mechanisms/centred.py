@@ -17,11 +17,13 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.mechanisms.mechanism import CountingMechanism, Rows, add_remove
+from dptopk.mechanisms.mechanism import CountingMechanism, Rows, require_add_remove
 from dptopk.mechanisms.samplers.random import Array, Bits, Rng, random_bits
 from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput, StandardNoise
 from dptopk.release.intervals import Measurement
 
+# The largest b of a centre a/b: a limit on how fine the steps of 1/b are in which noise is drawn;
+# ``best_centre`` needs no more than 8.
 LARGEST_DENOMINATOR = 1000
 
 
@@ -63,7 +65,10 @@ class Centred(CountingMechanism):
     centre: Fraction = Fraction(1, 2)
 
     def __post_init__(self) -> None:
-        for name, part in (("noise", self.noise), ("common", self.common or self.noise)):
+        parts = {"noise": self.noise}
+        if self.common is not None:
+            parts["common"] = self.common
+        for name, part in parts.items():
             if not isinstance(part, KnownGaussian | KnownLaplace):
                 raise InvalidParameter(
                     f"{name} must be KnownGaussian or KnownLaplace, got {type(part).__name__}"
@@ -84,7 +89,7 @@ class Centred(CountingMechanism):
             InvalidParameter: when ``labels``, the number of labels counted, is not given: every
                 counted label costs something.
         """
-        linf = add_remove(sensitivity).linf
+        linf = require_add_remove(sensitivity).linf
         if labels is None:
             raise InvalidParameter("labels must be given: how many labels are counted")
         labels = validate.count(labels=labels, at_least=0)
@@ -94,7 +99,7 @@ class Centred(CountingMechanism):
         touched = sensitivity.touched(labels)
         shift_of_untouched = self.centre.numerator * linf
         shift_of_touched = (self.centre.denominator - self.centre.numerator) * linf
-        common = self.shared(sensitivity, labels)
+        common = self.common_noise(sensitivity, labels)
         # A touched count lies up to b·linf from where it was, hence (b-a)·linf from the centre
         # a·linf; an untouched one lies a·linf from it.
         cost_of_touched = Charge({self.noise.cost(sensitivity, shift_of_touched): touched})
@@ -103,9 +108,9 @@ class Centred(CountingMechanism):
         cost_of_common = Charge({common.cost(sensitivity, shift_of_untouched): 1})
         return Charge.join(cost_of_touched, cost_of_untouched, cost_of_common)
 
-    def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
-        """Return the charge of measuring the same counts ``passes`` times with Y drawn once: the
-        cost of Z counts each time, that of Y once.
+    def charge_of_passes(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
+        """Return the charge of measuring the same counts ``passes`` times with Y drawn once: Z is
+        paid for each time, Y once.
 
         By the proof of docs/notes/centred.md: y_0 + Y is released once, each y_i + Z_i several
         times.
@@ -113,10 +118,9 @@ class Centred(CountingMechanism):
         once = self.charge(sensitivity, labels=labels)
         if labels == 0:
             return once
-        common = self.shared(sensitivity, labels).cost(
-            sensitivity, self.centre.numerator * sensitivity.linf
-        )
-        return once.times(passes).minus(Charge({common: passes - 1}))
+        shift_of_common = self.centre.numerator * sensitivity.linf
+        cost_of_common = self.common_noise(sensitivity, labels).cost(sensitivity, shift_of_common)
+        return once.times(passes).minus(Charge({cost_of_common: passes - 1}))
 
     def measure_repeatedly(
         self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int
@@ -130,14 +134,14 @@ class Centred(CountingMechanism):
         if not len(rows):
             return np.empty(0), np.empty(0)
         own_noises = [self.noise.draw_noise(sensitivity, len(rows), bits) for _ in range(passes)]
-        common = self.shared(sensitivity, len(rows)).draw_noise(sensitivity, 1, bits)
-        measurements = [self.released(rows.counts, noise + common) for noise in own_noises]
+        common = self.common_noise(sensitivity, len(rows)).draw_noise(sensitivity, 1, bits)
+        measurements = [self.noisy_counts(rows.counts, noise + common) for noise in own_noises]
         return measurements[0], np.mean(measurements, axis=0)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw Z + Y, in steps of 1/b, int64, shape (size,)."""
         own_noise = self.noise.draw_noise(sensitivity, size, bits)
-        return own_noise + self.shared(sensitivity, size).draw_noise(sensitivity, 1, bits)
+        return own_noise + self.common_noise(sensitivity, size).draw_noise(sensitivity, 1, bits)
 
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Return the simulated (Z_i + Y)/b: its own Z for each count and one Y for all counts of a
@@ -152,7 +156,7 @@ class Centred(CountingMechanism):
         float64, shape (draws, 1).
         """
         once = replace(inputs, standard=StandardNoise(0, of="common"))
-        common = self.shared(inputs.sensitivity, labels).float_noise(once, labels)
+        common = self.common_noise(inputs.sensitivity, labels).float_noise(once, labels)
         return lambda number: common(number) / self.centre.denominator
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
@@ -161,11 +165,14 @@ class Centred(CountingMechanism):
         """
         return self.noise.swap_chance(sensitivity, gap * self.centre.denominator)
 
-    def shared(self, sensitivity: Sensitivity, labels: int | None) -> KnownGaussian | KnownLaplace:
+    def common_noise(
+        self, sensitivity: Sensitivity, labels: int | None
+    ) -> KnownGaussian | KnownLaplace:
         """Return the mechanism that states the law of Y when ``labels`` labels are counted.
 
         Where ``common`` is None, the scale of Y minimises the variance of Z + Y at equal cost
-        (Gaussian: in μ²; Laplace: in ε).
+        (Gaussian: in μ²; Laplace: in ε). With w the cost of all Z over that of Y at equal scales,
+        Y has the scale of Z times w^(-1/4), or times w^(-1/3) for Laplace noise.
 
         Raises:
             InvalidParameter: when both ``common`` and ``labels`` are None.
@@ -185,19 +192,19 @@ class Centred(CountingMechanism):
         weight = (touched * (b - a) + (labels - touched) * a) / a
         return KnownLaplace(epsilon=self.noise.epsilon * weight ** (1 / 3))
 
-    def resolved(self, sensitivity: Sensitivity, labels: int) -> Self:
+    def as_recorded(self, sensitivity: Sensitivity, labels: int) -> Self:
         """Return the mechanism with ``common`` set to its value for ``labels`` labels."""
         if labels:
-            return replace(self, common=self.shared(sensitivity, labels))
+            return replace(self, common=self.common_noise(sensitivity, labels))
         return self
 
-    def labels_unsaid(self) -> int:
+    def assumed_labels(self) -> int:
         """Return one as the number of labels to assume, if the common noise is given.
 
         Raises:
             InvalidParameter: if the common noise depends on how many labels are counted.
         """
-        self.shared(Sensitivity(), None)  # refuses common noise that depends on their number
+        self.common_noise(Sensitivity(), None)  # refuses common noise that depends on their number
         return 1
 
     def scaled(self, factor: float) -> Self:
@@ -210,9 +217,9 @@ class Centred(CountingMechanism):
     def tail(self, sensitivity: Sensitivity, c: float, *, labels: int | None = None) -> float:
         """Return an upper bound on P[|noise of a count| > c], c >= 0 in counts."""
         steps = math.floor(Fraction(c) * self.centre.denominator)
-        common = self.shared(sensitivity, labels).law(sensitivity)
+        common = self.common_noise(sensitivity, labels).law(sensitivity)
         missed = self.noise.law(sensitivity).sum_miss_probability(common, steps)
-        if missed is None:
+        if missed is None:  # no bound for such a sum is known
             return 1.0
         return missed
 
@@ -222,17 +229,17 @@ class Centred(CountingMechanism):
         """
         law = self.noise.law(sensitivity)
         divisor = self.centre.denominator
-        common = self.shared(sensitivity, labels).law(sensitivity) if labels else None
+        common = self.common_noise(sensitivity, labels).law(sensitivity) if labels else None
         return Measurement(law, labels, whole=whole, common=common, divisor=divisor)
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
         """Return the noisy counts, multiples of 1/b in the order of the rows, float64, shape
         (n,).
         """
-        first_measurement, _ = self.measure_repeatedly(sensitivity, rows, rng, 1)
-        return first_measurement
+        only_measurement, _ = self.measure_repeatedly(sensitivity, rows, rng, 1)
+        return only_measurement
 
-    def released(self, counts: Array, noise: Array) -> Array:
+    def noisy_counts(self, counts: Array, noise: Array) -> Array:
         """Return counts + noise/b, float64, shape (n,).
 
         The whole part of noise/b is added as an integer, so that nothing overflows.
@@ -246,7 +253,9 @@ def best_centre(labels: int, touched: int, *, largest_denominator: int = 8) -> F
     with a denominator of at most ``largest_denominator``.
 
     The noise at unit cost is sqrt(t (1-c)² + (k-t) c²) + c for k = ``labels`` labels of which a
-    user touches t = ``touched``. Ties go to the smaller denominator.
+    user touches t = ``touched``. Ties go to the smaller denominator. Where a user touches so few of
+    the labels that a centre below 1/8 would be the best, independent noise, at sqrt(t), is as good
+    within 4%.
 
     >>> best_centre(25, 25), best_centre(100, 25)
     (Fraction(1, 2), Fraction(1, 5))

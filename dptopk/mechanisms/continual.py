@@ -20,7 +20,7 @@ from dptopk.costs import Charge, Cost, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.histogram.labels import as_labels, from_plain, identity
-from dptopk.mechanisms.mechanism import LARGEST_SCALE, add_remove, copies, finite_l0
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, finite_l0, require_add_remove, touched_counts
 from dptopk.mechanisms.samplers.factorisation import (
     FACTORISATIONS,
     Factorisation,
@@ -138,7 +138,7 @@ class ContinualTopK:
                 64 bits, or the thresholds of private labels promise nothing for a user of that many
                 days.
         """
-        touched = copies(add_remove(sensitivity), labels)
+        touched = touched_counts(require_add_remove(sensitivity), labels)
         scale = self._scale(sensitivity)
         if scale > LARGEST_SCALE:
             raise InvalidParameter(
@@ -184,15 +184,17 @@ class ContinualTopK:
         if not self.delta or user == self.participation:
             return self.delta
         spread, rounding = self.total_noise(sensitivity)
-        largest = sensitivity.linf * user.active
+        largest = sensitivity.linf * user.most_active_days
         margin = (self._thresholds(sensitivity) - rounding - largest) / spread
-        # As in ``threshold``, with a = ``user.active``: one total of a·linf and a - 1 totals of 0
-        # are the worst split, because the normal tail is convex where no margin is below 0.
+        # As in ``threshold``, with a = ``user.most_active_days``: one total of a·linf and a - 1
+        # totals of 0 are the worst split, because the normal tail is convex where no margin is
+        # below 0.
         tail_of_largest = _normal_tail(margin)
-        tails_of_zeros = (user.active - 1) * _normal_tail(margin + largest / spread)
+        tails_of_zeros = (user.most_active_days - 1) * _normal_tail(margin + largest / spread)
         l0 = finite_l0(sensitivity, "for private labels")
         tails = (tail_of_largest + tails_of_zeros).sum() * l0
         delta = float(tails * (1 + SUM_OF_TAILS_ROUNDING) + FAR_MASS)
+        # A bound of 1 promises nothing, and with a margin below 0 it is not proven.
         if delta >= 1 or margin.min() < 0:
             raise InvalidParameter(
                 f"days_per_user={user.most} is too large for thresholds that are made for "
@@ -203,14 +205,15 @@ class ContinualTopK:
     @property
     def measurements(self) -> Factorisation:
         """Return the measurements of each day, and how totals are computed from them."""
+        # ``measured_by`` puts it beside the fields: it is no parameter of the mechanism.
         stored: Factorisation | None = self.__dict__.get("_measured")
         if stored is not None:
             return stored
         return factorise(self.factorisation, self.participation, self.error)
 
     def measured_by(self, strategy: Sequence[Sequence[int]], unit: int) -> ContinualTopK:
-        """Return the mechanism with the measurements of a stored state, because the solver of
-        another version may find others.
+        """Return a copy of the mechanism with the measurements of a stored state, because the
+        solver of another version may find others.
 
         Args:
             strategy: integer weights, a row for each measurement and a column for each day.
@@ -246,7 +249,7 @@ class ContinualTopK:
         Raises:
             InvalidParameter: for other neighbours than add_remove, or a day that there is not.
         """
-        spread = self.measurements.spread * (add_remove(sensitivity).linf * self.sigma)
+        spread = self.measurements.spread * (require_add_remove(sensitivity).linf * self.sigma)
         if day is None:
             return float(spread.max())
         return float(spread[self._day_index(day)])
@@ -265,10 +268,10 @@ class ContinualTopK:
         """
         scale = self._scale(sensitivity)
         largest_difference = 0.5 + (scale * dominating_mu(scale) - 1) * (FAR * scale + 1)
-        plan = self.measurements
-        return plan.spread * (
-            sensitivity.linf * self.sigma
-        ), plan.weights * largest_difference + SUM_ROUNDING
+        factorisation = self.measurements
+        deviations = factorisation.spread * (sensitivity.linf * self.sigma)
+        distances = factorisation.weights * largest_difference + SUM_ROUNDING
+        return deviations, distances
 
     def _thresholds(self, sensitivity: Sensitivity) -> Array:
         """Return the thresholds of all days, shape (days,); ``threshold`` states the inequality
@@ -286,7 +289,7 @@ class ContinualTopK:
         allowed = (self.delta - FAR_MASS) / (l0 * self.days) / (1 + SUM_OF_TAILS_ROUNDING)
         if allowed < FAR_MASS:
             raise InvalidParameter(f"delta={self.delta} is too small")
-        active = self.participation.active
+        active = self.participation.most_active_days
         largest = sensitivity.linf * active
         # The probability is shared by a total of ``largest`` and a - 1 totals of 0. The latter are
         # given what they need at the lowest threshold possible, and at most their equal share.
@@ -330,11 +333,10 @@ class ContinualTopK:
                 too large a sigma.
         """
         names = None if labels is None else as_labels(labels).tolist()
-        # Refused is a sensitivity that is not covered, and for private labels one without a
-        # threshold.
+        # Refuses a sensitivity that is not covered, and a sigma that is too large.
         self.charge(sensitivity, labels=None if names is None else len(names))
         if names is None:
-            self.threshold(sensitivity, 1)
+            self.threshold(sensitivity, 1)  # refuses private labels without a threshold
         elif self.delta:
             raise InvalidParameter(
                 "delta must be 0 where the labels are public: nothing is compared with a threshold"
@@ -456,6 +458,7 @@ class Stream:
         rows, counts = self._places_and_counts(histogram)
         most = LARGEST_SUM // self._plan.heaviest
         names = self.names[first:]
+        # The weighted sums below take the counts from ``_days``; the measurements are added last.
         day = StreamDay.of(histogram.identity, names, rows, np.minimum(counts, most), {})
         self._days.append(day)
         measured = dict[int, Ints]()
@@ -531,6 +534,7 @@ class Stream:
         weights = self._plan.strategy[measurement].tolist()
         # The days on which the first n labels all have a count; their sums are contiguous.
         contiguous = list[tuple[np.int64, Sequence[Ints]]]()
+        # The weights are those of all days, of which some are still to come.
         for day, weight in zip(self._days, weights, strict=False):
             if not weight:
                 continue
@@ -564,7 +568,8 @@ class Stream:
         values = np.rint(totals).astype(np.int64)
         places = np.arange(values.size)
         if not self.public:
-            places = np.flatnonzero(totals > self.mechanism.threshold(self.sensitivity, self.day))
+            threshold = self.mechanism.threshold(self.sensitivity, self.day)
+            places = np.flatnonzero(totals > threshold)
             values = values[places]
         cut = len(values) > self.mechanism.k
         if cut:  # what is below the k-th value need not be sorted
@@ -636,7 +641,9 @@ class Stream:
         return self._days[-1]
 
     def header(self) -> dict[str, Any]:
-        """Return the part of the state that stays the same on all days, as plain values.
+        """Return the part of the state that stays the same on all days, as plain values; the key
+        "strategy" holds a hash of the measurements, "weights" the measurements themselves where
+        only a solver could find them again.
 
         Raises:
             InvalidParameter: for a public label of a type of the caller's own.
@@ -756,7 +763,7 @@ class Stream:
             if plain.get("weights") is not None:
                 with_measurements = mechanism.measured_by(plain["weights"], int(plain["unit"]))
             days = _days_from_plain(plain, with_measurements.measurements.measured_on)
-            if not public and days:  # the first day holds all labels instead
+            if not public and days:  # ``resumed`` takes private labels from the days
                 header["names"] = []
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
@@ -860,7 +867,9 @@ def _days_from_plain(plain: Mapping[str, Any], measured_on: Array) -> list[Strea
     numbers = dict(zip(finished, map(_int64_array, plain["measured"]), strict=True))
     days = list[StreamDay]()
     for histogram_identity, (rows, counts) in zip(plain["given"], plain["days"], strict=True):
-        new_names = names if not days and not plain["public"] else []
+        new_names: list[Any] = []
+        if not days and not plain["public"]:
+            new_names = names
         on_this_day = np.flatnonzero(measured_on == len(days))
         measured = {key: numbers[key] for key in on_this_day.tolist()}
         days.append(

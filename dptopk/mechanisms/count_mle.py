@@ -71,9 +71,9 @@ class CountMLE(Mechanism):
         """
         return self.noise.charge(sensitivity, labels=labels)
 
-    def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
+    def charge_of_passes(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
         """Return the charge of measuring the counts of the same labels ``passes`` times."""
-        return self.noise.repeated(sensitivity, labels, passes)
+        return self.noise.charge_of_passes(sensitivity, labels, passes)
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
         """Return the standard deviation of the noise on one count, before the fit."""
@@ -123,7 +123,8 @@ class CountMLE(Mechanism):
         if k == 0:
             return 0.0
         fitted, weight = self._fit_and_weight(measured, sensitivity)
-        weight = weight if self.shrink else 1.0
+        if not self.shrink:
+            weight = 1.0
         own_variance, shared_variance = self.variances(sensitivity)
         blocks = _number_of_blocks(fitted, clip=shared_variance == 0)
         square = float(((fitted - measured) ** 2).sum())
@@ -146,6 +147,7 @@ class CountMLE(Mechanism):
         own_variance /= passes
         fitted = isotonic_least_squares(measured, clip=shared_variance == 0)
         blocks = _number_of_blocks(fitted, clip=shared_variance == 0)
+        # w = min(1, (k - b - 2)_+ variance / |f - y|²), as the class says.
         target_square = max(len(measured) - blocks - 2, 0) * own_variance
         square = float(((fitted - measured) ** 2).sum())
         if square <= target_square:
@@ -232,7 +234,7 @@ class CountMLE(Mechanism):
         noise.
         """
         rows = self._rows(histogram, ranking)
-        # Refused are a sensitivity that is not covered, and more labels than the noise is for.
+        # Refuses a sensitivity that is not covered, and more labels than the noise is for.
         self.charge(histogram.sensitivity, labels=len(rows))
 
     def _rows(self, histogram: Histogram, ranking: Labels) -> Rows:
@@ -274,19 +276,20 @@ class CountMLE(Mechanism):
         rows = self._rows(histogram, ranking)
         sensitivity = histogram.sensitivity
         passes = validate.count(passes=passes)
-        charge = self.repeated(sensitivity, len(rows), passes)
+        charge = self.charge_of_passes(sensitivity, len(rows), passes)
         note = f"counts are means of {passes} measurements" if passes > 1 else ""
-        resolved = replace(self, noise=self.noise.resolved(sensitivity, len(rows)))
-        measured, mean = resolved.noise.measure_repeatedly(sensitivity, rows, rng, passes)
+        # The copy states the law of noise whose default depends on the number of labels.
+        recorded = replace(self, noise=self.noise.as_recorded(sensitivity, len(rows)))
+        measured, mean = recorded.noise.measure_repeatedly(sensitivity, rows, rng, passes)
         return Release.drawn(
             histogram,
             rng,
             charge=charge,
-            mechanism=resolved,
+            mechanism=recorded,
             labels=tuple(rows.labels.tolist()),
             measured=measured,
-            counts=resolved.fit(mean, sensitivity, passes),
-            measurement=resolved.noise.measurement(sensitivity, len(rows), whole=False),
+            counts=recorded.fit(mean, sensitivity, passes),
+            measurement=recorded.noise.measurement(sensitivity, len(rows), whole=False),
             note=note,
         )
 
@@ -341,6 +344,7 @@ def isotonic_median(values: Array) -> Array:
         blocks.append(block)
     sizes = [len(block.members) for block in blocks]
     fitted = np.repeat([block.value for block in blocks], sizes)
+    # As for least squares, the bound x >= 0 only clips.
     return np.maximum(fitted.astype(np.float64), 0.0)
 
 
@@ -365,9 +369,9 @@ def _merged_block(before: _FittedBlock, after: _FittedBlock) -> _FittedBlock:
     total = before.total + after.total
     members = _merged_members(before.members, after.members)
     n = len(members)
-    low = members[(n - 1) // 2]
-    high = members[n // 2]
-    value = min(max(total / n, float(low)), float(high))
+    low_median = members[(n - 1) // 2]
+    high_median = members[n // 2]
+    value = min(max(total / n, float(low_median)), float(high_median))
     return _FittedBlock(value, total, members)
 
 
@@ -392,6 +396,6 @@ def _most_passes(mechanism: CountMLE, charge: Charge, sensitivity: Sensitivity, 
 
     def too_many(passes: int) -> bool:
         """Return whether the charge does not include this many passes."""
-        return not charge.includes(mechanism.repeated(sensitivity, rows, passes))
+        return not charge.includes(mechanism.charge_of_passes(sensitivity, rows, passes))
 
     return first_true(too_many, 2) - 1

@@ -10,7 +10,12 @@ import numpy as np
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.mechanism import PublicSelection, add_remove, gumbel_std, known
+from dptopk.mechanisms.mechanism import (
+    PublicSelection,
+    gumbel_std,
+    require_add_remove,
+    require_public,
+)
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints
 from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_k, selection_rate
 from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, noisy_largest
@@ -45,7 +50,7 @@ class Exponential(PublicSelection):
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Return BR(ε), exactly; ``labels`` makes no difference because no counts are released."""
-        add_remove(sensitivity)
+        require_add_remove(sensitivity)
         return Charge({BoundedRange(self.epsilon): 1})
 
     def simulate(self, inputs: SimulationInput) -> Draw:
@@ -61,7 +66,7 @@ class Exponential(PublicSelection):
         """Raise the error that ``release`` would raise for these arguments, without drawing
         noise.
         """
-        known(histogram, self)  # refuses a private or an incomplete histogram
+        require_public(histogram, self)  # refuses a private or an incomplete histogram
         selection_rate(self.epsilon, self.utility_range)  # refuses a rate beyond its range
         if histogram.domain_size == 0:
             raise InvalidParameter("histogram has no labels to choose from")

@@ -22,7 +22,7 @@ from dptopk.mechanisms.thresholds import (
     NoisyFloorMechanism,
     checked_offset,
 )
-from dptopk.mechanisms.user_total import binds, move_norm
+from dptopk.mechanisms.user_total import cap_binds, move_norm
 from dptopk.release.noise_laws import GaussianNoise
 
 
@@ -62,11 +62,13 @@ class KnownGaussian(IndependentNoise):
         moved by v by one of v μ', so that all together cost at most μ' times the norm of the move.
         """
         separate_costs: dict[Cost, int] = {self.cost(sensitivity): touched}
-        if not binds(sensitivity, touched):
+        if not cap_binds(sensitivity, touched):
             return separate_costs
         scale = self.spread(sensitivity)
         mu = math.nextafter(dominating_mu(scale) * move_norm(sensitivity, touched), math.inf)
-        if mu**2 < touched * (sensitivity.linf / scale) ** 2:
+        # Both are valid. The separate costs add up to about this square of a Gaussian μ.
+        separate_square = touched * (sensitivity.linf / scale) ** 2
+        if mu**2 < separate_square:
             return {GaussianDP(mu): 1}
         return separate_costs
 
@@ -163,7 +165,7 @@ class TruncatedGaussian(CutMechanism):
     d_bar: int | None = None
     noise_grows_with = ("sigma",)
 
-    def moving(self, sensitivity: Sensitivity) -> int:
+    def moving_counts(self, sensitivity: Sensitivity) -> int:
         """Return the number of counts with shift linf that covers everything one user can move.
 
         Raises:
@@ -171,11 +173,16 @@ class TruncatedGaussian(CutMechanism):
         """
         if self.d_bar is None:
             return finite_l0(sensitivity, "for the whole-histogram form; give d_bar otherwise")
-        return super().moving(sensitivity)
+        return super().moving_counts(sensitivity)
 
     def bound(self, sensitivity: Sensitivity) -> int:
-        """Return T, such that the noise is cut to [-T, T]."""
+        """Return T, such that the noise is cut to [-T, T].
+
+        Raises:
+            InvalidParameter: for a δ that is too small for this noise.
+        """
         bound = super().bound(sensitivity)
+        # Refuses a bound whose threshold over a noisy floor could not be compared with counts.
         checked_offset(sensitivity.linf + 2 * bound, "delta")
         return bound
 

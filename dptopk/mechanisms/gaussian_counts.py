@@ -15,18 +15,15 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.mechanisms.mechanism import LARGEST_SCALE, CountingMechanism, Rows, add_remove
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, CountingMechanism, Rows, require_add_remove
 from dptopk.mechanisms.samplers.random import Array, Bits, Rng
 from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput
 from dptopk.release.intervals import Measurement
 
-# Noise is drawn for up to 2^48 labels, and its scale for a mu above the largest one is 0 anyway.
-ROOT_OF_MOST_LABELS = 2.0**24
-LARGEST_MU = 1e100
-# SUM_ROUNDING is above the rounding of three operations, 2**-53 each. LEAST_STEP is a relative step
-# of σ that is larger than its rounding.
-SUM_ROUNDING = 1e-14
-LEAST_STEP = 1e-12
+ROOT_OF_MOST_LABELS = 2.0**24  # noise is drawn for up to 2^48 labels
+LARGEST_MU = 1e100  # far below it the noise is 0 already
+SUM_ROUNDING = 1e-14  # relative, above the rounding of three operations, 2**-53 each
+LEAST_STEP = 1e-12  # by this share at least σ grows from try to try; above its rounding
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,12 +61,12 @@ class GaussianCounts(CountingMechanism):
                 this mu.
         """
         # The scale on d labels is about linf √d / mu, which the limit bounds for d = 2^48.
-        least_mu = add_remove(sensitivity).linf * ROOT_OF_MOST_LABELS / LARGEST_SCALE
+        least_mu = require_add_remove(sensitivity).linf * ROOT_OF_MOST_LABELS / LARGEST_SCALE
         if not least_mu <= self.mu <= LARGEST_MU:
             raise InvalidParameter(
                 f"mu={self.mu} must be at most 1e100, the noise of 2^48 labels at most 2^48 wide"
             )
-        # Refuses a mu for which the noise of one label cannot be drawn.
+        # Refuses a mu for which the noise of one label cannot be drawn; its charge is not used.
         self.noise(sensitivity, 1).charge(sensitivity, labels=1)
         return Charge({GaussianDP(self.mu): 1})
 
@@ -78,7 +75,7 @@ class GaussianCounts(CountingMechanism):
         GaussianDP(mu).
         """
         return _centred_noise_of_cost(
-            self.mu, add_remove(sensitivity).linf, validate.count(labels=labels)
+            self.mu, require_add_remove(sensitivity).linf, validate.count(labels=labels)
         )
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
@@ -104,14 +101,21 @@ class GaussianCounts(CountingMechanism):
 def _centred_noise_of_cost(mu: float, linf: int, labels: int) -> Centred:
     """Return centred noise whose scales have the best ratio, σ_Z/σ_Y = labels^(1/4), and are
     enlarged until the sum of squares of the dominating μ' of all noises is at most mu².
+
+    Args:
+        mu: μ of all noises together.
+        linf: how far one user moves a count; the scales are in units of it.
+        labels: how many counts get a noise Z, beside the common one Y.
     """
-    moved = Sensitivity(linf=linf)
+    sensitivity = Sensitivity(linf=linf)
+    # Continuous noise would cost (labels + sqrt(labels))/σ² in all, which begins the search.
     sigma = math.sqrt(labels + math.sqrt(labels)) / mu
     total = math.inf
     while total > mu * mu:
         noise = KnownGaussian(sigma=sigma)
         common = KnownGaussian(sigma=sigma / labels**0.25)
-        squares = [dominating_mu(law.spread(moved), linf) ** 2 for law in (noise, common)]
-        total = (labels * squares[0] + squares[1]) * (1 + SUM_ROUNDING)
+        square_of_noise = dominating_mu(noise.spread(sensitivity), linf) ** 2
+        square_of_common = dominating_mu(common.spread(sensitivity), linf) ** 2
+        total = (labels * square_of_noise + square_of_common) * (1 + SUM_ROUNDING)
         sigma *= max(math.sqrt(total) / mu, 1.0) * (1 + LEAST_STEP)
     return Centred(noise=noise, common=common)

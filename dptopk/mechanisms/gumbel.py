@@ -20,7 +20,7 @@ from dptopk._internal.choices import CHARGES, CONFIDENCE, ChargeAs
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.mechanism import LabelsOnly, PublicSelection, add_remove, gumbel_std
+from dptopk.mechanisms.mechanism import LabelsOnly, PublicSelection, gumbel_std, require_add_remove
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k, selection_rate
 from dptopk.mechanisms.samplers.simulation import (
@@ -64,12 +64,12 @@ class _GumbelSelection(LabelsOnly):
         """Return the standard deviation of the Gumbel noise on a count."""
         return gumbel_std(sensitivity.linf / self.epsilon)
 
-    def exceeds(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
+    def chance_to_exceed(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
         """Return the probability that Gumbel noise exceeds each gap: 1 - exp(-exp(-x)) with x =
         epsilon·gap/linf.
         """
-        scaled = gaps * -self.epsilon / sensitivity.linf
-        rates = np.exp(np.minimum(scaled, CERTAIN_SCALES))
+        minus_x = gaps * -self.epsilon / sensitivity.linf
+        rates = np.exp(np.minimum(minus_x, CERTAIN_SCALES))
         chances: Array = -np.expm1(-rates)
         return chances
 
@@ -78,8 +78,8 @@ class _GumbelSelection(LabelsOnly):
         ``gap``: 1/(1 + e^x) with x = epsilon·gap/linf, because the difference of two Gumbel
         variables is logistic.
         """
-        scaled = self.epsilon * gap / sensitivity.linf
-        return 1 / (1 + math.exp(min(scaled, LARGEST_EXPONENT)))
+        x = self.epsilon * gap / sensitivity.linf
+        return 1 / (1 + math.exp(min(x, LARGEST_EXPONENT)))
 
     def float_noise(self, inputs: SimulationInput) -> Noise:
         """Simulate Gumbel noise of the scale linf/epsilon: a function of the number of a block of
@@ -104,9 +104,9 @@ class _GumbelSelection(LabelsOnly):
         """
         selection_rate(self.epsilon, linf)  # refuses a rate beyond its range
         if self.charge_as == "bounded_range":
-            return Charge(
-                {BoundedRange(self.epsilon): selections}, delta=delta, adaptive=self.k > 1
-            )
+            # Each selection after the first depends on the earlier ones.
+            adaptive = self.k > 1
+            return Charge({BoundedRange(self.epsilon): selections}, delta=delta, adaptive=adaptive)
         if clocks is None:
             raise InvalidParameter(
                 "charge_as='clocks' needs a finite l0: the number of labels that one user touches"
@@ -144,7 +144,7 @@ class KnownGumbel(_GumbelSelection, PublicSelection):
         """Return exactly k × BR(ε), or l0 × Clock(ε); ``labels`` makes no difference because no
         counts are released.
         """
-        return self._charge_of(add_remove(sensitivity).linf, self.k, sensitivity.l0)
+        return self._charge_of(require_add_remove(sensitivity).linf, self.k, sensitivity.l0)
 
     def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest count plus Gumbel noise."""
@@ -217,10 +217,10 @@ class UnknownGumbel(TopSlots, _GumbelSelection):
         return gumbel_offset(self.epsilon, sensitivity.linf, special, self.delta)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
-        """Return the lead over h_(d_bar+1) at which a label is drawn before ⊥ with at least this
-        probability.
+        """Return the smallest lead over h_(d_bar+1), in floating point, at which a label is drawn
+        before ⊥ with at least this probability.
 
-        P = 1/(1 + e^{-(ε/τ)(lead - offset)}); the label must also come before k others.
+        P = 1/(1 + e^{-(ε/τ)(lead - offset)}). It is shown if it also is among the first k.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         log_odds = math.log(probability) - math.log1p(-probability)

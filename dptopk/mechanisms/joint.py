@@ -32,12 +32,14 @@ class Sequences:
         """Return n_1, ..., n_k: how many ranks each place can have at a gap of at most
         ``slack``.
         """
-        if slack < 0:
+        if slack < 0:  # of the best sequence alone, in which place i has the i-th rank
             return list(range(1, self._top.size + 1))
         return self._ranked.at_least(self._top - slack).tolist()
 
     def size(self, slack: int) -> int:
-        """Return the exact number of sequences with a gap of at most ``slack``."""
+        """Return the exact number of sequences with a gap of at most ``slack``, which is at least
+        ``lowest``.
+        """
         ends = enumerate(self._candidates_of_places(slack))
         return math.prod(end - place for place, end in ends)
 
@@ -46,9 +48,9 @@ class Sequences:
         ``slacks``.
         """
         ends = self._ranked.at_least(self._top - np.maximum(slacks, 0)[:, None])
-        choices_by_place = ends - np.arange(self._top.size)  # at each place
+        choices_by_place = ends - np.arange(self._top.size)
         logs: Floats = np.log(choices_by_place).sum(axis=1)
-        return np.where(slacks < 0, 0.0, logs)
+        return np.where(slacks < 0, 0.0, logs)  # below 0 there is one sequence
 
     def draw(self, slack: int, bits: Bits) -> list[int]:
         """Draw one of the sequences with a gap of at most ``slack``, uniformly."""

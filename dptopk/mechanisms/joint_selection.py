@@ -11,7 +11,12 @@ from dptopk._internal.rounding import smaller_of
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.mechanism import Mechanism, PublicSelection, add_remove, known
+from dptopk.mechanisms.mechanism import (
+    Mechanism,
+    PublicSelection,
+    require_add_remove,
+    require_public,
+)
 from dptopk.mechanisms.samplers.level_set_sampling import Answers, Ranked, draw_answer
 from dptopk.mechanisms.samplers.random import Bits
 from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, draws_of_answers
@@ -41,7 +46,7 @@ class JointSelection(PublicSelection):
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Return one cost of ε; ``labels`` makes no difference because no counts are released."""
-        add_remove(sensitivity)
+        require_add_remove(sensitivity)
         return Charge({self.cost(self.epsilon): 1})
 
     def check(self, histogram: Histogram) -> None:
@@ -82,7 +87,7 @@ def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: fl
             or an epsilon so small or so large that rates would overflow.
     """
     # Refuses a private or an incomplete histogram, and a k that is too large.
-    known(histogram, mechanism, k)
+    require_public(histogram, mechanism, k)
     rate = smaller_of(epsilon) / (k * histogram.sensitivity.linf)
     if not LEAST_RATE <= rate <= 1 / LEAST_RATE:
         raise InvalidParameter(
@@ -91,8 +96,8 @@ def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: fl
 
 
 def pure_share(epsilon: float, k: int) -> float:
-    """Return an ε for each of k selections whose sum stays below ``epsilon``, with a few ulps to
-    spare.
+    """Return an ε for each of k selections whose sum stays below ``epsilon`` by SHARE_ROUNDING of
+    it, more than floating point adds.
     """
     return epsilon / k * (1 - SHARE_ROUNDING)
 
@@ -100,8 +105,8 @@ def pure_share(epsilon: float, k: int) -> float:
 def composed_share(
     charge: Callable[[float], Charge], epsilon: float, delta: float, known_share: float
 ) -> float:
-    """Return the largest ε found at which a charge costs at most (epsilon, delta) by its Rényi
-    curves, and at least ``plain``.
+    """Return the largest ε of one selection that is found, by Rényi curves, at which a charge
+    costs at most (epsilon, delta); it is at least ``known_share``.
 
     Args:
         charge: the charge as a function of the ε of one selection.

@@ -29,7 +29,7 @@ from dptopk.release.noise_laws import IndependentNoiseLaw
 from dptopk.release.release import Release, fields_to_json
 
 Labels = Release | Sequence[Any]
-# Selections have at least this much noise where they are predicted.
+# In counts: predicted selections have at least this much noise, so that no gap is divided by 0.
 LEAST_NOISE = 1e-3
 
 
@@ -123,17 +123,18 @@ class Mechanism(ABC):
             return None
         return deviation / math.sqrt(1 - confidence)
 
-    def exceeds(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
-        """Return an estimate of the probability that the noise that selects exceeds each gap, up
-        to a constant factor; this default takes the noise for normal.
+    def chance_to_exceed(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
+        """Return an estimate of the probability that the noise by which labels are selected exceeds
+        each gap, up to a constant factor; this default takes the noise for normal.
 
         Args:
             sensitivity: that of the histogram.
-            noise: its ``selection_noise``.
+            noise: ``selection_noise`` at this sensitivity, in counts.
             gaps: in counts, of any shape.
         """
         from scipy.special import ndtr
 
+        # P[noise > gap] = Φ(-gap / deviation)
         chances: Array = ndtr(gaps / -max(noise, LEAST_NOISE))
         return chances
 
@@ -144,10 +145,10 @@ class Mechanism(ABC):
         return None
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int | None:
-        """Return the lead over the floor that a noisy count needs; None if there is no
+        """Return the lead over the floor that a noisy count must exceed; None if there is no
         threshold.
         """
-        add_remove(sensitivity)
+        require_add_remove(sensitivity)
         return None
 
     @property
@@ -187,6 +188,7 @@ class Mechanism(ABC):
         deviation = self.count_noise(inputs.sensitivity, labels=inputs.k)
         if deviation is None:
             raise InvalidParameter(f"{type(self).__name__} releases no counts")
+        # The expected square of each error is the variance of the noise.
         errors: Array = shown.sum(axis=1) * deviation**2
         return errors
 
@@ -198,7 +200,7 @@ class Mechanism(ABC):
         Raises:
             InvalidParameter: for a mechanism that does not say which parameters scale its noise.
         """
-        if not self.noise_falls_with + self.noise_grows_with:
+        if not (self.noise_falls_with or self.noise_grows_with):
             name = type(self).__name__
             raise InvalidParameter(f"mechanism: {name} does not say how its noise is scaled")
         scaled: dict[str, float] = {}
@@ -247,17 +249,17 @@ class LabelsOnly(Mechanism):
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """Return infinity, because the noise depends on the counts."""
-        add_remove(sensitivity)
+        require_add_remove(sensitivity)
         return math.inf
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float | None:
         """Return None, because no counts are released."""
-        add_remove(sensitivity)
+        require_add_remove(sensitivity)
         return None
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
         """Return None, because every label may be drawn, whatever its count."""
-        add_remove(sensitivity)
+        require_add_remove(sensitivity)
         return None
 
 
@@ -275,7 +277,7 @@ class PublicSelection(LabelsOnly):
         noise.
         """
         # Refuses a private or an incomplete histogram, and a k that is too large.
-        known(histogram, self, self.k)
+        require_public(histogram, self, self.k)
         self.charge(histogram.sensitivity)  # refuses a sensitivity that is not covered
 
     @abstractmethod
@@ -326,13 +328,14 @@ def in_label_order(labels: Sequence[Any]) -> tuple[Any, ...]:
     return tuple(labels[i] for i in label_order(array))
 
 
-# Noise of a larger scale could leave the 64-bit integers with a probability that is not absurdly
-# small.
+# In counts. Noise of a larger scale could leave the 64-bit integers with a probability that is not
+# absurdly small.
 LARGEST_SCALE = 2.0**48
 # All labels of a public domain are counted one by one up to this many; beyond, labels= must name a
 # few.
 LARGEST_LISTING = 10**8
-# Where each label needs its name made and looked up, which takes about 200 bytes and 2 µs.
+# The same limit where each label needs its name made and looked up, which takes about 200 bytes and
+# 2 µs.
 LARGEST_NAMING = 10**7
 
 
@@ -341,7 +344,7 @@ def gumbel_std(scale: float) -> float:
     return math.pi / math.sqrt(6) * scale
 
 
-def add_remove(sensitivity: Sensitivity) -> Sensitivity:
+def require_add_remove(sensitivity: Sensitivity) -> Sensitivity:
     """Return the sensitivity, if it is one for which the charges of this package are proven.
 
     Raises:
@@ -369,13 +372,13 @@ def finite_l0(sensitivity: Sensitivity, needed: str = "for noise on the whole hi
     Raises:
         InvalidParameter: when l0 is None; ``needed`` is the end of the message, "for ...".
     """
-    l0 = add_remove(sensitivity).l0
+    l0 = require_add_remove(sensitivity).l0
     if l0 is None:
         raise InvalidParameter(f"l0 must be finite {needed}")
     return l0
 
 
-def known(histogram: Histogram, mechanism: Mechanism, k: int = 0) -> Histogram:
+def require_public(histogram: Histogram, mechanism: Mechanism, k: int = 0) -> Histogram:
     """Return the histogram, if it is public and complete and k of its labels can be drawn.
 
     Raises:
@@ -428,7 +431,7 @@ def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Mechan
             would reveal which labels are present.
     """
     if labels is None:
-        size = known(histogram, mechanism).domain_size
+        size = require_public(histogram, mechanism).domain_size
         most = LARGEST_LISTING if histogram.listed else LARGEST_NAMING
         if size > most:
             raise InvalidParameter(
@@ -529,9 +532,9 @@ class CountingMechanism(Mechanism):
             whole: whether these are all labels of the domain, not some that were named.
         """
 
-    def labels_unsaid(self) -> int:
-        """Return the number of labels to assume where none is given: one, because independent
-        noise does not depend on it.
+    def assumed_labels(self) -> int:
+        """Return the number of labels to assume where none is given: one, because this noise does
+        not depend on it.
 
         Raises:
             InvalidParameter: for a mechanism whose noise depends on that number.
@@ -541,10 +544,13 @@ class CountingMechanism(Mechanism):
     @final
     def noise_of(self, sensitivity: Sensitivity, labels: int | None) -> Measurement:
         """Return ``measurement`` for this number of labels, at least one; for None, the number
-        is that of ``labels_unsaid``.
+        is that of ``assumed_labels``.
         """
-        number = self.labels_unsaid() if labels is None else max(labels, 1)
-        return self.measurement(add_remove(sensitivity), number, whole=False)
+        if labels is None:
+            number = self.assumed_labels()
+        else:
+            number = max(labels, 1)
+        return self.measurement(require_add_remove(sensitivity), number, whole=False)
 
     @final
     def noise_std(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
@@ -570,7 +576,7 @@ class CountingMechanism(Mechanism):
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
         """Return None, because every label is counted and none is hidden."""
-        add_remove(sensitivity)
+        require_add_remove(sensitivity)
         return None
 
     @final
@@ -599,7 +605,7 @@ class CountingMechanism(Mechanism):
         confidence = validate.probability(allow_zero=False, confidence=confidence)
         noise = self.noise_of(sensitivity, labels)
         steps = noise.half_width(1 - confidence, "row", 1)
-        if noise.divisor == 1:
+        if noise.divisor == 1:  # an integer stays one
             return steps
         return steps / noise.divisor
 
@@ -608,7 +614,7 @@ class CountingMechanism(Mechanism):
         noise.
         """
         rows = rows_to_count(histogram, labels, self)
-        # Refused are a sensitivity that is not covered, and more labels than the noise is for.
+        # Refuses a sensitivity that is not covered, and more labels than the noise is for.
         self.charge(histogram.sensitivity, labels=len(rows))
 
     def release(
@@ -633,24 +639,23 @@ class CountingMechanism(Mechanism):
         rows = rows_to_count(histogram, labels, self)
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity, labels=len(rows))
-        written = self.resolved(sensitivity, len(rows))
         return ordered_release(
             self.measure(sensitivity, rows, rng),
             rows.labels,
             histogram,
             rng,
             charge=charge,
-            mechanism=written,
+            mechanism=self.as_recorded(sensitivity, len(rows)),
             measurement=self.measurement(sensitivity, len(rows), whole=labels is None),
         )
 
-    def resolved(self, sensitivity: Sensitivity, labels: int) -> Self:
-        """Return the mechanism as a release of ``labels`` labels records it: parameters whose
-        default depends on that number are given their value.
+    def as_recorded(self, sensitivity: Sensitivity, labels: int) -> Self:
+        """Return the mechanism as a release of ``labels`` labels records it: with the values of
+        those parameters whose default depends on that number; this base has none.
         """
         return self
 
-    def repeated(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
+    def charge_of_passes(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
         """Return the charge of measuring the counts of the same labels ``passes`` times."""
         return self.charge(sensitivity, labels=labels).times(passes)
 
@@ -709,7 +714,7 @@ class IndependentNoise(CountingMechanism):
         Raises:
             InvalidParameter: when both l0 and ``labels``, the number of labels counted, are None.
         """
-        touched = copies(add_remove(sensitivity), labels)
+        touched = touched_counts(require_add_remove(sensitivity), labels)
         return Charge(self.costs(sensitivity, touched))
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
@@ -721,15 +726,19 @@ class IndependentNoise(CountingMechanism):
         return self.sampler(sensitivity).sample(size, bits)
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
-        """Return the probability that the difference of two noises is at least the gap."""
+        """Return an upper bound on the probability that the difference of two noises is at least
+        the gap, in counts; for a gap of at most 1, that it is at least 1.
+        """
+        # The difference is an integer: it is at least the gap if it exceeds ceil(gap) - 1.
         return self.law(sensitivity).difference(max(math.ceil(gap) - 1, 0))
 
 
-def copies(sensitivity: Sensitivity, labels: int | None) -> int:
-    """Return how many of the counted labels one user can touch: min(l0, labels).
+def touched_counts(sensitivity: Sensitivity, labels: int | None) -> int:
+    """Return how many of the counted labels one user can touch: min(l0, labels), where None is
+    no limit.
 
     Raises:
-        InvalidParameter: when neither is known.
+        InvalidParameter: when both are None, or ``labels`` is no number of labels.
     """
     if labels is not None:
         labels = validate.count(labels=labels, at_least=0)

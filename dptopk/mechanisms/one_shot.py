@@ -20,7 +20,7 @@ from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, noisy_l
 from dptopk.mechanisms.samplers.uniform_orders import smallest_in_order
 
 _FEW_UNLISTED = 1 << 12  # up to this many unlisted labels get separate noise; more are one crowd
-_FIRST_STEP = 1 << 18  # labels whose noise is drawn at a time, to bound the memory
+_LABELS_AT_A_TIME = 1 << 18  # whose noise is drawn together, to bound the memory
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ class OneShotTopK(JointSelection):
         """Return the standard deviation of the exponential noise on a count: k·linf/epsilon."""
         return self.k * sensitivity.linf / self.epsilon
 
-    def exceeds(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
+    def chance_to_exceed(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
         """Return the probability that exponential noise exceeds each gap: exp(-x), at most 1, with
         x the gap in standard deviations.
         """
@@ -88,16 +88,18 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
         return _enumerated_top_k([*counts.tolist(), *[0] * absent], k, rate, bits)
     race = _FlipRace(rate, None, bits)
     origin = np.int64(counts.max(initial=0))
-    separate = absent if absent <= _FEW_UNLISTED else 0  # unlisted labels with their own noise
+    separate = absent if absent <= _FEW_UNLISTED else 0  # labels without a row, with own noise
     labels = np.arange(counts.size + separate)
     levels = np.concatenate((counts, np.zeros(separate, np.int64)))
-    best = race.clocks(labels[:0], levels[:0], origin)
-    for begin in range(0, labels.size, _FIRST_STEP):
-        part = slice(begin, begin + _FIRST_STEP)
+    best = race.clocks(labels[:0], levels[:0], origin)  # none yet
+    for begin in range(0, labels.size, _LABELS_AT_A_TIME):
+        part = slice(begin, begin + _LABELS_AT_A_TIME)
         drawn = race.clocks(labels[part], levels[part], origin)
-        best = prune(Arrivals.join(best, drawn), None, k)[1]
-    crowd = _first_rings(race, counts.size, absent, k, origin) if absent > separate else None
-    return first_labels(race, best, crowd, k)
+        _, best, _ = prune(Arrivals.join(best, drawn), None, k)
+    crowd_rings: Arrivals | None = None
+    if absent > separate:
+        crowd_rings = _first_rings(race, counts.size, absent, k, origin)
+    return first_labels(race, best, crowd_rings, k)
 
 
 def _enumerated_top_k(counts: list[int], k: int, rate: Fraction, bits: Bits) -> Ints:
@@ -125,8 +127,10 @@ def _first_rings(race: Race, offset: int, size: int, k: int, origin: np.int64) -
     """
     crowd = Crowd(size, offset, None, np.int64(0))
     rings: Arrivals | None = None
+    # A batch has 64 rings on average: about 2k are drawn at a time, and 64 more.
+    batches = 1 + k // 32
     while rings is None or np.unique(rings.labels).size < min(k, size):
-        more = crowd.draw_batches(1 + k // 32, race, origin)
+        more = crowd.draw_batches(batches, race, origin)
         rings = Arrivals.join(rings, more) if rings else more
     return rings
 
@@ -143,8 +147,8 @@ class _FlipRace(Race):
     def _time_scores(
         self, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
-        """Return, in floating point, a lower bound on U or E in units of its last known bit, and
-        -ln F, shape (n,) each.
+        """Return, in floating point, a lower bound on U or E in units of its last known bit, which
+        says how far the unread bits can move it, and -ln F, shape (n,) each.
 
         Args:
             words: the first 64 bits of U, or of the position of E in its interval, shape (n,).
@@ -169,8 +173,11 @@ class _FlipClock(ArrivalTime):
     """A ring time of ``_FlipRace`` for exact comparisons."""
 
     def times(self, ends: list[Decimal]) -> list[Decimal]:
-        """Return bounds on F, given bounds ``ends`` on U or on the position of E."""
-        # 1 - e^{-E} loses the digits by which E is below 1, and E is at least width·2^-known.
+        """Return a lower and an upper bound on F, given bounds ``ends`` on U, for the ring of a
+        crowd on its position in the interval of E.
+        """
         if self.start is None:
             return ends
+        # 1 - e^{-E} loses the digits by which E is below 1. As E is at least width·2^-known, the
+        # precision that ``bounds`` sets leaves enough of them.
         return [1 - (-time).exp() for time in super().times(ends)]

@@ -70,9 +70,9 @@ class PartitionSelection(FromData, LabelsOnly):
                 f"delta must be at least {LEAST_DELTA} and below 1/2, got {self.delta}"
             )
 
-    def coin(self, sensitivity: Sensitivity) -> LabelCoinsDP | None:
+    def cost_of_coins(self, sensitivity: Sensitivity) -> LabelCoinsDP | None:
         """Return the cost of the coins of a user's l0 labels; None for l0 = 1, which has an
-        optimal coin of its own.
+        optimal coin of its own that costs ApproxDP(epsilon, delta).
 
         Raises:
             InvalidParameter: when l0 is None, or no coin for l0 labels fits (epsilon, delta).
@@ -86,7 +86,7 @@ class PartitionSelection(FromData, LabelsOnly):
         """Return the chances to be shown and to be hidden for the levels 0, 1, ...; a label of
         count c has the level ⌈c/τ⌉, and the last level stands for all above it.
         """
-        coin = self.coin(sensitivity)
+        coin = self.cost_of_coins(sensitivity)
         if coin is None:
             epsilon = round_down(smaller_of(self.epsilon))
             return coin_chances(math.inf, epsilon, self.delta * (1 - CHANCE_ROUNDING))
@@ -97,10 +97,10 @@ class PartitionSelection(FromData, LabelsOnly):
         counts are released.
 
         Raises:
-            InvalidParameter: as ``coin`` does.
+            InvalidParameter: as ``cost_of_coins`` does.
         """
         self.chances(sensitivity)  # refuses a coin of too many steps
-        coin = self.coin(sensitivity)
+        coin = self.cost_of_coins(sensitivity)
         if coin is None:
             return Charge({ApproxDP(self.epsilon, self.delta): 1})
         return Charge({coin: 1})
@@ -110,6 +110,7 @@ class PartitionSelection(FromData, LabelsOnly):
         (0, 1).
         """
         probability = validate.probability(allow_zero=False, probability=probability)
+        # The first level with such a chance; the last level is shown for certain.
         level = int(np.argmax(self.chances(sensitivity).shown >= probability))
         return (level - 1) * sensitivity.linf + 1
 
@@ -126,17 +127,17 @@ class PartitionSelection(FromData, LabelsOnly):
             bits = random_bits(rng)
             true_counts = inputs.histogram.counts
             tosses = [
-                self.tossed(inputs.sensitivity, true_counts, bits) for _ in range(BLOCK_DRAWS)
+                self.toss_coins(inputs.sensitivity, true_counts, bits) for _ in range(BLOCK_DRAWS)
             ]
             shown = np.array(tosses)
-            if noise is None:
+            if noise is None:  # any k of the labels shown: those with the largest random numbers
                 values = rng.random(shown.shape)
             else:
                 values = counts + noise(number)[:, : len(counts)]
             values = np.where(shown, values, -np.inf)
             order = np.argsort(-values, axis=1)[:, : min(inputs.k, len(counts))]
-            passed = np.take_along_axis(shown, order, axis=1)
-            return np.where(passed, order, -1), np.take_along_axis(values, order, axis=1)
+            is_shown = np.take_along_axis(shown, order, axis=1)
+            return np.where(is_shown, order, -1), np.take_along_axis(values, order, axis=1)
 
         return draw
 
@@ -149,17 +150,18 @@ class PartitionSelection(FromData, LabelsOnly):
                 source.
 
         Raises:
-            InvalidParameter: when rows were cut off, or as ``coin`` does, before anything is drawn.
+            InvalidParameter: when rows were cut off, or as ``cost_of_coins`` does, before anything
+                is drawn.
         """
         present = self.slots(histogram)
         charge = self.charge(histogram.sensitivity)
-        shown = self.tossed(histogram.sensitivity, present.counts, random_bits(rng))
+        shown = self.toss_coins(histogram.sensitivity, present.counts, random_bits(rng))
         labels = in_label_order(tuple(present.labels[shown].tolist()))
         return Release.drawn(
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=NOTE_OF_A_SET
         )
 
-    def tossed(self, sensitivity: Sensitivity, counts: Ints, bits: Bits) -> Bools:
+    def toss_coins(self, sensitivity: Sensitivity, counts: Ints, bits: Bits) -> Bools:
         """Draw which labels are shown, given their counts; both have the shape (n,). The law is
         exact.
         """
@@ -168,4 +170,5 @@ class PartitionSelection(FromData, LabelsOnly):
         # The rarer outcome is drawn, whose float is the more precise one.
         shown_is_likelier = chances.shown[level] > chances.hidden[level]
         rare_chance = np.where(shown_is_likelier, chances.hidden[level], chances.shown[level])
-        return bernoulli(rare_chance, bits) ^ shown_is_likelier
+        is_rare = bernoulli(rare_chance, bits)
+        return np.where(shown_is_likelier, ~is_rare, is_rare)

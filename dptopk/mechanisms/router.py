@@ -24,7 +24,7 @@ from dptopk.mechanisms.canonical import CanonicalTopK
 from dptopk.mechanisms.gumbel import KnownGumbel
 from dptopk.mechanisms.joint import JointTopK, Sequences
 from dptopk.mechanisms.joint_selection import check_public, composed_share, pure_share
-from dptopk.mechanisms.mechanism import LabelsOnly, Mechanism, add_remove
+from dptopk.mechanisms.mechanism import LabelsOnly, Mechanism, require_add_remove
 from dptopk.mechanisms.one_shot import OneShotTopK
 from dptopk.mechanisms.samplers.advantage import (
     advantage,
@@ -129,7 +129,7 @@ class RoutedTopK(LabelsOnly):
         """Return the charge of the choice and of the answer by either mechanism; ``labels`` makes
         no difference because no counts are released.
         """
-        add_remove(sensitivity)
+        require_add_remove(sensitivity)
         if self.delta:
             return Charge({ApproxDP(self.epsilon, self.delta): 1})
         return Charge(
@@ -202,8 +202,9 @@ class RoutedTopK(LabelsOnly):
         scales = abs(lead) * smaller_of(self.choice_epsilon) / Fraction(self.statistic_range)
         sides = Cells(self._side_weights(scales))
         (side,) = sides.draw(1, bits).tolist()
-        keeps_its_side = side == 0
-        return (lead > 0) == keeps_its_side
+        if side == 0:  # the noisy statistic is on the same side as the statistic
+            return lead > 0
+        return lead <= 0
 
     def _has_one_answer(self, histogram: Histogram) -> bool:
         """Return whether the only possible answer is the set of all labels, without order."""
@@ -248,8 +249,8 @@ class RoutedTopK(LabelsOnly):
         linf = histogram.sensitivity.linf
         ranked = Ranked(histogram.counts, histogram.absent)
         if self.ordered:
-            # The largest noise of size/k labels is about that many scales: peeling moves a label
-            # that far.
+            # The largest noise of size/k labels is about that many scales of the noise: peeling
+            # moves a label that far.
             scales = self._scale * (math.log(ranked.size / self.k) + 1)
             sequences = Sequences(ranked, self.k)
             log_odds_error = self.answer_epsilon * _STATISTIC_ERROR
@@ -272,7 +273,7 @@ class RoutedTopK(LabelsOnly):
             inclusion=inclusion,
             most=min(cut_in_users, _LARGEST_CUT),
         )
-        return self.answer_epsilon * users
+        return self.answer_epsilon * users  # in the units of the log-odds above
 
     @property
     def statistic_range(self) -> float:

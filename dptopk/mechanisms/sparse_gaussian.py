@@ -13,7 +13,7 @@ from dptopk.costs import Charge, SparseGaussianDP
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.thresholds import IndependentCounts, fixed_threshold
-from dptopk.mechanisms.user_total import binds
+from dptopk.mechanisms.user_total import cap_binds
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,9 +52,9 @@ class SparseGaussian(IndependentCounts):
             InvalidParameter: when l0 is None, because there is no bound, or sigma is too small for
                 that many labels.
         """
-        labels_paid_for = self.moving(sensitivity)
+        labels_paid_for = self.moving_counts(sensitivity)
         scale = self.counting.spread(sensitivity)
-        if binds(sensitivity, labels_paid_for):
+        if cap_binds(sensitivity, labels_paid_for):
             # The noise of labels that others have too, and once the labels that one user alone has.
             self.threshold_offset(sensitivity)  # refuses what has no threshold
             return Charge(self.counting.costs(sensitivity, labels_paid_for), delta=self.delta)
@@ -69,9 +69,9 @@ class SparseGaussian(IndependentCounts):
         """Return the threshold T of a noisy count: the smallest from linf on that a user's own
         labels pass with probability at most delta together.
         """
-        labels_paid_for = self.moving(sensitivity)
+        labels_paid_for = self.moving_counts(sensitivity)
         scale = self.counting.spread(sensitivity)
-        if binds(sensitivity, labels_paid_for):
+        if cap_binds(sensitivity, labels_paid_for):
             return _capped_threshold(scale, sensitivity, labels_paid_for, self.delta)
         return sensitivity.linf + _threshold_above_linf(scale, labels_paid_for, self.delta)
 

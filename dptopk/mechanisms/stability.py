@@ -14,7 +14,7 @@ from dptopk.costs import BoundedRange, Charge, Cost, PureDP
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.joint_selection import check_public, composed_share, pure_share
 from dptopk.mechanisms.laplace import KnownLaplace, rate
-from dptopk.mechanisms.mechanism import LabelsOnly, add_remove, drawn_labels, in_label_order
+from dptopk.mechanisms.mechanism import LabelsOnly, drawn_labels, in_label_order, require_add_remove
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 from dptopk.mechanisms.samplers.random import Bits, Ints, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k
@@ -65,7 +65,7 @@ class StabilityTopK(LabelsOnly):
         """Return the most that a release can cost, the charge with k peeled labels; ``labels``
         makes no difference because no counts are released.
         """
-        add_remove(sensitivity)
+        require_add_remove(sensitivity)
         return self._charge_of_phases(self.k)
 
     def _charge_of_phases(self, peeled: int) -> Charge:
@@ -77,12 +77,12 @@ class StabilityTopK(LabelsOnly):
         """Return the threshold of the noisy gap: linf + c, where c is the smallest integer with
         P[noise > c] <= delta/2.
         """
-        noise_rate = TEST_SHARE * self.epsilon / add_remove(sensitivity).linf
+        noise_rate = TEST_SHARE * self.epsilon / require_add_remove(sensitivity).linf
         offset = smallest_offset(
             lambda c: laplace_tail(noise_rate, c), UNSTABLE_SHARE * self.delta, "delta"
         )
         threshold = sensitivity.linf + offset
-        # Utilities, which are sums of at most k + 2 thresholds, must fit 64 bits too.
+        # Refuses a threshold with which utilities, of at most k + 2 thresholds, leave 64 bits.
         checked_offset(threshold * (self.k + 2), "delta")
         return threshold
 
@@ -96,10 +96,8 @@ class StabilityTopK(LabelsOnly):
         """
         check_public(histogram, self, self.k, self.epsilon)
         rate(TEST_SHARE * self.epsilon, histogram.sensitivity)  # refuses noise that is too wide
-        # Refused are a threshold beyond the range of counts, and shares of ε or δ that are too
-        # small.
-        self.threshold(histogram.sensitivity)
-        self.charge(histogram.sensitivity)
+        self.threshold(histogram.sensitivity)  # refuses one beyond the range of counts
+        self.charge(histogram.sensitivity)  # refuses shares of ε or δ that are too small
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
         """Draw the answer from a public, complete histogram; unlisted labels take part with count
@@ -136,6 +134,7 @@ class StabilityTopK(LabelsOnly):
 
     def _size_of_stable_set(self, ranked: Ranked, sensitivity: Sensitivity, bits: Bits) -> int:
         """Draw a size j and test its gap; return j if the test passes, else 0."""
+        # There is a gap after each count but the last one.
         sizes = min(self.k, ranked.size - 1)
         if not sizes:
             return 0
@@ -144,10 +143,11 @@ class StabilityTopK(LabelsOnly):
         top = ranked.top(sizes + 1)
         gaps = top[:-1] - top[1:]
         scores = utilities(gaps, threshold)
+        # Two utilities may move in opposite directions, by linf each: their range is 2 linf.
         drawn = gumbel_top_k(
             scores, 1, epsilon=CHOICE_SHARE * self.epsilon, linf=2 * linf, bits=bits
         )
-        chosen = int(drawn.indices[0])
+        chosen = int(drawn.indices[0])  # the size less 1
         laplace = KnownLaplace(epsilon=TEST_SHARE * self.epsilon)
         (noise,) = laplace.draw_noise(sensitivity, 1, bits).tolist()
         if int(gaps[chosen]) + noise > threshold:
@@ -158,11 +158,11 @@ class StabilityTopK(LabelsOnly):
         """Draw the indices of the rows that are missing to k, from those outside the exact set."""
         if len(exact_set) == self.k:
             return []
-        listed = np.setdiff1d(np.arange(len(histogram)), exact_set)
-        # Unlisted labels are alike: the first ones are taken.
+        other_rows = np.setdiff1d(np.arange(len(histogram)), exact_set)
+        # Labels without a row are alike: those in the exact set are the first of them.
         unlisted_drawn = sum(row >= len(histogram) for row in exact_set)
         drawn = gumbel_top_k(
-            histogram.counts[listed],
+            histogram.counts[other_rows],
             self.k - len(exact_set),
             epsilon=peeling_epsilon(self.k, self.epsilon, self.delta),
             linf=histogram.sensitivity.linf,
@@ -171,10 +171,10 @@ class StabilityTopK(LabelsOnly):
         )
         rows: list[int] = []
         for index in drawn.indices.tolist():
-            if index < listed.size:
-                rows.append(int(listed[index]))
-            else:  # unlisted labels follow, from the first one on that is not taken
-                rows.append(len(histogram) + unlisted_drawn + index - listed.size)
+            if index < other_rows.size:
+                rows.append(int(other_rows[index]))
+            else:  # labels without a row follow, from the first one on that is not drawn yet
+                rows.append(len(histogram) + unlisted_drawn + index - other_rows.size)
         return rows
 
 

@@ -59,6 +59,7 @@ class StreamDay:
     ) -> StreamDay:
         """Return a day made of integer arrays of any width, which are stored in narrow types."""
         stored_rows: Ints | slice = narrow(rows)
+        # The first comparison alone decides for nearly all days whose rows are others.
         if rows.size and rows[0] == 0 and np.array_equal(rows, np.arange(rows.size)):
             stored_rows = slice(0, rows.size)
         numbers = {measurement: narrow(values) for measurement, values in measured.items()}
@@ -130,9 +131,10 @@ def _is_changed(name: Any, plain: Any) -> bool:
 
 def narrow(numbers: Ints) -> Ints:
     """Return the integers in the narrowest signed type that holds them, in the same shape."""
-    low = np.min_scalar_type(min(int(numbers.min(initial=0)), -1))
-    high = np.min_scalar_type(-int(numbers.max(initial=0)) - 1)
-    return numbers.astype(np.promote_types(low, high))
+    # NumPy names a signed type for negative integers only: n >= 0 needs the type of -n - 1.
+    type_of_smallest = np.min_scalar_type(min(int(numbers.min(initial=0)), -1))
+    type_of_largest = np.min_scalar_type(-int(numbers.max(initial=0)) - 1)
+    return numbers.astype(np.promote_types(type_of_smallest, type_of_largest))
 
 
 def _to_bytes(numbers: Ints) -> bytes:
@@ -143,7 +145,11 @@ def _to_bytes(numbers: Ints) -> bytes:
 
 
 def _from_bytes(stored: bytes) -> Ints:
-    """Return the array that ``_to_bytes`` wrote; raise ValueError for other bytes."""
+    """Return the array that ``_to_bytes`` wrote.
+
+    Raises:
+        ValueError: for bytes that it cannot have written.
+    """
     width = int.from_bytes(stored[:_PREFIX], "little")
     if width not in _WIDTHS:
         raise ValueError("an array of no known width")

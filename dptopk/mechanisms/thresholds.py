@@ -33,14 +33,14 @@ from dptopk.mechanisms.mechanism import (
     CountingMechanism,
     IndependentNoise,
     Mechanism,
-    add_remove,
     finite_l0,
     ordered_release,
+    require_add_remove,
 )
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Array, Bits, random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput, largest_above
-from dptopk.mechanisms.user_total import binds, shown_once
+from dptopk.mechanisms.user_total import cap_binds, shown_once
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import IndependentNoiseLaw
 from dptopk.release.release import Release
@@ -110,10 +110,10 @@ def moving_slots(sensitivity: Sensitivity, d_bar: int) -> int:
     return special_slots(sensitivity, d_bar + 1)
 
 
-def passing(
+def is_above_threshold(
     counts: Array, noise: Array, floor: int, floor_noise: Array | int, offset: int
 ) -> Array:
-    """Return which slots are released: count + noise > floor + floor_noise + offset, strictly.
+    """Return which slots are above the threshold: count + noise > floor + floor_noise + offset.
 
     Args:
         counts: shape (slots,).
@@ -153,7 +153,7 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     """
     log_odds = math.log(special) + math.log1p(-delta) - math.log(delta)
     c = linf / epsilon * log_odds * (1 + OFFSET_ROUNDING)
-    if not c < LARGEST_OFFSET:
+    if not c < LARGEST_OFFSET:  # also where it is not a number
         raise InvalidParameter(f"delta={delta} needs a threshold beyond 2^60 at epsilon={epsilon}")
     return math.ceil(max(c, 0.0))
 
@@ -175,13 +175,13 @@ def fixed_threshold(
         delta: in (0, 1).
     """
     linf = sensitivity.linf
-    splits = binds(sensitivity, labels)
+    total_is_capped = cap_binds(sensitivity, labels)
 
     def suffices(T: int) -> bool:
         """Return whether some label is released with probability at most delta at the threshold
         T.
         """
-        if splits:
+        if total_is_capped:
             return shown_once(lambda v: chance_to_pass(v, T), sensitivity, labels) <= delta
         return union(chance_to_pass(linf, T), labels) <= delta  # every label may have linf
 
@@ -256,7 +256,7 @@ class TopSlots(FromData):
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the lead over the noisy floor that a noisy count needs: linf + c."""
-        special = special_slots(add_remove(sensitivity), self.d_bar)
+        special = special_slots(require_add_remove(sensitivity), self.d_bar)
         return checked_offset(sensitivity.linf + self.noise_offset(sensitivity, special), "delta")
 
 
@@ -285,7 +285,7 @@ class ThresholdedMechanism(FromData):
         floor exceeds that of a count by more than c.
         """
 
-    def moved(self, sensitivity: Sensitivity) -> Sensitivity:
+    def sensitivity_of_slots(self, sensitivity: Sensitivity) -> Sensitivity:
         """Return the sensitivity of the vector that is noised, the slots and the floor;
         ``sensitivity`` is that of the histogram.
         """
@@ -296,7 +296,9 @@ class ThresholdedMechanism(FromData):
         """Return the standard deviation of the noise on one count, before any selection by it; an
         upper bound for noise that is cut.
         """
-        return self.counting.noise_std(self.moved(sensitivity), labels=self.floor_rank)
+        return self.counting.noise_std(
+            self.sensitivity_of_slots(sensitivity), labels=self.floor_rank
+        )
 
     @final
     def selection_noise(self, sensitivity: Sensitivity) -> float:
@@ -320,7 +322,7 @@ class ThresholdedMechanism(FromData):
         bound for cut noise.
         """
         return self.counting.count_width(
-            self.moved(sensitivity), labels=self.floor_rank, confidence=confidence
+            self.sensitivity_of_slots(sensitivity), labels=self.floor_rank, confidence=confidence
         )
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
@@ -370,9 +372,11 @@ class ThresholdedMechanism(FromData):
         return 0.0
 
     def above_floor(self, noise: Array, floor_noise: Array | int) -> Array:
-        """Return the noise minus the floor's noise in counts, rounded up, int64, shape (n,).
+        """Return the noise minus the floor's noise, both in steps of 1/b, in counts and rounded
+        up, int64, shape (n,).
 
-        With counts and offsets integer, noise/b > x holds if and only if its ceiling does.
+        As counts and offsets are integers, noise/b > x holds if and only if it does for its
+        ceiling.
         """
         return -((floor_noise - noise) // self.divisor)
 
@@ -385,7 +389,7 @@ class ThresholdedMechanism(FromData):
         the floor, got the noise of ``counting``, and rows above the threshold were released.
         """
         rank = self.floor_rank
-        noise = self.counting.noise_of(self.moved(sensitivity), rank)
+        noise = self.counting.noise_of(self.sensitivity_of_slots(sensitivity), rank)
         counted = None if rank is None else rank - 1
         return replace(
             noise,
@@ -418,6 +422,7 @@ class ThresholdedMechanism(FromData):
         bits = random_bits(rng)
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
+        # The floor has the last of the noises; a floor of 0 does not use it.
         drawn = self.draw_noise(sensitivity, len(top.counts) + 1, bits)
         noise = drawn[:-1]
         floor_noise = drawn[-1:] if top.noisy_floor else 0
@@ -445,10 +450,10 @@ class ThresholdedMechanism(FromData):
             bits: source of random words.
         """
         offset = self.threshold_offset(sensitivity)
-        passed = passing(top.counts, noise_above_floor, top.floor, 0, offset)
+        passed = is_above_threshold(top.counts, noise_above_floor, top.floor, 0, offset)
         chance = self.at_threshold(sensitivity)
         if chance:
-            reached = passing(top.counts, noise_above_floor, top.floor, 0, offset - 1)
+            reached = is_above_threshold(top.counts, noise_above_floor, top.floor, 0, offset - 1)
             at_threshold = reached & ~passed
             passed |= at_threshold & bernoulli(np.full(at_threshold.size, chance), bits)
         return passed
@@ -466,7 +471,7 @@ class IndependentCounts(ThresholdedMechanism):
     def counting(self) -> IndependentNoise:
         """Return the mechanism for known domains that has this noise before it is cut."""
 
-    def moving(self, sensitivity: Sensitivity) -> int:
+    def moving_counts(self, sensitivity: Sensitivity) -> int:
         """Return the number of noisy counts to pay for, each moved by at most linf, so that all
         that one user can move is covered.
 
@@ -476,7 +481,7 @@ class IndependentCounts(ThresholdedMechanism):
         rank = self.floor_rank
         if rank is None:
             return finite_l0(sensitivity)
-        return moving_slots(add_remove(sensitivity), rank - 1)
+        return moving_slots(require_add_remove(sensitivity), rank - 1)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Return the costs of the noise, as if it were not cut, on the counts that one user can
@@ -486,7 +491,7 @@ class IndependentCounts(ThresholdedMechanism):
         so that a cap on a user's total applies to them too.
         """
         self.threshold_offset(sensitivity)  # refuses what has no threshold
-        counts_paid_for = self.moving(sensitivity)
+        counts_paid_for = self.moving_counts(sensitivity)
         return Charge(self.counting.costs(sensitivity, counts_paid_for), delta=self.delta)
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
@@ -509,8 +514,12 @@ class CutMechanism(IndependentCounts):
     """Base of the mechanisms whose noise is cut to [-T, T]."""
 
     def bound(self, sensitivity: Sensitivity) -> int:
-        """Return T, such that the noise is cut to [-T, T]."""
-        labels = self.moving(sensitivity)
+        """Return T, such that the noise is cut to [-T, T].
+
+        Raises:
+            InvalidParameter: as ``moving_counts`` does; for a δ that is too small for this noise.
+        """
+        labels = self.moving_counts(sensitivity)
         return _bound_of_cut_noise(self.counting.law(sensitivity), sensitivity, labels, self.delta)
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:

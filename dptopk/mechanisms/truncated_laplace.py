@@ -17,7 +17,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.mechanism import finite_l0
 from dptopk.mechanisms.thresholds import CutMechanism
-from dptopk.mechanisms.user_total import binds, one_cost_is_less, shown_once
+from dptopk.mechanisms.user_total import cap_binds, one_cost_is_less, shown_once
 
 # Share of δ that is kept for the rounding of masses and logarithms, each of a few ulps.
 DELTA_ROUNDING = 1e-9
@@ -62,7 +62,7 @@ class TruncatedLaplace(CutMechanism):
             InvalidParameter: when l0 is None, because there is no bound.
         """
         self.bound(sensitivity)  # refuses what has no bound
-        labels = self.moving(sensitivity)
+        labels = self.moving_counts(sensitivity)
         if not one_cost_is_less(sensitivity, labels, self.epsilon):
             return Charge({PureDP(self.epsilon): labels}, delta=self.delta)
         epsilon = max(Fraction(self.epsilon), decimal(self.epsilon))
@@ -83,11 +83,12 @@ class TruncatedLaplace(CutMechanism):
         decay = rate(self.epsilon, sensitivity)
         linf = sensitivity.linf
         labels = finite_l0(sensitivity)
-        if binds(sensitivity, labels):
+        if cap_binds(sensitivity, labels):
             return _chance_for_capped_total(decay, sensitivity, labels, bound, self.delta)
         delta_per_label = -math.expm1(math.log1p(-self.delta) / labels)
         spare = delta_per_label * (1 - DELTA_ROUNDING) - laplace_edge_mass(decay, linf, bound)
         chance = spare / _point_mass(decay, bound - linf, bound)
+        # Rounding may leave no spare δ at all.
         return min(max(chance, 0.0), 1 - CHANCE_STEP)
 
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
@@ -97,14 +98,13 @@ class TruncatedLaplace(CutMechanism):
         probability = validate.probability(allow_zero=False, probability=probability)
         chance = self.at_threshold(sensitivity)
         tail = self.threshold_tail(sensitivity)
-
         most_hidden = min(1 - probability, 0.5)
 
         def appears(above: int) -> bool:
             """Return whether a count of T + ``above`` is hidden rarely enough: by noise below
             -above, or by noise of exactly -above and a coin.
             """
-            below_threshold = tail(above)  # P[noise < -above]
+            below_threshold = tail(above)  # P[noise < -above], by symmetry
             at_most_threshold = tail(above - 1) if above else 1 - below_threshold
             hidden = chance * below_threshold + (1 - chance) * at_most_threshold
             return hidden <= most_hidden
@@ -136,7 +136,9 @@ def _chance_for_capped_total(
         """Return whether a probability of steps·2^-20 would need more than delta."""
 
         def shown(v: int) -> float:
-            """Return the probability that a label which one user alone has, v times, is shown."""
+            """Return an upper bound on the probability that a label which one user alone has, v
+            times, is shown.
+            """
             above = laplace_edge_mass(decay, v, bound)
             return above + steps * CHANCE_STEP * _point_mass(decay, bound - v, bound)
 

@@ -14,7 +14,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.mechanisms.mechanism import add_remove
+from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.mechanisms.samplers.random import Array, Bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism
@@ -65,11 +65,11 @@ class UnknownCentred(NoisyFloorMechanism):
         """Return b of the centre a/b: the noise is drawn in steps of 1/b of a count."""
         return self.counting.centre.denominator
 
-    def moved(self, sensitivity: Sensitivity) -> Sensitivity:
+    def sensitivity_of_slots(self, sensitivity: Sensitivity) -> Sensitivity:
         """Return the sensitivity of the slots and the floor: for linf > 1 the slot of a displaced
         label and the floor can share a move of linf, so that l0 + 1 values move.
         """
-        l0 = add_remove(sensitivity).l0
+        l0 = require_add_remove(sensitivity).l0
         if l0 is None or sensitivity.linf == 1:
             return sensitivity
         return replace(sensitivity, l0=l0 + 1)
@@ -79,7 +79,9 @@ class UnknownCentred(NoisyFloorMechanism):
         difference.
         """
         self.threshold_offset(sensitivity)  # refuses what has no threshold
-        charge_of_noise = self.counting.charge(self.moved(sensitivity), labels=self.d_bar + 1)
+        charge_of_noise = self.counting.charge(
+            self.sensitivity_of_slots(sensitivity), labels=self.d_bar + 1
+        )
         return Charge.join(charge_of_noise, Charge(delta=self.delta))
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
@@ -95,6 +97,7 @@ class UnknownCentred(NoisyFloorMechanism):
         """
         law = self.noise.law(sensitivity)
         divisor = self.divisor
+        # It is hidden if Z_0 - Z, in steps of 1/b, is at least b·(c + 1).
         return lambda c: law.difference(divisor * (c + 1) - 1)
 
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
@@ -106,13 +109,13 @@ class UnknownCentred(NoisyFloorMechanism):
         """Simulate the selection of the k labels with the largest noisy counts above the
         threshold, and their counts with one Y for all.
         """
-        passing = super().simulate(inputs)
-        moving = self.moved(inputs.sensitivity)
-        common = self.counting.float_common(replace(inputs, sensitivity=moving), self.floor_rank)
+        draw_by_own_noise = super().simulate(inputs)
+        inputs_of_slots = replace(inputs, sensitivity=self.sensitivity_of_slots(inputs.sensitivity))
+        common = self.counting.float_common(inputs_of_slots, self.floor_rank)
 
         def draw(number: int) -> tuple[Array, Array]:
             """Return the chosen ranks and their noisy counts for a block of draws."""
-            chosen, values = passing(number)
+            chosen, values = draw_by_own_noise(number)
             return chosen, values + common(number)
 
         return draw
@@ -132,5 +135,5 @@ class UnknownCentred(NoisyFloorMechanism):
         """Return the released values of the counts that passed, multiples of 1/b with one draw of
         Y for all, float64, shape (n,).
         """
-        law = self.counting.shared(self.moved(sensitivity), self.d_bar + 1)
-        return self.counting.released(counts, noise + law.draw_noise(sensitivity, 1, bits))
+        law = self.counting.common_noise(self.sensitivity_of_slots(sensitivity), self.d_bar + 1)
+        return self.counting.noisy_counts(counts, noise + law.draw_noise(sensitivity, 1, bits))

@@ -27,7 +27,7 @@ ROOT_ROUNDING = 1e-15
 SUM_ROUNDING = 1e-12
 
 
-def binds(sensitivity: Sensitivity, touched: int) -> bool:
+def cap_binds(sensitivity: Sensitivity, touched: int) -> bool:
     """Return whether the cap on a user's total is below linf times the number of counts that the
     user touches, so that it makes a difference.
     """
@@ -46,7 +46,7 @@ def one_cost_is_less(sensitivity: Sensitivity, touched: int, epsilon: float) -> 
         touched: how many counts one user touches.
         epsilon: ε of a move by linf.
     """
-    if not binds(sensitivity, touched):
+    if not cap_binds(sensitivity, touched):
         return False
     joint_epsilon = epsilon * sensitivity.total(touched) / sensitivity.linf
     mean_loss = touched * (epsilon + math.expm1(-epsilon))
@@ -78,7 +78,7 @@ def shown_once(shown: Callable[[int], float], sensitivity: Sensitivity, labels: 
         labels: how many labels one user has at most.
     """
     largest = shown(sensitivity.linf)
-    if not binds(sensitivity, labels) or largest >= 1:
+    if not cap_binds(sensitivity, labels) or largest >= 1:
         return union(largest, labels)
     tau = sensitivity.linf
     total = sensitivity.total(labels)
@@ -114,7 +114,7 @@ def _largest_sum_of(m: int, h: np.ndarray[tuple[int], np.dtype[np.float64]], tot
     and ones.
     """
     tau = len(h)
-    if m * tau <= total:
+    if m * tau <= total:  # all parts can be τ
         return m * float(h[-1])
     full_parts, excess = divmod(total - m, tau - 1)
     return full_parts * float(h[-1]) + float(h[excess]) + (m - full_parts - 1) * float(h[0])

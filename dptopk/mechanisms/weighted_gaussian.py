@@ -21,7 +21,7 @@ from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.mechanism import LARGEST_SCALE, LabelsOnly
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, largest_above
-from dptopk.mechanisms.thresholds import FromData, passing
+from dptopk.mechanisms.thresholds import FromData, is_above_threshold
 from dptopk.release.release import Release
 
 # The threshold is computed over all weights up to this one, one by one.
@@ -105,8 +105,9 @@ class WeightedGaussian(FromData, LabelsOnly):
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         scale = self.scale(sensitivity)
-        lead = smallest_offset(lambda c: gaussian_tail(scale, c), 1 - probability, "probability")
-        return self.threshold_offset(sensitivity) + 1 + lead
+        c = smallest_offset(lambda c: gaussian_tail(scale, c), 1 - probability, "probability")
+        # A sum of T + 1 + c is hidden if its noise is below -c.
+        return self.threshold_offset(sensitivity) + 1 + c
 
     def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest noisy sums above the
@@ -131,10 +132,10 @@ class WeightedGaussian(FromData, LabelsOnly):
         sensitivity = histogram.sensitivity
         charge = self.charge(sensitivity)
         offset = self.threshold_offset(sensitivity)
-        scale = self.scale(sensitivity)
-        gaussian = KnownGaussian(sigma=scale)
+        # At linf = 1 the scale is sigma.
+        gaussian = KnownGaussian(sigma=self.scale(sensitivity))
         noise = gaussian.draw_noise(Sensitivity(), len(present.counts), random_bits(rng))
-        shown = passing(present.counts, noise, 0, 0, offset)
+        shown = is_above_threshold(present.counts, noise, 0, 0, offset)
         values = (present.counts + noise)[shown]
         labels = present.labels[shown]
         order = descending(values, labels)

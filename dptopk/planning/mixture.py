@@ -140,7 +140,7 @@ class Mixture:
         if math.isinf(noise) and not first.open_ended:
             return self._simulated_outcome(mechanisms, k, sensitivity, counted)
         over_threshold = self._chances_over_threshold(first, sensitivity)
-        noise_exceeds = partial(chooser.exceeds, sensitivity, noise)
+        noise_exceeds = partial(chooser.chance_to_exceed, sensitivity, noise)
         shown = self._chances_to_be_shown(over_threshold, noise, noise_exceeds, k)
         count_noise = last.count_noise(sensitivity, labels=k) if counted else 0.0
         return self._outcome_of_chances(shown, k, count_noise)

@@ -17,7 +17,7 @@ import numpy as np
 
 from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms import Box
-from dptopk.mechanisms.mechanism import add_remove
+from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.planning.mixture import Mixture
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def mean_and_ranks(histogram: Histogram, k: int) -> Histogram:
 
     Rounded down a mean that moves by at most τ, a whole number, still moves by at most τ.
     """
-    sensitivity = add_remove(histogram.sensitivity)
+    sensitivity = require_add_remove(histogram.sensitivity)
     last = FACTORS[-1] * k
     top = histogram.counts[histogram.top_rows(last)]
     padded = np.zeros(last, dtype=np.int64)

@@ -25,7 +25,7 @@ from dptopk.costs import ApproxDP, Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
-from dptopk.mechanisms.mechanism import add_remove
+from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.mechanisms.samplers.random import narrow
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.protocol import Paying, PaysAll, Reading, Step
@@ -85,7 +85,7 @@ def counts_at_ranks(
             neighbours by substitution, between which counts move in both directions.
     """
     validate.instance(Histogram, histogram=histogram)
-    sensitivity = add_remove(histogram.sensitivity)
+    sensitivity = require_add_remove(histogram.sensitivity)
     if not histogram.complete:
         raise InvalidParameter("look: needs the whole histogram, this one has only the top rows")
     looked = ranks(k, factors)

@@ -14,7 +14,7 @@ from dptopk._internal.rounding import floor_digits
 from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.mechanism import add_remove
+from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.planning.mixture import Mixture, references
 from dptopk.planning.shape import Shape
 
@@ -86,7 +86,7 @@ class Request:
         validate.assign(
             self,
             k=number_of_labels(self.k),
-            sensitivity=add_remove(self.sensitivity),
+            sensitivity=require_add_remove(self.sensitivity),
             domain=validate.member(DOMAINS, domain=self.domain),
             d_bar=validate.count(at_least=self.k, at_most=validate.LARGEST, d_bar=self.d_bar),
             counts=validate.member(COUNTS, counts=self.counts),

@@ -19,7 +19,7 @@ from dptopk import (
     UnknownLaplace,
 )
 from dptopk.costs import BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
-from dptopk.mechanisms.thresholds import passing, slots
+from dptopk.mechanisms.thresholds import is_above_threshold, slots
 
 GUMBEL = UnknownGumbel(k=2, d_bar=3, epsilon=1.0, delta=1e-6)
 LAPLACE = UnknownLaplace(d_bar=3, epsilon=1.0, delta=1e-6)
@@ -262,10 +262,12 @@ def test_mixed_labels_have_one_order_whatever_else_is_there():
 
 def test_passing_is_strict_and_does_not_overflow():
     counts = np.array([5, 6], dtype=np.int64)
-    assert passing(counts, np.array([0, 0]), 1, 0, 4).tolist() == [False, True]
+    assert is_above_threshold(counts, np.array([0, 0]), 1, 0, 4).tolist() == [False, True]
     top = np.array([2**62 - 1], dtype=np.int64)
-    assert passing(top, np.array([2**50]), 2**62 - 1, 0, 2**62).tolist() == [False]
-    assert passing(top, np.array([2**50]), 0, np.array([-(2**50)]), 2**62).tolist() == [True]
+    assert is_above_threshold(top, np.array([2**50]), 2**62 - 1, 0, 2**62).tolist() == [False]
+    assert is_above_threshold(top, np.array([2**50]), 0, np.array([-(2**50)]), 2**62).tolist() == [
+        True
+    ]
 
 
 @pytest.mark.slow

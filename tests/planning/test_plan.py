@@ -207,10 +207,10 @@ def test_averaged_counts_are_better():
     }
     assert error[1] == pytest.approx(10.0, rel=0.1)
     assert error[4] == pytest.approx(5.0, rel=0.1)
-    charge = mechanism.repeated(Sensitivity(), 3, 4)
+    charge = mechanism.charge_of_passes(Sensitivity(), 3, 4)
     assert str(charge) == "DGauss(1.0, 1) + 12*DGauss(20.0, 1)"
     plain = CountMLE(noise=KnownGaussian(sigma=20.0))
-    assert str(plain.repeated(Sensitivity(), 3, 4)) == "12*DGauss(20.0, 1)"
+    assert str(plain.charge_of_passes(Sensitivity(), 3, 4)) == "12*DGauss(20.0, 1)"
 
 
 @pytest.mark.slow

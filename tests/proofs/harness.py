@@ -17,7 +17,7 @@ import numpy as np
 
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending
 from dptopk.mechanisms.mechanism import rows_to_count
-from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, passing
+from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, is_above_threshold
 
 LABELS = np.array(["a", "b", "c", "d"], dtype=object)
 WIDTH = 1024  # codes of one label's values
@@ -93,8 +93,8 @@ def counting_law(mechanism, histogram, pmf, order=descending):
     noise = noise[:, :size]
     if isinstance(mechanism, ThresholdedMechanism):
         offset = mechanism.threshold_offset(histogram.sensitivity)
-        kept = passing(seen.counts, noise, seen.floor, floor_noise, offset)
-        just = passing(seen.counts, noise, seen.floor, floor_noise, offset - 1) & ~kept
+        kept = is_above_threshold(seen.counts, noise, seen.floor, floor_noise, offset)
+        just = is_above_threshold(seen.counts, noise, seen.floor, floor_noise, offset - 1) & ~kept
         noise, mass, kept = tossed(
             noise, mass, kept, just, mechanism.at_threshold(histogram.sensitivity)
         )

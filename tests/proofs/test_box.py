@@ -16,7 +16,7 @@ from dptopk import Box, Sensitivity
 from dptopk.histogram.histogram import descending
 from dptopk.mechanisms import UnknownBox
 from dptopk.mechanisms.box import box_cost, loss_chance
-from dptopk.mechanisms.thresholds import passing
+from dptopk.mechanisms.thresholds import is_above_threshold
 
 from .harness import World, encode, hockey_stick, laws, seen_by
 
@@ -225,7 +225,7 @@ def floor_law(mechanism, histogram, law):
     mass = law.ravel()
     some = mass > 0
     noise, mass = noise[some], mass[some]
-    kept = passing(
+    kept = is_above_threshold(
         seen.counts,
         noise[:, :-1],
         seen.floor,

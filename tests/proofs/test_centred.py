@@ -31,7 +31,7 @@ def table(law, sensitivity):
 def joint(mechanism, sensitivity, k):
     """The law of the integers (Z_1 + Y, ..., Z_k + Y) on a cube, by summing over Y."""
     own = table(mechanism.noise, sensitivity)
-    shared = table(mechanism.shared(sensitivity, k), sensitivity)
+    shared = table(mechanism.common_noise(sensitivity, k), sensitivity)
     size = len(own) + len(shared) - 1
     law = np.zeros((size,) * k)
     for y, mass in enumerate(shared):

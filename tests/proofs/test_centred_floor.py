@@ -11,7 +11,7 @@ import pytest
 from dptopk import Charge, KnownGaussian, KnownLaplace, Sensitivity
 from dptopk.histogram.histogram import descending
 from dptopk.mechanisms import UnknownCentred
-from dptopk.mechanisms.thresholds import passing
+from dptopk.mechanisms.thresholds import is_above_threshold
 
 from .harness import World, encode, hockey_stick, laws
 from .test_centred import promised, table
@@ -28,7 +28,10 @@ def shown(mechanism, histogram):
     size = len(seen.counts)
     own = table(mechanism.noise, sensitivity)
     common = table(
-        mechanism.counting.shared(mechanism.moved(sensitivity), mechanism.d_bar + 1), sensitivity
+        mechanism.counting.common_noise(
+            mechanism.sensitivity_of_slots(sensitivity), mechanism.d_bar + 1
+        ),
+        sensitivity,
     )
     axes = [own] * (size + 1) + [common]
     drawn = np.stack(np.indices([len(axis) for axis in axes]).reshape(len(axes), -1), axis=-1)
@@ -36,7 +39,9 @@ def shown(mechanism, histogram):
     drawn = drawn - [len(axis) // 2 for axis in axes]
     noise, floor_noise, y = drawn[:, :size], drawn[:, size : size + 1], drawn[:, size + 1 :]
     above = mechanism.above_floor(noise, floor_noise)
-    kept = passing(seen.counts, above, seen.floor, 0, mechanism.threshold_offset(sensitivity))
+    kept = is_above_threshold(
+        seen.counts, above, seen.floor, 0, mechanism.threshold_offset(sensitivity)
+    )
     codes = encode(b * seen.counts + noise + y, kept, seen.labels, descending)
     outcomes, place = np.unique(codes, return_inverse=True)
     return outcomes, np.bincount(place, weights=mass)

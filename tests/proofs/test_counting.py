@@ -23,7 +23,7 @@ from dptopk import (
 from dptopk.histogram.histogram import descending
 from dptopk.mechanisms import SparseGaussian
 from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
-from dptopk.mechanisms.thresholds import passing
+from dptopk.mechanisms.thresholds import is_above_threshold
 
 from .charges import delta_of
 from .harness import LABELS, SHIFT, WIDTH, World, counting_law, encode, hockey_stick, laws
@@ -183,7 +183,7 @@ def test_the_harness_runs_what_a_release_runs(mechanism, monkeypatch):
         monkeypatch.setattr(type(mechanism), "draw_noise", lambda self, s, size, bits, n=noise: n)
         release = mechanism.release(histogram)
         floor_noise = noise[None, -1:] if seen.noisy_floor else 0
-        kept = passing(seen.counts, noise[None, :-1], seen.floor, floor_noise, offset)
+        kept = is_above_threshold(seen.counts, noise[None, :-1], seen.floor, floor_noise, offset)
         code = encode(seen.counts + noise[None, :-1], kept, seen.labels, descending)[0]
         shown = 0
         for label, value in zip(release.labels, release.counts.tolist(), strict=True):

@@ -108,7 +108,7 @@ def test_mutants_are_caught():
     mechanism = PartitionSelection(epsilon=1.5, delta=0.02)
     world = world_for(mechanism, sensitivity, 2)
     bound = np.array([promised(mechanism.charge(sensitivity), each) for each in EPSILONS])
-    coin, right = mechanism.coin(sensitivity), mechanism.chances(sensitivity)
+    coin, right = mechanism.cost_of_coins(sensitivity), mechanism.chances(sensitivity)
 
     def excess(shown, hidden):
         charge = mechanism.charge(sensitivity)
@@ -376,7 +376,7 @@ def test_draws_follow_the_chances_and_reject_others():
     mechanism, sensitivity = PartitionSelection(epsilon=1.0, delta=0.01), Sensitivity(linf=3, l0=2)
     chances, draws = mechanism.chances(sensitivity), 4000
     counts = np.repeat(np.arange(1, 3 * len(chances.shown) + 4), draws)
-    shown = mechanism.tossed(sensitivity, counts, random_bits(np.random.default_rng(3)))
+    shown = mechanism.toss_coins(sensitivity, counts, random_bits(np.random.default_rng(3)))
     seen = shown.reshape(-1, draws).sum(axis=1)
     level = np.minimum(-(-np.arange(1, len(seen) + 1) // 3), len(chances.shown) - 1)
 

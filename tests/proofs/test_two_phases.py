@@ -26,7 +26,7 @@ from dptopk.mechanisms import (
     SparseGaussian,
     WeightedGaussian,
 )
-from dptopk.mechanisms.thresholds import passing
+from dptopk.mechanisms.thresholds import is_above_threshold
 from dptopk.planning.two_phase import plan_two_phases
 
 EPSILONS = (0.0, 0.5, 1.0, 2.0, 3.0)
@@ -89,7 +89,7 @@ def found_of(finding, under, counts, k):
     radius = len(masses) // 2
     for noise in itertools.product(range(-radius, radius + 1), repeat=len(names)):
         noisy = values + np.array(noise, dtype=np.int64)
-        passed = passing(
+        passed = is_above_threshold(
             values[None], np.array([noise], dtype=np.int64), 0, 0, finding.threshold_offset(under)
         )[0]
         rows = sorted((-noisy[row], names[row]) for row in np.flatnonzero(passed))[:k]

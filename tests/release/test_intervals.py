@@ -29,7 +29,7 @@ from dptopk import (
 )
 from dptopk.datasets import macbeth
 from dptopk.mechanisms import SparseGaussian, TruncatedLaplace
-from dptopk.mechanisms.thresholds import passing, slots
+from dptopk.mechanisms.thresholds import is_above_threshold, slots
 from dptopk.release.intervals import Measurement, smallest_width
 from dptopk.release.noise_laws import GaussianNoise, LaplaceNoise, law_of
 from dptopk.release.release import Release
@@ -74,7 +74,7 @@ def outcomes(mechanism, wrong=1.0, data=COUNTS):
     for drawn in itertools.product(range(len(values)), repeat=n + seen.noisy_floor):
         probability = float(np.prod(probabilities[list(drawn)]))
         own, floor = values[list(drawn[:n])], values[drawn[n]] if seen.noisy_floor else 0
-        kept = passing(seen.counts, own, seen.floor, floor, offset)
+        kept = is_above_threshold(seen.counts, own, seen.floor, floor, offset)
         shown = (seen.counts + own)[kept]
         order = np.argsort(-shown, kind="stable")
         yield probability, seen.labels[kept][order], shown[order], seen.counts[kept][order]

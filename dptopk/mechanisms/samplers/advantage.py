@@ -114,8 +114,8 @@ def advantage(
         most: at least 1.
     """
     grid = _rank_grid(ranked.size, k)
-    # Heights are cut beyond the log-number of sets, the reach of the noise, and ``most``. The cut
-    # does not increase what one user can change.
+    # Heights are cut beyond the log-number of sets, the reach of the noise, and ``most``. Any cut
+    # will do, as none increases what one user can change; the factors of 4 leave a margin.
     log_sets = k * math.log(ranked.size) + _LOG_SETS_MARGIN
     farthest = 4 * log_sets / epsilon + _REACH_OF_NOISE * scale + 4 * most
     pivot = ranked.count(k - 1)
@@ -245,6 +245,7 @@ def _rank_grid(size: int, k: int) -> _RankGrid:
     # The number found grows with the best rank that is missing and falls with the worst rank, so
     # that the kinds which reach a level are counted from one side.
     reached = found[None, :, :] >= levels[:, None, None]
+    # The best set alone reaches the last level; peeling reaches it with fewer labels than k.
     levels[-1] = k - _MISSED_BY_BEST
     return _RankGrid(
         missed=missed,
@@ -271,8 +272,9 @@ def _log_sizes(top_cuts: Ints, lower_cuts: Ints, missed: Ints, k: int) -> Floats
     cell_end = lower_cuts[None, 1:]
     # Sets with the ranks 0..i-1 and without i, whose other k - i ranks lie before a cut c:
     # C(c - i - 1, k - i). Those with the worst rank in the cell are a difference of two of these.
-    log_before_end = log_comb(cell_end - i - 1, k - i + 0 * cell_end)
-    log_before_begin = log_comb(cell_begin - i - 1, k - i + 0 * cell_begin)
+    chosen = np.broadcast_to(k - i, (missed.size, cell_end.size))
+    log_before_end = log_comb(cell_end - i - 1, chosen)
+    log_before_begin = log_comb(cell_begin - i - 1, chosen)
     log_widths = np.log(np.diff(top_cuts))[:, None]
     with np.errstate(divide="ignore"):
         log_share = np.log(-np.expm1(np.minimum(log_before_begin - log_before_end, 0.0)))

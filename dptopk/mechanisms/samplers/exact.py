@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from dptopk.mechanisms.samplers.random import LISTING_BITS, Bits, Bools, Floats, Ints
 
-_GUIDE_BITS = 16
+_GUIDE_BITS = 16  # leading bits by which a table of ``Cells`` finds most cells
 _DIGITS_PER_BIT = 0.30103  # a little more than log10(2)
 # Bits beyond those asked for, with which thresholds are computed at first; doubled while too few.
 _FIRST_GUARD_BITS = 16
@@ -52,7 +52,7 @@ def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[in
     >>> exp_units([0, 1], 1, 10)
     [1024, 377]
     """
-    with precise(int(bits * _DIGITS_PER_BIT) + 8):
+    with precise(int(bits * _DIGITS_PER_BIT) + 8):  # 10**digits > 2**bits * 10**7
         divisor = Decimal(denominator)
         scale = Decimal(1 << bits)
         # As 7/10 > ln 2, 2**bits * e^{-x} < 1/2 from here on.
@@ -73,7 +73,7 @@ def _exp_unit(x: Fraction, bits: int) -> int:
     return unit
 
 
-def below(
+def is_below(
     word: int, known: int, units: Callable[[int], int | Fraction], bits: Bits, error: int = 1
 ) -> bool:
     """Decide U < p exactly for a uniform U in [0, 1), reading as many bits of U as that takes.
@@ -99,7 +99,7 @@ def below(
 
 def coin_of_probability(units: Callable[[int], int], bits: Bits) -> bool:
     """Return True with probability p, exactly, where units(b) is within 1 of 2**b * p."""
-    return below(int(bits.uint32(1)[0]), 32, units, bits)
+    return is_below(int(bits.uint32(1)[0]), 32, units, bits)
 
 
 def bernoulli(chances: Floats, bits: Bits) -> Bools:
@@ -118,7 +118,7 @@ def bernoulli(chances: Floats, bits: Bits) -> Bools:
     drawn: Bools = words < leading
     for i in np.flatnonzero(words == leading):
         units = partial(_scaled_chance, Fraction(float(chances[i])))
-        drawn[i] = below(int(words[i]), 64, units, bits, error=0)
+        drawn[i] = is_below(int(words[i]), 64, units, bits, error=0)
     return drawn
 
 
@@ -162,7 +162,7 @@ def decide_exp(
     # U is at most 2**-32 above its first bits. The float of e^{-x} is within 2**-40 of it, because
     # x e^{-x} <= 1/e and exp is off by a few ulps. So a gap above 2**-31 decides.
     for i in np.flatnonzero(np.abs(gap, out=gap) <= 2.0**-31):
-        accepted[i] = below(int(first[i]), 32, partial(_exp_unit, exact(int(i))), bits)
+        accepted[i] = is_below(int(first[i]), 32, partial(_exp_unit, exact(int(i))), bits)
     return accepted
 
 
@@ -186,16 +186,18 @@ class Cells:
         where upper[j] is lower[j] or lower[j] + 1.
         """
         if known not in self._tables:
-            self._tables[known] = self._computed_thresholds(known)
+            self._tables[known] = self._compute_thresholds(known)
         return self._tables[known]
 
     def masses(self) -> list[int]:
         """Return lower bounds on the probabilities of the cells, in units of 2**-LISTING_BITS."""
         lower, upper = self.thresholds(LISTING_BITS)
+        # P(cell <= j) is at least lower[j], P(cell <= j - 1) below upper[j-1] + 1, for j = 0 that
+        # is 0.
         neighbours = zip(lower, [-1, *upper], strict=False)
         return [max(low - before - 1, 0) for low, before in neighbours]
 
-    def _computed_thresholds(self, known: int) -> tuple[list[int], list[int]]:
+    def _compute_thresholds(self, known: int) -> tuple[list[int], list[int]]:
         """Return what ``thresholds`` returns, computed with as many bits beyond ``known`` as that
         needs.
         """
@@ -253,6 +255,7 @@ class Cells:
         cells: Ints = np.searchsorted(self._first, words, side="right").astype(np.int64)
         # Before the first cell there is no threshold: -2 is near no word.
         threshold_below = np.concatenate(([-2], self._first))[cells]
+        # The true threshold is less than 2 above this lower one.
         is_near = words - threshold_below <= 1
         for i in np.flatnonzero(is_near | (cells == self._first.size)):
             cells[i] = self._cell_by_more_bits(int(words[i]), bits)
@@ -268,5 +271,7 @@ class Cells:
             known = known + 64
             lower, upper = self.thresholds(known)
             cell = bisect_right(lower, word)
+            # U is below the end of this cell; that it is above the end of the cell before is
+            # certain if the word exceeds that upper threshold.
             if cell < len(lower) and (cell == 0 or word > upper[cell - 1]):
                 return cell

@@ -48,14 +48,14 @@ class Arrivals:
         labels: int64.
         levels: int64 or float64; meaningless for the stop element.
         words: uint64, the first bits of U.
-        time_blocks: int32, which law of E: 0 for -ln U, others are numbered by the race.
+        slabs: int32, which law of E: 0 for -ln U, the slabs of time are numbered by the race.
         score, doubt: float64.
     """
 
     labels: Ints
     levels: Array
     words: Words
-    time_blocks: npt.NDArray[np.int32]
+    slabs: npt.NDArray[np.int32]
     score: Floats
     doubt: Floats
 
@@ -94,8 +94,10 @@ class ArrivalTime:
     known: int = 64
 
     def bounds(self, rate: Fraction, bits: Bits) -> tuple[Decimal, Decimal]:
-        """Return a lower and an upper bound on the score, given the bits read so far."""
-        while self.word == 0:
+        """Return a lower and an upper bound on the score, given the bits of U read so far, and at
+        least so many that they are not all 0.
+        """
+        while self.word == 0:  # -ln U would have no upper bound
             self.read(bits)
         # Leading zeros of a time cost digits; a time is at least width·2^-known.
         zeros = 0
@@ -112,7 +114,7 @@ class ArrivalTime:
             least = base - high.ln() - slack
             if low:
                 return least, base - low.ln() + slack
-            return least, Decimal("Infinity")
+            return least, Decimal("Infinity")  # the time may be 0
 
     def times(self, ends: list[Decimal]) -> list[Decimal]:
         """Return lower and upper bounds on E, the time at which a clock of rate 1 rings, given
@@ -196,7 +198,7 @@ class Race:
         """
         return self._scored_clocks(labels, levels, self.bits.uint64(labels.size), 0, origin)
 
-    def time_block(
+    def rings_in_slab(
         self, labels: Ints, level: Level, start: Fraction, width: Fraction, origin: Level
     ) -> Arrivals:
         """Draw a ring of each label at a uniform time in [start, start + width], measured in the
@@ -208,12 +210,12 @@ class Race:
         return self._scored_clocks(labels, levels, words, len(self._slabs) - 1, origin)
 
     def _scored_clocks(
-        self, labels: Ints, levels: Array, words: Array, time_block: int, origin: Level
+        self, labels: Ints, levels: Array, words: Array, slab: int, origin: Level
     ) -> Arrivals:
-        """Return clocks with these first bits of U, all of one time block, with their scores."""
+        """Return clocks with these first bits of U, all of one slab, with their scores."""
         score, doubt = np.empty((2, labels.size))
-        time_blocks = np.full(labels.size, time_block, np.int32)
-        arrivals = Arrivals(labels, levels, words, time_blocks, score, doubt)
+        slabs = np.full(labels.size, slab, np.int32)
+        arrivals = Arrivals(labels, levels, words, slabs, score, doubt)
         self._compute_scores(arrivals, origin)
         return arrivals
 
@@ -225,13 +227,13 @@ class Race:
         for begin in range(0, arrivals.labels.size, _CHUNK):
             part = slice(begin, begin + _CHUNK)
             level_scores = self._level_scores(arrivals.labels[part], arrivals.levels[part], origin)
-            time_blocks = arrivals.time_blocks[part]
-            uniform = bool((time_blocks == time_blocks[0]).all())  # nearly always
-            blocks = [int(time_blocks[0])] if uniform else np.unique(time_blocks).tolist()
-            for block in blocks:
-                chosen = slice(None) if uniform else time_blocks == block
+            slabs = arrivals.slabs[part]
+            uniform = bool((slabs == slabs[0]).all())  # nearly always
+            numbers = [int(slabs[0])] if uniform else np.unique(slabs).tolist()
+            for slab in numbers:
+                chosen = slice(None) if uniform else slabs == slab
                 words = arrivals.words[part][chosen]
-                score, doubt = self._scores(level_scores[chosen], words, *self._slabs[block])
+                score, doubt = self._scores(level_scores[chosen], words, *self._slabs[slab])
                 arrivals.score[part][chosen] = score
                 arrivals.doubt[part][chosen] = doubt
 
@@ -264,9 +266,10 @@ class Race:
             width: length of that slab.
         """
         known, tail = self._time_scores(words, start, width)
-        # The unread bits can change E by a relative 3/known.
         is_vague = known < _FEWEST_UNITS
         rounding = SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
+        # The unread bits can change E by a relative 3/known; at least 1, so that none is divided
+        # by 0.
         doubt = 4 / np.maximum(known, 1) + rounding
         return np.where(is_vague, 0.0, head + tail), np.where(is_vague, np.inf, doubt)
 
@@ -349,5 +352,5 @@ class Race:
             level = self.stop
         else:
             level = exact_level(arrivals.levels[i])
-        start, width = self._slabs[int(arrivals.time_blocks[i])]
+        start, width = self._slabs[int(arrivals.slabs[i])]
         return ArrivalTime(level, int(arrivals.words[i]), start, width)

@@ -116,11 +116,11 @@ def factorise(kind: Kind, participation: Participation, error: Error = "max") ->
     scaled = real / np.sqrt(participation.energy(real))
     factor = float(unit)
     energy = np.inf
-    while energy > unit**2:
+    while energy > unit**2:  # rounding the weights can raise it
         strategy = np.rint(factor * scaled).astype(np.int64)
         energy = participation.energy(strategy)
         factor *= min(unit / np.sqrt(energy), 1) * (1 - SHRINK)
-    if kind == "tree":  # all weights are equal
+    if kind == "tree":  # it is not square, and all its weights are equal
         return Factorisation(strategy, _tree_totals(days) / strategy.max(), unit)
     return triangular(strategy, unit)
 
@@ -137,7 +137,8 @@ def unit_of(participation: Participation) -> int:
 
 
 def triangular(strategy: Array, unit: int) -> Factorisation:
-    """Return the factorisation with these measurements, of which row t is made on day t.
+    """Return the factorisation with these measurements, of which row t is made on day t; its
+    totals are those that these measurements determine.
 
     Args:
         strategy: integers, lower triangular, shape (days, days).
@@ -208,8 +209,9 @@ def _band_loss(root: Array, participation: Participation, error: Error, band: in
     # B = A W^-1 is Toeplitz too: its first column solves W b = (1, ..., 1), by recursion.
     rows = lfilter([1.0], column[:band], np.ones(days))
     variances = np.cumsum(rows**2)
-    first_days = participation.first.tolist()
-    shifts = sum(np.r_[np.zeros(day), column[: days - day]] for day in first_days)
+    # A user moves the measurements most on the earliest days: by a sum of shifted columns.
+    user_days = participation.earliest_days.tolist()
+    shifts = sum(np.r_[np.zeros(day), column[: days - day]] for day in user_days)
     return float(np.sum(shifts**2) * _aggregated_variance(variances, error))
 
 
@@ -229,6 +231,7 @@ def _tree_strategy(participation: Participation, _: Error) -> Array:
     The total of a day is the sum of as many intervals as its number has binary digits 1 (Dwork et
     al. 2010, Chan et al. 2011).
     """
+    # Of shape (intervals, 1), to be compared with all days.
     first, end = np.array(_dyadic_intervals(participation.days)).T[:, :, None]
     day = np.arange(participation.days)
     return ((first <= day) & (day < end)).astype(float)

@@ -25,10 +25,10 @@ from typing import Protocol
 
 import numpy as np
 
-from dptopk.mechanisms.samplers.exact import Cells, below, precise
+from dptopk.mechanisms.samplers.exact import Cells, is_below, precise
 from dptopk.mechanisms.samplers.random import Bits, Floats, Ints
 
-_LARGEST_ODDS = 1e15  # log-odds are cut here, where floats still hold whole numbers
+_LARGEST_ODDS = 1e15  # log-odds are cut here, below 2^53, where floats still hold whole numbers
 # All of a refinement's blocks whose excess is at least this share of the largest one are halved.
 _SPLIT_SHARE = 1 / 64
 _DIGITS_PER_BIT = 0.30103  # a little more than log10(2)
@@ -190,7 +190,7 @@ def _coin_of_chance(chance: Callable[[], Decimal], bits: Bits) -> bool:
             scaled = chance() * (1 << known)
             return int(scaled.to_integral_value(ROUND_HALF_EVEN))  # less than 1 from the exact one
 
-    return below(bits.more(0), 64, units, bits)
+    return is_below(bits.more(0), 64, units, bits)
 
 
 def _exp(x: Fraction) -> Decimal:
@@ -229,10 +229,12 @@ def _weights_of_blocks(
             starts, parts = _block_chances(blocks, answers.lowest, rate)
             return list(map(_block_weight, sizes, starts, parts))
 
+    # The exponent of the largest weight; ten digits are more than enough for it.
     unit = max(mass.adjusted() for mass in masses(10) if mass)
 
     def weights(bits: int) -> list[int]:
         """Return the weights in units of 2**-bits, each within 1."""
+        # More digits than the weights have, for the rounding of a few operations.
         digits = int(bits * _DIGITS_PER_BIT) + 12
         with precise(digits):
             scale = Decimal(1 << bits).scaleb(-unit - 1)
@@ -269,6 +271,10 @@ class _BlockCuts:
         answers: the possible answers.
         rate: of the exponential mechanism.
         at: slacks at which blocks must begin.
+
+    Attributes:
+        at: the first slack of each block, rising.
+        low, high: bounds on the logarithms of the blocks' weights.
     """
 
     def __init__(self, answers: Answers, rate: float, at: list[int]) -> None:
@@ -295,9 +301,9 @@ class _BlockCuts:
         width = np.append(np.diff(self.at), np.inf)
         # ln of the block's share of all slacks from its first one on, and of that of the latter.
         log_share = np.log(-np.expm1(-self._rate * width))
-        mass = log_share - self._rate * (self.at - self._answers.lowest)
-        self.low = mass + self._log_sizes(self.at)
-        self.high = mass + self._log_sizes(self._last)
+        log_mass = log_share - self._rate * (self.at - self._answers.lowest)
+        self.low = log_mass + self._log_sizes(self.at)
+        self.high = log_mass + self._log_sizes(self._last)
 
     def _log_sizes(self, slacks: Ints) -> Floats:
         """Return the log-numbers of answers that are stored for these slacks, shape of
@@ -315,13 +321,16 @@ class _BlockCuts:
         return float(low), float(high)
 
     def log_weight(self, cut: int, ratio: float) -> float:
-        """Return the middle of the bounds of ``bracket(cut)`` when these are within a ratio."""
+        """Return the middle of the bounds of ``bracket(cut)``, after blocks were halved until the
+        weights that they bound are within ``ratio`` of one another.
+        """
         self.refine(ratio, cut)
         low, high = self.bracket(cut)
         return (low + high) / 2
 
     def refine(self, ratio: float, cut: int) -> None:
-        """Halve blocks until the bounds of ``bracket(cut)`` are within this ratio.
+        """Halve blocks until the bounds of ``bracket(cut)``, which are logarithms, are within the
+        logarithm of this ratio.
 
         It ends because the two bounds of a block of one slack are equal.
         """
@@ -370,10 +379,12 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
         cut: a gap, of any size.
         doubt: the largest error, beside that of floating point.
     """
-    beyond = max(cut - answers.highest, 0)
+    beyond = max(
+        cut - answers.highest, 0
+    )  # the factor e^{-rate·beyond} is the same for all answers
     cut = min(max(cut, answers.lowest), answers.highest)
     cuts = _BlockCuts(answers, rate, [cut])
-    ratio = math.exp(min(doubt, 1.0))
+    ratio = math.exp(min(doubt, 1.0))  # the cut at 1 keeps it a float
     log_all = cuts.log_weight(answers.lowest, ratio)
     log_beyond_cut = cuts.log_weight(cut, ratio)
     return float(min(log_all - log_beyond_cut + rate * beyond, _LARGEST_ODDS))

@@ -82,9 +82,9 @@ class Listing(Bits):
 
     def begin(self) -> Self:
         """Start the current path from its first choice; return this source."""
-        self._repeated = 0
-        self._passed = 0
-        self._depth = 0
+        self._repeated = 0  # choices made as on the way to the start
+        self._passed = 0  # states passed
+        self._depth = 0  # choices made after the start
         self.mass = self._start.mass
         return self
 
@@ -231,6 +231,7 @@ def _list_paths(
             start.mass += bits.mass
         elif not isinstance(end, _TooRareError):
             masses[end] = masses.get(end, 0) + bits.mass
+        # One path is run twice, to see whether it depends on anything but the source.
         if path == 0 and not _is_same_end(end, _run_path(bits, draw)):
             raise InvalidParameter(
                 "mechanism: it does not take all its randomness from the source it is given"
@@ -282,8 +283,8 @@ def peel_labels(
     while remaining and len(drawn) < need and end not in drawn:
         top = max(heights[label] for label in remaining)
         exponents = [rate * (top - heights[label]) for label in remaining]
-        place = bits.choose(partial(_softmax_units, exponents))
-        drawn.append(remaining.pop(place))
+        index = bits.choose(partial(_softmax_units, exponents))
+        drawn.append(remaining.pop(index))
     return drawn
 
 

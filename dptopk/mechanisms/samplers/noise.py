@@ -104,7 +104,7 @@ class ExactNoise:
     def normaliser(self) -> float:
         """Return the sum of e^{-f(|n|)} over all n, within a relative 1e-13."""
         if not self.square and self.bound is None:
-            # Of a whole Laplace law the sum is closed.
+            # The sum of a whole Laplace law is coth(linear/2).
             linear = float(min(self.linear, _SURE_LINEAR))
             return 1 / math.tanh(linear / 2)
         largest = math.ceil(_FARTHEST * self.scale) + 2
@@ -213,7 +213,8 @@ class ExactNoise:
         for first in range(1, 1 + width * blocks, width):
             step = self.exponent(first + width - 1) - self.exponent(first)
             (units,) = exp_units([step.numerator], step.denominator, 32)
-            words += [max(units - 1, 0)] * 2  # of both signs
+            certain_words = max(units - 1, 0)  # the units may be 1 too many
+            words += [certain_words] * 2  # of both signs
         return np.array([*words, 0], dtype=np.uint32)
 
     def _accepted_candidates(self, size: int, bits: Bits) -> Ints:
@@ -224,7 +225,8 @@ class ExactNoise:
         cells = self._cells.draw(size, bits)
         if not self.width_bits:
             return _signed_numbers(cells)
-        sign = ((cells & 1) << 1) - 1
+        # The cells 1, 2, 3, 4, ... are the blocks +0, -0, +1, -1, ...
+        sign = np.where(cells & 1, 1, -1)
         first = (((cells - 1) >> 1) << self.width_bits) + 1
         offset = bits.low_bits(size, self.width_bits)
         zero = cells == 0
@@ -299,12 +301,16 @@ def _signed_numbers(cells: Ints) -> Ints:
     """Return the integers 0, 1, -1, 2, -2, ... for the cells 0, 1, 2, 3, 4, ..., in the shape of
     ``cells``.
     """
-    sign = ((cells & 1) << 1) - 1
+    sign = np.where(cells & 1, 1, -1)
     return ((cells + 1) >> 1) * sign
 
 
 def _law_of_bounded_scale(law: ExactNoise) -> ExactNoise:
-    """Return the law, if its scale is at most _LARGEST_SCALE; raise InvalidParameter otherwise."""
+    """Return the law, if its scale is at most _LARGEST_SCALE.
+
+    Raises:
+        InvalidParameter: for a larger scale.
+    """
     if law.linear:
         too_large = law.linear * Fraction(_LARGEST_SCALE) < 1
     else:

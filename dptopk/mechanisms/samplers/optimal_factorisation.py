@@ -55,8 +55,7 @@ def optimal_strategy(participation: Participation, error: Error, error_nearby: f
             f"factorisation='optimal' is for {MOST_DAYS_OF_ONE} days at most, "
             f"{MOST_DAYS_OF_SEVERAL} where users have several"
         )
-    alone = participation.most == 1
-    if alone:
+    if participation.most == 1:
         gram = _gram_by_fixed_point(participation, error)
     else:
         gram = _gram_by_program(participation, error, error_nearby)

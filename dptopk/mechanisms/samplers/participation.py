@@ -39,12 +39,14 @@ class Participation:
         return cls(days, most, apart)
 
     @property
-    def first(self) -> Array:
-        """Return the earliest days, from 0, on which a user can be active, shape (most,)."""
+    def earliest_days(self) -> Array:
+        """Return the days, from 0, of a user who is active as often and as early as possible, shape
+        (most,).
+        """
         return np.arange(0, self.days, self.apart)[: self.most]
 
     @property
-    def active(self) -> Array:
+    def most_active_days(self) -> Array:
         """Return, for each day, the largest number of days up to it on which one user can have been
         active, shape (days,).
         """
@@ -78,6 +80,6 @@ class Participation:
         reverse = np.maximum.accumulate(largest_gram[::-1, ::-1], axis=0)
         reverse = np.maximum.accumulate(reverse, axis=1)
         largest_gram = reverse[::-1, ::-1]
-        start = np.minimum.outer(self.first, self.first)
-        between = np.abs(np.subtract.outer(self.first, self.first))
-        return float(largest_gram[start, between].sum())
+        first_of_pair = np.minimum.outer(self.earliest_days, self.earliest_days)
+        distance_of_pair = np.abs(np.subtract.outer(self.earliest_days, self.earliest_days))
+        return float(largest_gram[first_of_pair, distance_of_pair].sum())

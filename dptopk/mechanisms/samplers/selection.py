@@ -46,12 +46,12 @@ from dptopk.mechanisms.samplers.random import Array, Bits, Bools, Ints
 
 Real = Fraction | float
 _BATCH = 64  # mean number of rings in a batch of a crowd
-_FEW_ABSENT = (
-    1024  # absent labels that may have clocks of their own, beyond four for each selection
-)
+# Absent labels that may have clocks of their own, beyond four for each selection.
+_FEW_ABSENT = 1024
 _SAMPLE = 1 << 16  # labels whose counts are sampled to choose the crowd, or are drawn at a time
 _LEAST_RATE = Fraction(1, 10**290)  # smaller rates are not floats of full precision
 _LARGEST_RATE = Fraction(sys.float_info.max)
+# Added to the logarithm of a time, more than it is rounded by; a later time only costs more rings.
 _LOG_TIME_MARGIN = 0.01
 _LARGEST_EXPONENT = 700.0  # e^700 is a float
 
@@ -98,7 +98,7 @@ class Crowd:
             origin: the level that scores are relative to.
             least: a score that ``need`` labels reach.
         """
-        next_batches = 1 + 2 * need // _BATCH
+        next_batches = 1 + 2 * need // _BATCH  # at first, about two rings for each selection
         if self.batches:
             head = self._score_at_time_1(race, origin)
             # Rings still to come have an E above batches·64/size.
@@ -134,7 +134,7 @@ class Crowd:
             labels = labels[unwatched]
             accepted = self._accepted_rings(self.values[labels], race)
             labels = labels[accepted]
-        return race.time_block(labels + self.offset, self.top, start, width, origin)
+        return race.rings_in_slab(labels + self.offset, self.top, start, width, origin)
 
     def _accepted_rings(self, levels: Array, race: Race) -> Bools:
         """Return which rings of the envelope are rings of their labels: each with probability
@@ -177,17 +177,10 @@ def _watched_and_crowd(values: Array, need: int, bits: Bits) -> tuple[Ints | Non
         values: counts or utilities, shape (n,).
         need: how many labels are to be selected.
         bits: the source of the sample from which the split is chosen.
-
-    Returns:
-        The indices of the watched labels and the crowd; None and None if all labels are watched.
-
-    Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or
-    above the crowd's top, the first ``need`` ring before time need/m or so, and until then the
-    crowd's envelope rings n·need/m times.
     """
     n = values.size
     m = max(4 * need, math.isqrt(2 * n * need))
-    if 4 * m >= n:
+    if 4 * m >= n:  # a crowd of the others would save little
         return None, None
     sample = values if n <= 4 * _SAMPLE else values[bits.below(n, _SAMPLE)]
     place = sample.size - max(1, m * sample.size // n)
@@ -206,16 +199,16 @@ def _first_of_race(values: Array, need: int, race: Race, absent: int) -> Ints:
     """
     if race.bits.listing:
         return _first_of_listed_race(values, need, race, absent)
-    explicit, crowd = _watched_and_crowd(values, need, race.bits)
+    watched, crowd = _watched_and_crowd(values, need, race.bits)
     crowds = [crowd] if crowd else []
     # A few absent labels have clocks of their own, more of them are a crowd.
     few_absent = absent if absent <= 4 * need + _FEW_ABSENT else 0
     if absent > few_absent:
         crowds.append(Crowd(absent, values.size, None, values.dtype.type(0)))
-    levels = values if explicit is None else values[explicit]
+    levels = values if watched is None else values[watched]
     origin = _score_origin(levels, need, few_absent, crowds)
     unlisted = values.size + np.arange(few_absent)
-    least, arrivals = _watched_clocks(race, (levels, explicit, unlisted), need, origin)
+    least, arrivals = _watched_clocks(race, (levels, watched, unlisted), need, origin)
     arrivals, crowd_rings = _clocks_and_rings(race, crowds, (least, arrivals), need, origin)
     return first_labels(race, arrivals, crowd_rings, need)
 
@@ -235,10 +228,11 @@ def _watched_clocks(
     Returns:
         A score that ``need`` labels reach, and the clocks that may reach it.
     """
-    levels, explicit, unlisted = labels
+    levels, watched, unlisted = labels
     least = -math.inf
-    arrivals = race.clocks(np.empty(0, np.int64), levels[:0], origin)
-    for part, part_levels in _labels_in_parts(levels, explicit, unlisted, race, max(need, _SAMPLE)):
+    arrivals = race.clocks(np.empty(0, np.int64), levels[:0], origin)  # none yet
+    step = max(need, _SAMPLE)
+    for part, part_levels in _labels_in_parts(levels, watched, unlisted, race, step):
         reaching = _clocks_reaching(race.clocks(part, part_levels, origin), least)
         least, arrivals, _ = prune(Arrivals.join(arrivals, reaching), None, need)
     return least, arrivals
@@ -312,19 +306,26 @@ def _score_origin(levels: Array, need: int, few_absent: int, crowds: list[Crowd]
 
 
 def _labels_in_parts(
-    levels: Array, explicit: Ints | None, unlisted: Ints, race: Race, step: int
+    levels: Array, watched: Ints | None, unlisted: Ints, race: Race, step: int
 ) -> Iterator[tuple[Ints, Array]]:
     """Yield the labels with clocks of their own and their levels, in parts: first the unlisted
     labels and the stop element, then the watched labels, ``step`` at a time.
+
+    Args:
+        levels: of the watched labels.
+        watched: their indices; None: 0, 1, ...
+        unlisted: the indices of labels without a row, whose level is 0.
+        race: it says whether there is a stop element, and knows its level.
+        step: how many watched labels a part has.
     """
     first_part = np.append(unlisted, STOP) if race.stop is not None else unlisted
     yield first_part, np.zeros(first_part.size, levels.dtype)
     for begin in range(0, levels.size, step):
         part = levels[begin : begin + step]
-        if explicit is None:
+        if watched is None:
             yield np.arange(begin, begin + part.size), part
         else:
-            yield explicit[begin : begin + step], part
+            yield watched[begin : begin + step], part
 
 
 def prune(
@@ -345,7 +346,7 @@ def prune(
     if crowd_rings is not None:
         # A label is represented by the ring with the largest certain score.
         least_scores = crowd_rings.score - crowd_rings.doubt
-        order = np.argsort(crowd_rings.doubt - crowd_rings.score)
+        order = np.argsort(-least_scores)
         _, earliest = np.unique(crowd_rings.labels[order], return_index=True)
         certain_scores = np.concatenate((certain_scores, least_scores[order[earliest]]))
     if certain_scores.size < need:
@@ -367,7 +368,7 @@ def first_labels(race: Race, arrivals: Arrivals, crowd_rings: Arrivals | None, n
     """Return the first ``need`` different labels among the clocks and the crowds' rings, in the
     exact order in which they ring; int64, shape (need,).
     """
-    number_of_clocks = arrivals.labels.size
+    number_of_clocks = arrivals.labels.size  # rings have the places from here on
     arrivals = Arrivals.join(arrivals, crowd_rings) if crowd_rings else arrivals
     order = race.exact_order(arrivals)
     labels = arrivals.labels[order]

@@ -56,7 +56,7 @@ class StandardNoise:
         For "laplace" it is a pair of such arrays of exponential variables, whose difference is
         Laplace noise.
         """
-        if number == 0 and kind in self._first:
+        if number == 0 and kind in self._first:  # the block that every design draws is stored
             return self._first[kind]
         rng = np.random.default_rng([self.kinds.index(kind), number, *self._purpose])
         pair = kind == "laplace"
@@ -118,6 +118,7 @@ def generator_of_block(purpose: str, number: int) -> np.random.Generator:
     """Return a generator for a block of draws that is independent for each purpose, so that a
     random choice does not depend on the noise of the answer.
     """
+    # The 4 is arbitrary; another number would draw all predictions anew.
     return np.random.default_rng([4, *purpose.encode(), number])
 
 
@@ -179,7 +180,7 @@ def largest_above(
         floor_noise = 0.0 if floor_rank is None else drawn[:, -1:]
         above = values - floor - floor_noise - offset
         passed = above > 0
-        if at_threshold:
+        if at_threshold:  # by the same coins in each block
             coins = generator_of_block("at threshold", slots).random(above.shape)
             passed |= (above == 0) & (coins < at_threshold)
         return k_largest(np.where(passed & present, values, -np.inf), inputs.k)
@@ -199,7 +200,7 @@ def seeded_releases(mechanism: HistogramMechanism, inputs: SimulationInput) -> D
     domain of ranks.
     """
 
-    @lru_cache(maxsize=1)
+    @lru_cache(maxsize=1)  # releases are slow, and a block may be asked for again
     def draw(number: int) -> tuple[Array, Array]:
         """Return the released ranks, and zeros for counts, for a block of draws."""
         rng = generator_of_block("released", number)
@@ -235,15 +236,17 @@ def _slack_blocks(answers: Answers, rate: float) -> tuple[Array, Array]:
     """
     low = answers.lowest
     high = answers.highest
-    (most,) = answers.log_size(np.array([high])).tolist()
-    far = min(high, low + int((most + LARGEST_SLACK) / rate) + 1)
+    (log_answers,) = answers.log_size(np.array([high])).tolist()
+    # However many answers there are, slacks from here on have a weight below e^-40.
+    far = min(high, low + int((log_answers + LARGEST_SLACK) / rate) + 1)
     spread = np.linspace(low, far, MOST_SLACKS).astype(np.int64)
+    # A slack of -1 is an end too: up to it only the best answer fits.
     ends = np.unique(np.concatenate([spread, [min(-1, far)]]))
     ends = ends[ends >= low]
     firsts = np.concatenate([[low], ends[:-1] + 1])
     with np.errstate(divide="ignore"):
-        width = np.log(-np.expm1(-rate * (ends - firsts + 1)))
-    width[-1] = 0.0  # no end
-    weights = answers.log_size(ends) - rate * (firsts - low) + width
-    chances = np.exp(weights - weights.max())
+        log_share = np.log(-np.expm1(-rate * (ends - firsts + 1)))
+    log_share[-1] = 0.0  # the last block has no end
+    log_weights = answers.log_size(ends) - rate * (firsts - low) + log_share
+    chances = np.exp(log_weights - log_weights.max())
     return ends, chances / chances.sum()

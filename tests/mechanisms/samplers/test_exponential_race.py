@@ -83,7 +83,7 @@ def test_exact_scores_lie_within_the_doubt(rate, levels, law):
         arrivals = race.clocks(labels, level, origin)
     else:
         level, origin = np.full(n, level[0]), level.max()
-        arrivals = race.time_block(labels, level[0], start, width, origin)
+        arrivals = race.rings_in_slab(labels, level[0], start, width, origin)
     surely = np.isfinite(arrivals.doubt)
     assert surely.sum() > 0.6 * n
     for i in np.flatnonzero(surely):
@@ -227,7 +227,7 @@ def test_equal_words_of_a_slab(scripted):
     """In a slab E grows with U: the smaller U rings first."""
     bits = scripted(u64=[2**63, 2**63, 9, 4])
     race = Race(Fraction(1), None, bits)
-    arrivals = race.time_block(np.arange(2), 3, Fraction(1), Fraction(1, 2), 3)
+    arrivals = race.rings_in_slab(np.arange(2), 3, Fraction(1), Fraction(1, 2), 3)
     assert race.exact_order(arrivals).tolist() == [0, 1]
     assert bits.left == 0
 
@@ -264,8 +264,8 @@ def test_scores_beyond_the_range_of_floats_are_compared_exactly():
 def test_join_and_take():
     race = Race(Fraction(1), None, random_bits(np.random.default_rng(1)))
     one = race.clocks(np.arange(3), np.array([1, 2, 3]), 3)
-    two = race.time_block(np.array([8]), 2, Fraction(0), Fraction(1, 8), 3)
+    two = race.rings_in_slab(np.array([8]), 2, Fraction(0), Fraction(1, 8), 3)
     both = Arrivals.join(one, two)
     assert both.labels.tolist() == [0, 1, 2, 8]
-    assert both.time_blocks.tolist() == [0, 0, 0, 1]
+    assert both.slabs.tolist() == [0, 0, 0, 1]
     assert both.take(np.array([3, 0])).score.tolist() == [two.score[0], one.score[0]]
