@@ -581,17 +581,15 @@ class Stream:
         candidates = map(self.names.__getitem__, places.tolist())
         names = np.fromiter(candidates, dtype=object, count=places.size)
         best = descending(values, names)[: self.mechanism.k]
-        charge = self.charge
         note = f"day {self.day} of {self.mechanism.days}"
         if self.day > 1:
-            charge = Charge({})
             note += ", paid for with the first answer"
         return Release.drawn(
             histogram.with_sensitivity(self.sensitivity),
             self.rng,
             labels=tuple(names[best].tolist()),
             counts=values[best],
-            charge=charge,
+            charge=self.charge if self.day == 1 else Charge({}),
             note=note,
             mechanism=self.mechanism,
             measurement=self._measurement(cut),
