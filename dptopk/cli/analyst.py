@@ -95,7 +95,7 @@ def export_log(
 
     from dptopk._internal.json_text import canonical_json
 
-    lines = (canonical_json(line) for line in _access(catalog).lines(since))
+    lines = (canonical_json(line) for line in _access(catalog).all_lines(since))
     if out is None:
         for line in lines:
             typer.echo(line)

@@ -105,8 +105,16 @@ class Access:
         self.read_at = -math.inf  # the moment as of which the rows are held
 
     def create(self, analyst: str, role: Role = "analyst", *, days: float = DAYS) -> str:
-        """Create a token for an analyst, valid for a number of days, and return it; only its hash
-        is stored.
+        """Create a token for an analyst, and return it; only its hash is stored.
+
+        Args:
+            analyst: the name of the analyst.
+            role: what the token allows.
+            days: how long it is valid.
+
+        Raises:
+            InvalidParameter: on a name that cannot be one, another role, or days that are not
+                positive.
         """
         role = validate.member(ROLES, role=role)
         token, row = _new_token(analyst_name(analyst), role, days)
@@ -215,7 +223,7 @@ class Access:
 
     # The audit log
 
-    def note(
+    def line_statement(
         self, analyst: str, action: str, dataset: str, outcome: str, detail: Mapping[str, Any]
     ) -> sa.Insert:
         """Return the statement that writes a line of the audit log, with the parameters of what was
@@ -243,9 +251,9 @@ class Access:
         """Write the line of a question, before anything can be charged for it; return the line's
         number and its size in bytes.
 
-        Args: as for ``note``; the outcome is BEGUN.
+        Args: as for ``line_statement``; the outcome is BEGUN.
         """
-        line = self.note(analyst, action, dataset, BEGUN, detail)
+        line = self.line_statement(analyst, action, dataset, BEGUN, detail)
         size = len(canonical_json(dict(detail))) + LINE_BYTES
         return self._tables.insert(line), size
 
@@ -270,13 +278,14 @@ class Access:
         """
         table = Tables.audit
         counts = Tables.logged
-        yesterday = _now(-2)[:10]  # two days: the day may change between counting and deleting
+        # Two days ago, and not one: the day may change between counting and deleting.
+        first_day = _now(-2)[:10]
         self._tables.change(
             sa.delete(table).where(table.c.at < _now(-days)),
-            sa.delete(counts).where(counts.c.day_and_analyst < yesterday),
+            sa.delete(counts).where(counts.c.day_and_analyst < first_day),
         )
 
-    def notes(self, *, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
+    def newest_lines(self, *, before: int | None = None, limit: int = 100) -> list[dict[str, Any]]:
         """Return lines of the audit log, newest first.
 
         Args:
@@ -301,7 +310,7 @@ class Access:
         is_in_page = table.c.number.between(min(numbers, default=0), max(numbers, default=0))
         return self._lines(sa.select(table).where(is_in_page).order_by(newest))
 
-    def lines(self, since: str = "") -> Iterator[dict[str, Any]]:
+    def all_lines(self, since: str = "") -> Iterator[dict[str, Any]]:
         """Yield all lines of the audit log from a time on (text such as "2026-11-01"), oldest
         first.
         """

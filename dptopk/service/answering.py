@@ -46,9 +46,10 @@ from dptopk.service.questions import (
     PostedQuestion,
     charge_of,
     kind_of,
-    recorded,
-    recorded_kind,
-    revived,
+    kind_record,
+    record_of,
+    revive,
+    stated_for,
 )
 
 
@@ -87,7 +88,7 @@ class AnswerService:
         self._charges = Commits(self.ledger)
         self._answers = Commits(self.ledger)
 
-    def known(
+    def charge_of_key(
         self, spec: DatasetSpec, analyst: str, key: str, question: PostedQuestion
     ) -> Spend | None:
         """Return the charge under a key, or None if there is none.
@@ -96,7 +97,7 @@ class AnswerService:
             KeyUsed: when it was for another question.
         """
         spend = self.ledger.asked(spec.name, analyst, key)
-        if spend is not None and not question.is_that(spend.mechanism.get("question")):
+        if spend is not None and not question.equals_json(spend.mechanism.get("question")):
             raise KeyUsed("this idempotency key was used for another question: take a new one")
         return spend
 
@@ -118,13 +119,13 @@ class AnswerService:
         """
         analyst = analyst_name(analyst)
         job = job_of(analyst, spec.name, key)
-        spend = self.known(spec, analyst, key, question)
+        spend = self.charge_of_key(spec, analyst, key, question)
         while spend is None:
             self._charge(spec, analyst, key, question, job)
-            spend = self.known(spec, analyst, key, question)
+            spend = self.charge_of_key(spec, analyst, key, question)
         if spend.answer is None:
             self._answer(spec, spend)
-        answered = self.known(spec, analyst, key, question)
+        answered = self.charge_of_key(spec, analyst, key, question)
         if answered is None or answered.answer is None:
             raise LedgerError("the answer was not stored; ask again with the same key")
         return answered
@@ -143,7 +144,7 @@ class AnswerService:
         for histogram in self._read(spec, version, question, plan, job).values():
             plan.check(histogram)
         self.jobs.begin_charging(job)
-        record = recorded(question, plan) | recorded_kind(spec, question)
+        record = record_of(question, plan) | kind_record(spec, question)
         segments = spec.paying_segments(question.segments, question.where)
         charge = charge_of(spec, question, plan)
         charging = partial(
@@ -157,7 +158,7 @@ class AnswerService:
             mechanism=record | {"version": version},
             once=key,
             segments=segments,
-            stated=plan.stated if plan.charge == charge else None,
+            stated=stated_for(plan, charge),
         )
         try:
             self._charges.do(charging)
@@ -169,7 +170,7 @@ class AnswerService:
             raise refusal_with_advice(refusal, accounts.values(), kind) from None
         except InvalidParameter:
             # The ledger refuses a key that another worker has charged, and an old version.
-            charged_elsewhere = self.known(spec, analyst, key, question) is not None
+            charged_elsewhere = self.charge_of_key(spec, analyst, key, question) is not None
             data_changed = self.ledger.state(spec.name).version != version
             if not charged_elsewhere and not data_changed:
                 raise
@@ -210,7 +211,7 @@ class AnswerService:
             ReleaseWithheld: if the answer costs more than was charged.
         """
         receipt = Receipt(spend.seq, spec.name, spend.analyst, spend.charge)
-        question, plan = revived(spec, spend.mechanism, spend.charge)
+        question, plan = revive(spec, spend.mechanism, spend.charge)
         state = self.ledger.state(spec.name)
         _refuse_other_data(spend, state)
         releases = {}

@@ -32,7 +32,7 @@ from dptopk.service.limits import Busy
 from dptopk.service.messages import in_words
 from dptopk.service.routes import router
 from dptopk.service.streams import router as streams
-from dptopk.service.worker import Service, place
+from dptopk.service.worker import Service, error_place
 
 LOG = logging.getLogger("dptopk.service")
 
@@ -163,6 +163,7 @@ def _page(name: str) -> Callable[[], Response]:
     kind = KINDS[ending]
 
     def page() -> Response:
+        """Return the file, read anew."""
         text = files("dptopk.service").joinpath("page", name).read_text(encoding="utf-8")
         return Response(text, media_type=f"{kind}; charset=utf-8")
 
@@ -195,6 +196,7 @@ async def _refusal_of_body(_: Request, error: Exception) -> Response:
 
 async def _refusal_of_status(_: Request, error: Exception) -> Response:
     """Return the refusal for an HTTPException; its word is its message in lower case."""
+    # The handler is registered for this error alone.
     assert isinstance(error, HTTPException)  # noqa: S101
     detail = str(error.detail)
     refusal = problem(error.status_code, detail.lower().replace(" ", "_"), detail)
@@ -229,6 +231,7 @@ class _LimitedBody:
             HTTPException: with status 401, 408, 413, 429 or 503.
         """
         try:
+            # The body of a GET is not used; its route asks for the sender, where it needs one.
             if self._request.method != "GET":
                 await authenticate(self._request)
         except Busy:  # FastAPI would take any other error for one of the body
@@ -284,12 +287,11 @@ class _Outermost:
             await self.app(scope, _LimitedBody(request, receive).receive, send_with_headers)
         except Exception as error:  # noqa: BLE001
             connection = getattr(request.state, "connection", None)
-            if (
-                connection is not None and connection.gone
-            ):  # the other end left before it was answered
+            # The other end may have left before it was answered.
+            if connection is not None and connection.gone:
                 return
             # a traceback may quote data
-            LOG.error("a request failed: %s", place(error))  # noqa: TRY400
+            LOG.error("a request failed: %s", error_place(error))  # noqa: TRY400
             if status:
                 raise RuntimeError("the answer broke off") from None
             await problem(500, "internal", "internal error")(scope, receive, send_with_headers)
@@ -297,4 +299,4 @@ class _Outermost:
             for name in getattr(request.state, "held", ()):
                 self.service.open.leave(name)
             route = getattr(scope.get("route"), "path", "other")
-            self.service.metrics.request(scope["method"], route, status)
+            self.service.metrics.count_request(scope["method"], route, status)

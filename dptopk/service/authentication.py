@@ -60,7 +60,7 @@ async def authenticate(request: Request) -> Person:
     if person is None:
         raise _unauthorized_error()
     connection = getattr(request.state, "connection", None)
-    if connection is not None:
+    if connection is not None:  # another server than ours, as in tests, has no such record
         connection.identify(person.analyst)
     pay(service, person)
     hold(service, request, f"requests of {person.analyst}", MOST_REQUESTS)
@@ -89,13 +89,13 @@ def pay(service: Service, person: Person, cost: float = 1.0, *, spends: bool = F
     else:
         bucket = f"free {person.token}"
         rate = service.catalog.free_per_second
-    seconds = service.rates.wait(bucket, rate, cost)
-    if seconds:
+    seconds = service.rates.take(bucket, rate, cost)
+    if seconds:  # nothing was taken
         raise HTTPException(429, "Too many requests", {"Retry-After": str(math.ceil(seconds))})
 
 
 def hold(service: Service, request: Request, name: str, at_most: int) -> None:
-    """Count a request as open under a name, until it ends.
+    """Count a request as open under a name, until it ends (``app``).
 
     Raises:
         Busy: when ``at_most`` are open under this name.
@@ -115,7 +115,11 @@ Asking = Annotated[Person, Depends(person_of)]
 
 
 async def spender_of(request: Request, service: Worker, _: Asking) -> Person:
-    """Return the sender of a request that spends, whose token is valid now."""
+    """Return the sender of a request that spends, whose token is valid now.
+
+    Raises:
+        HTTPException: with status 401, 403 for a reader, or 429.
+    """
     person = await service.senders.find(token_of(request), now=True)
     if person is None:
         raise _unauthorized_error()
@@ -129,7 +133,11 @@ Spending = Annotated[Person, Depends(spender_of)]
 
 
 async def admin_of(request: Request, service: Worker, _: Asking) -> Person:
-    """Return the sender of a request for administrators, whose token is valid now."""
+    """Return the sender of a request for administrators, whose token is valid now.
+
+    Raises:
+        HTTPException: with status 401, or 403 for others.
+    """
     person = await service.senders.find(token_of(request), now=True)
     if person is None:
         raise _unauthorized_error()

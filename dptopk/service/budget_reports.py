@@ -182,6 +182,7 @@ class SpendingLine:
         """
         body = entry.body
         if "merged" in body:  # a new version of the data: users may be in other segments
+            # The entry also has the limits' starting points, which are not replayed here.
             self._replayed.restart(self._replayed.starting_points())
         elif entry.kind == "charge":
             charge = Charge.parse(body["charge"])
@@ -307,7 +308,7 @@ class BudgetReports:
                 "text": text,
                 "fits": _times_that_fit(state, analyst, spend),
             }
-            for text, spend in reversed(kinds)
+            for text, spend in reversed(kinds)  # in the order in which they were asked
         ]
         spent = str(state.spent(analyst=analyst))
         return self.balance(dataset, analyst) | {"spent_by_me": spent, "fits": fits}

@@ -38,8 +38,11 @@ class CatalogRefused(InvalidParameter):
         super().__init__("; ".join(self.messages))
 
 
-def refuse_all(messages: Iterable[str]) -> None:
+def refuse_mistakes(messages: Iterable[str]) -> None:
     """Refuse a catalog if there is anything wrong with it.
+
+    Args:
+        messages: one for each mistake; empty: nothing is wrong.
 
     Raises:
         CatalogRefused: with each message once.
@@ -189,8 +192,10 @@ class DatasetSpec:
     limits: Mapping[str, CatalogBudget] = field(default_factory=dict)
     analysts: tuple[str, ...] | None = None
     description: str = ""
+    sensitivity: Sensitivity = field(init=False, repr=False, default=Sensitivity())
 
     def __post_init__(self) -> None:
+        # Each of these calls refuses a value that is out of range.
         valid_name(dataset=self.name)
         valid_name(version=self.version)
         if self.top is not None:
@@ -198,14 +203,14 @@ class DatasetSpec:
         for per_user in self.segments.values():
             validate.count(segments=per_user)
         broken = (words for is_broken, words in self._rules() if is_broken)
-        refuse_all(f"datasets.{self.name}: {words}" for words in broken)
+        refuse_mistakes(f"datasets.{self.name}: {words}" for words in broken)
         validate.assign(
             self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
         )
 
     def _rules(self) -> Iterator[tuple[Any, str]]:
-        """Yield each rule about options that do not go together: whether it is broken, and the
-        message.
+        """Yield each rule about options that do not go together: whether it is broken, as a value
+        that counts as true, and the message.
         """
         divided_by = self.budget_by
         is_events = self.user is not None
@@ -250,8 +255,6 @@ class DatasetSpec:
             divided_by and self.segments.get(divided_by) != 1,
             f"a budget for each {divided_by} needs segments = {{ {divided_by} = 1 }}",
         )
-
-    sensitivity: Sensitivity = field(init=False, repr=False, default=Sensitivity())
 
     @property
     def identity(self) -> str:
@@ -438,7 +441,10 @@ class Catalog:
             if spec.source != "macbeth"
         }
         file_identities = {name: _resolved_source(place) for name, place in files.items()}
-        refuse_all([*_repeated_place_problems(file_identities), *_repeated_place_problems(sources)])
+        refuse_mistakes(
+            [*_repeated_place_problems(file_identities), *_repeated_place_problems(sources)]
+        )
+        # ``Ledger`` itself refuses such a head_file.
         for name in {"access", "key_file"} & files.keys():
             refuse_own_file(self.ledger, Path(files[name]), name)
 

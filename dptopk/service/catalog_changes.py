@@ -26,7 +26,7 @@ from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.catalog import Catalog, CatalogBudget, DatasetSpec
 from dptopk.service.tables import Tables
 
-HOW = (
+HOW_TO_CHANGE = (
     "write the ledger's terms into the catalog, or change the ledger's: dptopk serve CATALOG "
     "--apply --reason '...' "
     "(a budget is renewed: what was spent before stays in the lifetime spend)"
@@ -86,14 +86,14 @@ def open_ledger(catalog: Catalog, tables: Tables) -> Ledger:
             raise
         raise LedgerError(f"{error}; {NOT_ANEW}") from None
     try:
-        agree(catalog, ledger, tables)
+        write_new_accounts(catalog, ledger, tables)
     except BaseException:
         ledger.close()
         raise
     return ledger
 
 
-def agree(catalog: Catalog, ledger: Ledger, tables: Tables) -> None:
+def write_new_accounts(catalog: Catalog, ledger: Ledger, tables: Tables) -> None:
     """Write data sets and limits that are new in a catalog to its ledger, after everything was
     compared.
 
@@ -102,9 +102,9 @@ def agree(catalog: Catalog, ledger: Ledger, tables: Tables) -> None:
     """
     differing = [str(difference) for difference in differences(catalog, ledger, tables)]
     if differing:
-        raise LedgerError(f"{'; '.join(differing)}; {HOW}")
+        raise LedgerError(f"{'; '.join(differing)}; {HOW_TO_CHANGE}")
     for spec in catalog.datasets.values():
-        create(ledger, spec)
+        create_accounts(ledger, spec)
         _record_source(tables, spec)
 
 
@@ -127,8 +127,8 @@ def terms_by_place(
         yield f"limits.{analyst}", limit, partial(shared_terms_of, **limit.arguments())
 
 
-def create(ledger: Ledger, spec: DatasetSpec) -> None:
-    """Write a data set and its limits to the ledger, unless they are there."""
+def create_accounts(ledger: Ledger, spec: DatasetSpec) -> None:
+    """Write the accounts of a data set and of its limits to the ledger, unless they are there."""
     if spec.name not in ledger.datasets():
         try:
             ledger.create_dataset(
@@ -278,16 +278,17 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
             for change in changes:
                 spec = catalog.datasets[change.dataset]
                 if change.what == "ledger":
-                    create(ledger, spec)
+                    create_accounts(ledger, spec)
+                # The renewal of a new account records the reason for it.
                 if change.what in {"budget", "ledger"}:
                     ledger.renew(spec.name, reason=reason, **spec.terms.arguments())
                 elif change.what == "source":
                     # The account is made before the source is recorded as paid from it.
-                    create(ledger, spec)
+                    create_accounts(ledger, spec)
                     _record_source(tables, spec)
                 else:
                     _set_limit(ledger, spec, change)
-            agree(catalog, ledger, tables)
+            write_new_accounts(catalog, ledger, tables)
     finally:
         tables.close()
     return changes
@@ -362,7 +363,9 @@ def _plain_terms_of_catalog(terms: CatalogBudget) -> dict[str, Any]:
 
 
 def _plain_share(part: Charge | Budget | None) -> dict[str, Any]:
-    """Return a budget, or registered costs, in the form of ``_plain_terms``."""
+    """Return a budget, or registered costs, in the form of ``_plain_terms``; None, which the type
+    of a catalog's budget allows, does not occur.
+    """
     if isinstance(part, Budget):
         return _plain_terms({"budget": part.terms()})
     return {"registered": str(part)}
@@ -386,6 +389,7 @@ def _plain_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
     total = {"epsilon": budget[0]}
     if len(budget) == 3:
         total = {"rho": budget[2]}
+    # A filter takes half of δ for failures unless it is told another part.
     failures = terms.get("filter", {}).get("failure_delta", delta / 2)
     return total | {"delta": delta, "failure_delta": failures}
 

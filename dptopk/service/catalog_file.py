@@ -25,7 +25,7 @@ from dptopk.service.catalog import (
     CatalogBudget,
     CatalogRefused,
     DatasetSpec,
-    refuse_all,
+    refuse_mistakes,
     refuse_special,
 )
 
@@ -112,7 +112,7 @@ def _is_list(value: Toml) -> bool:
         is_integer = type(entry) is int and abs(entry) <= LARGEST
         if not is_integer and not _is_text(entry):
             return False
-    return len(set(map(str, value))) == len(value)
+    return len(set(map(str, value))) == len(value)  # 1 and "1" are one value of a condition
 
 
 def _table_check(value_check: Callable[[Toml], bool]) -> Callable[[Toml], bool]:
@@ -185,6 +185,7 @@ def load(path: str | Path) -> Catalog:
 
     Raises:
         CatalogRefused: naming all that is missing, unknown or out of range.
+        InvalidParameter: when the file cannot be read, or is not TOML.
     """
     path = Path(path)
     try:
@@ -193,7 +194,7 @@ def load(path: str | Path) -> Catalog:
         raise InvalidParameter(f"catalog: cannot read {path.name!r}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidParameter(f"catalog: {path.name!r} is not TOML: {error}") from None
-    except (ValueError, RecursionError):  # a number of thousands of digits, or a list of lists of
+    except (ValueError, RecursionError):  # a number of thousands of digits, or lists in lists
         raise InvalidParameter(
             f"catalog: {path.name!r} is not TOML: a value is too long or too deep"
         ) from None
@@ -236,7 +237,7 @@ def read(table: dict[str, Toml], base: Path) -> Catalog:
             audit_days=float(audit.get("days", 365.0)),
             audit_bytes=audit.get("bytes", 2_000_000),
         )
-    refuse_all(mistakes.messages)
+    refuse_mistakes(mistakes.messages)  # always refuses where no catalog was made
     return catalog
 
 
@@ -296,7 +297,7 @@ def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
                 streams=parts.streams,
                 **{key: value for key, value in values.items() if key not in _CONVERTED_KEYS},
             )
-    refuse_all(mistakes.messages)
+    refuse_mistakes(mistakes.messages)  # always refuses where no data set was made
     return spec
 
 
@@ -348,7 +349,7 @@ def budget_in(table: Toml, where: str) -> CatalogBudget:
         with mistakes.collecting(where):
             if name in table:
                 numbers[name] = _number_in(name, table[name])
-    refuse_all(mistakes.messages)
+    refuse_mistakes(mistakes.messages)
     delta = numbers.get("delta", 0.0)
     if is_filter:
         budget = Budget(numbers.get("epsilon"), delta, rho=numbers.get("rho"))
@@ -395,7 +396,7 @@ def _shares(table: Toml, where: str) -> dict[str, Charge | Budget]:
     for name, part in table.items():
         with mistakes.collecting(f"{where}.{name}"):
             shares[name] = _share(part, f"{where}.{name}")
-    refuse_all(mistakes.messages)
+    refuse_mistakes(mistakes.messages)
     return shares
 
 
@@ -412,7 +413,9 @@ def _share(part: Any, where: str) -> Charge | Budget:
         raise InvalidParameter(
             f"{where}: give epsilon and delta, or registered without a delta of its own"
         )
-    return terms.budget or terms.registered or Charge()
+    if terms.budget is not None:
+        return terms.budget
+    return terms.registered or Charge()  # ``budget_in`` has found one of both
 
 
 def _labels(path: Path, where: str) -> list[str]:

@@ -21,7 +21,7 @@ from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.access import Access
 from dptopk.service.catalog import Catalog, CatalogBudget, CatalogRefused, DatasetSpec, Segmented
 from dptopk.service.catalog_changes import (
-    HOW,
+    HOW_TO_CHANGE,
     NOT_ANEW,
     differences,
     served_before,
@@ -85,7 +85,7 @@ def _caught_problems(
         yield from checking()
     except DptopkError as error:
         yield CatalogProblem(f"{where}: {error}", refused=True)
-    # whatever a file, a driver or a parser says
+    # A file, a driver or a parser may raise anything; its message may quote data.
     except Exception as error:  # noqa: BLE001
         yield CatalogProblem(f"{where}: {type(error).__name__}", refused=True)
 
@@ -155,7 +155,7 @@ def _text_problems(spec: DatasetSpec) -> Iterator[CatalogProblem]:
     """Refuse a unit and a version that the ledger would refuse as text; yield nothing."""
     plain_text(unit=spec.unit)
     plain_text(version=spec.version)
-    yield from ()
+    yield from ()  # a generator, as ``_caught_problems`` takes
 
 
 def _data_problems(spec: DatasetSpec, where: Mapping[str, str]) -> Iterator[CatalogProblem]:
@@ -166,7 +166,7 @@ def _data_problems(spec: DatasetSpec, where: Mapping[str, str]) -> Iterator[Cata
         where: column -> the value that rows must have.
     """
     read_once(spec, where, Segmented())
-    yield from ()
+    yield from ()  # a generator, as ``_caught_problems`` takes
 
 
 def _epsilon_problems(
@@ -179,7 +179,7 @@ def _epsilon_problems(
         budget: the budget as the catalog states it.
         account_terms: the function that returns its terms as the ledger records them.
     """
-    account = account_of(account_terms())
+    account = account_of(account_terms())  # refuses what the ledger would refuse
     total = budget.budget
     if total is None or (total.rho is not None and total.delta):
         epsilon = account.epsilon()
@@ -236,7 +236,7 @@ def _ledger_problems(catalog: Catalog) -> Iterator[CatalogProblem]:
             if ledger.refusal():
                 yield CatalogProblem(f"ledger: {ledger.refusal()}", refused=True)
             for difference in differences(catalog, ledger, tables):
-                yield CatalogProblem(f"{difference}; {HOW}", refused=True)
+                yield CatalogProblem(f"{difference}; {HOW_TO_CHANGE}", refused=True)
             for name in ledger.datasets():
                 if name not in catalog.datasets:
                     yield CatalogProblem(f"ledger: its data set {name!r} is not in the catalog")

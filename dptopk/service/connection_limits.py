@@ -103,6 +103,7 @@ class Connections:
         self._add(place)
         limits = self._limits
         same_address = self._strangers[place.address]
+        # There is one connection more than before: to end one is enough for every limit.
         if len(same_address) > limits.of_address:
             self._end_one(same_address)
         elif self._number_of_strangers > limits.strangers:

@@ -109,7 +109,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Give the bytes to the parser in small pieces, as long as the request is short enough."""
-        self._unset_keepalive_if_required()
+        self._unset_keepalive_if_required()  # uvicorn's timer; the phases have timers of their own
         unread = memoryview(data)
         while unread and self._dropped is None and not self.transport.is_closing():
             if self._in_head:
@@ -184,13 +184,13 @@ class LimitedConnection(HttpToolsProtocol):
         pipelined = bool(self.pipeline)
         super().on_response_complete()
         self._unset_keepalive_if_required()
-        if self.transport.is_closing():
+        if self.transport.is_closing():  # it closes once the answer is fetched
             self._begin_phase(ConnectionPhase.RECEIVING, SEND_SECONDS, self._abort)
-        elif pipelined:
+        elif pipelined:  # the answer to the next request has begun
             self._begin_phase(ConnectionPhase.ANSWERING)
-        elif self._in_request and not self._in_head:
+        elif self._in_request and not self._in_head:  # the body of this request still comes
             self._stop_sending()
-        elif self._in_request:
+        elif self._in_request:  # the head of the next request still comes
             self._begin_phase(ConnectionPhase.RECEIVING, HEAD_SECONDS)
         else:
             unsent = self.transport.get_write_buffer_size()
@@ -210,7 +210,7 @@ class LimitedConnection(HttpToolsProtocol):
     def end(self) -> None:
         """End the connection now; an answer that was not sent yet is lost."""
         self._disconnect()
-        if self.transport.get_write_buffer_size():
+        if self.transport.get_write_buffer_size():  # ``close`` would wait until it is fetched
             self.transport.abort()
         else:
             self.transport.close()
@@ -254,11 +254,13 @@ class LimitedConnection(HttpToolsProtocol):
     def _refuse(self, status: int) -> None:
         """Answer with a status that the request is not read, and end the connection.
 
-        If an earlier request is being answered, its answer is sent instead.
+        If an earlier request is being answered, its answer is sent instead; so is an answer to this
+        request that has begun already.
         """
         cycle = self.cycle
         answering = cycle is not None and not cycle.response_complete
-        if answering and (self.pipeline or self._in_head or cycle.response_started):
+        is_earlier_request = bool(self.pipeline) or self._in_head
+        if answering and (is_earlier_request or cycle.response_started):
             self._answer_and_close()
             return
         if answering:  # this very request, before its end has come: the service's answer is dropped
@@ -285,7 +287,7 @@ class LimitedConnection(HttpToolsProtocol):
         """
         self._dropped = 0
         self._begin_phase(ConnectionPhase.IDLE, LINGER_SECONDS, self._abort)
-        self.flow.resume_reading()
+        self.flow.resume_reading()  # uvicorn may have paused it, for a long body say
         if self.transport.can_write_eof():
             self.transport.write_eof()
 

@@ -98,7 +98,7 @@ def _read(
             errors_of_progress.append(error)
             raise
 
-    report(0, 1)
+    report(0, 1)  # a question that was called off is not read
     try:
         histograms = _read_source(spec, version, where, segmented, report)
         if spec.labels is not None:

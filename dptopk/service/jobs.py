@@ -9,6 +9,7 @@ charged and never will be: its key is used up. Only the ledger says whether a qu
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -146,10 +147,11 @@ class Jobs:
             Cancelled: when the job was called off.
         """
         now = self._clock()
-        if now - self._written_at.get(ident, -PROGRESS_SECONDS) < PROGRESS_SECONDS and done < total:
+        is_recent = now - self._written_at.get(ident, -math.inf) < PROGRESS_SECONDS
+        if is_recent and done < total:  # the last pass is always written
             return
         self._written_at[ident] = now
-        columns: JobColumns = {}
+        columns: JobColumns = {}  # without progress the time alone is written: the worker lives
         if self._visible:
             columns = {"done": done, "total": total}
         not_called_off = (Tables.jobs.c.id == ident) & _is_in_stages(NOT_CALLED_OFF)
@@ -168,8 +170,8 @@ class Jobs:
         """Return the statement, not yet run, that ends a job as ``stage``, "done" or "failed".
 
         It changes no row if the job may not move there: one that another worker has ended as "done"
-        does not become "failed" (MOVES). The time at which
-        this worker last wrote the job's progress is forgotten at once.
+        does not become "failed" (MOVES). The time at which this worker last wrote the job's
+        progress is forgotten at once.
         """
         self._written_at.pop(ident, None)
         return self._move_statement(ident, stage, {"code": code, "message": message})

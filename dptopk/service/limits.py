@@ -38,7 +38,7 @@ class Rates:
         self._buckets: LRUCache[list[float]] = LRUCache(MOST_BUCKETS)
         self._lock = threading.Lock()
 
-    def wait(self, name: str, per_second: float, cost: float = 1.0) -> float:
+    def take(self, name: str, per_second: float, cost: float = 1.0) -> float:
         """Take units out of a bucket and return 0; if less than one unit is left, take nothing and
         return the seconds until there will be one.
 
@@ -49,7 +49,7 @@ class Rates:
             per_second: how many units it gains in a second.
             cost: how many units the request takes.
         """
-        full = max(1.0, per_second * self.BURST)
+        full = max(1.0, per_second * self.BURST)  # a request needs one unit to be allowed
         with self._lock:
             now = self._clock()
             bucket = self._buckets.get(name, lambda: [full, now])
@@ -121,6 +121,7 @@ class Turns:
             if not future.set_running_or_notify_cancel():  # nobody waits for it any more
                 self._count_end(who)
                 continue
+            # The end is counted first: whoever sees the result may submit the next piece at once.
             try:
                 result = work()
             except BaseException as error:  # noqa: BLE001
@@ -170,16 +171,20 @@ class Turns:
 
 
 class Open:
-    """The number of open requests and streams of each person; only the thread of the event loop
-    uses it.
+    """The number of open requests and streams of each person.
+
+    Only the thread of the event loop uses it, so that no lock is needed.
     """
 
     def __init__(self) -> None:
         self._count: Counter[str] = Counter()
 
     def enter(self, name: str, at_most: int) -> None:
-        """Count one more of a person's; only the event loop's thread calls this, so that no lock is
-        needed.
+        """Count one more of a person's.
+
+        Args:
+            name: the person, and what is counted.
+            at_most: how many may be open at a time.
 
         Raises:
             Busy: when ``at_most`` are open already.

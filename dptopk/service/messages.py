@@ -51,6 +51,7 @@ def in_words(errors: Iterable[Mapping[str, Any]]) -> str:
         located_by_kind[kind].append((where, error))
     located = located_by_kind.pop("", [])
     if located_by_kind:
+        # Keys tell the models apart: the one with the fewest wrong keys was meant.
         most_similar = min(located_by_kind.values(), key=_key_errors)
         located += most_similar
     lines = [_line(where, error) for where, error in located]

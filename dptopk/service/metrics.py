@@ -20,12 +20,12 @@ class Metrics:
         self._outcomes: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
-    def request(self, method: str, route: str, status: int) -> None:
+    def count_request(self, method: str, route: str, status: int) -> None:
         """Count an answered request."""
         with self._lock:
             self._requests[method, route, status] += 1
 
-    def question(self, dataset: str, outcome: str) -> None:
+    def count_question(self, dataset: str, outcome: str) -> None:
         """Count a question by its outcome: "answered", "again", "refused", "cancelled" or
         "failed".
         """
@@ -101,10 +101,12 @@ def _family(
     for label_values, number in values:
         pairs = zip(label_names, label_values, strict=True)
         selectors = [f'{label}="{_quoted_value(str(value))}"' for label, value in pairs]
+        # A count keeps all its digits; of a share six say enough.
+        value = str(number) if isinstance(number, int) else f"{number:g}"
         if selectors:
-            lines.append(f"dptopk_{name}{{{','.join(selectors)}}} {number:g}\n")
+            lines.append(f"dptopk_{name}{{{','.join(selectors)}}} {value}\n")
         else:
-            lines.append(f"dptopk_{name} {number}\n")
+            lines.append(f"dptopk_{name} {value}\n")
     return lines
 
 

@@ -71,12 +71,13 @@ def plan_summary(plan: Plan, charge: Charge, delta: float) -> Summarised:
         "appears_at": preview.appears_at,
         "above_rank": preview.above_rank,
     }
-    if preview.explanation is not None:
+    if preview.explanation is not None:  # a mechanism that was asked for by name has none
         summary["k"] = preview.k
         summary["warnings"] = list(preview.warnings)
         summary["explain"] = preview.explanation
     if preview.delta is not None:
         delta = preview.delta
+        # The plan's ε is that of its own charge; segments may be charged more.
         if charge == plan.charge:
             summary["epsilon"] = preview.epsilon
             summary["delta"] = delta

@@ -15,7 +15,7 @@ from dptopk._internal import validate
 from dptopk._internal.choices import Method
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.lru import LRUCache
-from dptopk.costs import Charge
+from dptopk.costs import Budget, Charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.labels import from_plain
 from dptopk.ledger.entries import normal
@@ -40,7 +40,9 @@ Labels = Annotated[list[Label], Field(min_length=1, max_length=MOST_ROWS)]
 class Answerer(Protocol):
     """A service that charges and answers questions of a kind."""
 
-    def known(self, spec: DatasetSpec, analyst: str, key: str, question: Any, /) -> Spend | None:
+    def charge_of_key(
+        self, spec: DatasetSpec, analyst: str, key: str, question: Any, /
+    ) -> Spend | None:
         """Return the charge under a key; None if there is none."""
 
     def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Any, /) -> Spend:
@@ -82,11 +84,11 @@ class PostedQuestion(Body):
         """Return an estimate of the rows of the answer about one histogram."""
         raise NotImplementedError
 
-    def prepared(self, spec: DatasetSpec) -> Plan:
+    def plan_for(self, spec: DatasetSpec) -> Plan:
         """Return the plan that will run on each histogram, made without data."""
         raise NotImplementedError
 
-    def revived(self, spec: DatasetSpec, record: Mapping[str, Any]) -> Plan:
+    def revive_plan(self, spec: DatasetSpec, record: Mapping[str, Any]) -> Plan:
         """Return the plan that was charged for the question, from the record of the charge."""
         raise NotImplementedError
 
@@ -96,14 +98,14 @@ class PostedQuestion(Body):
 
     def plain(self) -> dict[str, Any]:
         """Return the question as JSON; ``question_of`` reads it."""
-        unsaid = self.unsaid()
+        defaults = self.omitted_defaults()
         return {
             name: value
             for name, value in self.model_dump().items()
-            if name not in unsaid or value != unsaid[name]
+            if name not in defaults or value != defaults[name]
         }
 
-    def unsaid(self) -> dict[str, Any]:
+    def omitted_defaults(self) -> dict[str, Any]:
         """Return the fields that are left out of the JSON if they have these values."""
         return {"segments": {}}
 
@@ -111,7 +113,7 @@ class PostedQuestion(Body):
         """Return a hash of the question and the data set; it is equal for equal questions."""
         return fingerprint([spec.name, self.plain()])
 
-    def is_that(self, plain: Mapping[str, Any] | None) -> bool:
+    def equals_json(self, plain: Mapping[str, Any] | None) -> bool:
         """Return whether ``plain`` is the JSON of this question; the labels 1, 1.0 and true are
         different ones there.
         """
@@ -138,7 +140,7 @@ LIMITS = {"k": MOST_ROWS}
 WORDS = {"method": Method}  # a design cannot be named over HTTP
 
 
-def form(kind: type[questions.Question] = questions.Question) -> type[PostedQuestion]:
+def question_model(kind: type[questions.Question] = questions.Question) -> type[PostedQuestion]:
     """Return the pydantic model of a question, with each field that is offered over HTTP.
 
     The fields ``where`` and ``segments`` are those of PostedQuestion, which questions for single
@@ -173,7 +175,7 @@ def _pydantic_field(field: dataclasses.Field[Any]) -> Any:
 if TYPE_CHECKING:
     QuestionBody = PostedQuestion
 else:
-    QuestionBody = form()
+    QuestionBody = question_model()
 
 
 class TopK(QuestionBody):
@@ -191,7 +193,7 @@ class TopK(QuestionBody):
         """Return the number of rows of an answer, k."""
         return self.question.k
 
-    def prepared(self, spec: DatasetSpec) -> TopKPlan:
+    def plan_for(self, spec: DatasetSpec) -> TopKPlan:
         """Return the plan that will run on each histogram.
 
         Raises:
@@ -204,7 +206,7 @@ class TopK(QuestionBody):
         """Return the question as the planner takes it."""
         return questions.Question.of("http", **self.model_dump())
 
-    def unsaid(self) -> dict[str, Any]:
+    def omitted_defaults(self) -> dict[str, Any]:
         """Return the fields that are left out of the JSON at their defaults.
 
         Earlier versions did not have them: without them a question has the same JSON as before.
@@ -215,7 +217,7 @@ class TopK(QuestionBody):
                 values[field.name] = questions.default_of(field, "http")
         return values
 
-    def revived(self, spec: DatasetSpec, record: Mapping[str, Any]) -> TopKPlan:
+    def revive_plan(self, spec: DatasetSpec, record: Mapping[str, Any]) -> TopKPlan:
         """Return the plan that was charged, from the record of the charge."""
         return revived_plan(record, self.question, facts_of(spec))
 
@@ -269,7 +271,7 @@ class Run(PostedQuestion):
         """
         for name in ("mechanism", "labels", "ranking"):
             value = self.model_dump(include={name})[name]
-            normal(**{name: {name: value}})
+            normal(**{name: {name: value}})  # called for its refusals; it takes objects only
 
     @property
     def rows(self) -> int:
@@ -283,13 +285,14 @@ class Run(PostedQuestion):
                 return validate.count(at_most=MOST_LABELS, **{name: parameters[name]})
         return 1
 
-    def prepared(self, spec: DatasetSpec) -> Single:
+    def plan_for(self, spec: DatasetSpec) -> Single:
         """Return the plan that runs the mechanism.
 
         Raises:
             InvalidParameter: on parameters that it does not take.
         """
         mechanism = mechanism_of(self.mechanism.model_dump())
+        # Both calls refuse answers that are too long; a mechanism without k or d_bar has no limit.
         validate.count(at_most=MOST_ROWS, k=getattr(mechanism, "k", None) or 1)
         validate.count(at_most=MOST_LABELS, d_bar=getattr(mechanism, "d_bar", None) or 1)
         options = {}
@@ -299,9 +302,9 @@ class Run(PostedQuestion):
             options["ranking"] = [from_plain(label) for label in self.ranking]
         return Single.of(mechanism, options, spec.sensitivity, spec.domain_size)
 
-    def revived(self, spec: DatasetSpec, record: Mapping[str, Any]) -> Single:  # noqa: ARG002
+    def revive_plan(self, spec: DatasetSpec, record: Mapping[str, Any]) -> Single:  # noqa: ARG002
         """Return the plan that runs the mechanism; the question alone determines it."""
-        return self.prepared(spec)
+        return self.plan_for(spec)
 
 
 def question_of(plain: Mapping[str, Any]) -> PostedQuestion:
@@ -340,10 +343,11 @@ class Plans:
         Raises:
             InvalidParameter: when nothing fits.
         """
+        # A data set of an earlier catalog leaves nothing for the one that is served.
         if self._datasets is not None and self._datasets.get(spec.name) is not spec:
-            return question.prepared(spec)
+            return question.plan_for(spec)
         name = question.fingerprint(spec)
-        return self._by_fingerprint.get(name, lambda: question.prepared(spec))
+        return self._by_fingerprint.get(name, lambda: question.plan_for(spec))
 
 
 def charge_of(spec: DatasetSpec, question: PostedQuestion, prepared: Plan) -> Charge:
@@ -361,6 +365,17 @@ def charge_of(spec: DatasetSpec, question: PostedQuestion, prepared: Plan) -> Ch
     return same_for_segments(prepared, segmented.values, segmented.per_user).charge
 
 
+def stated_for(prepared: Plan, charge: Charge) -> Budget | None:
+    """Return the (ε, δ) that a plan states for a charge.
+
+    It is None if it states none, or the charge is another one than the plan's own, as that of
+    several segments may be.
+    """
+    if charge == prepared.charge:
+        return prepared.stated
+    return None
+
+
 def kind_of(spec: DatasetSpec, question: PostedQuestion) -> Kind | None:
     """Return the kind of a top-k question, for what is left of the budget; None for other
     questions.
@@ -370,7 +385,7 @@ def kind_of(spec: DatasetSpec, question: PostedQuestion) -> Kind | None:
     return Kind(question.question, facts_of(spec), in_steps=False)
 
 
-def recorded_kind(spec: DatasetSpec, question: PostedQuestion) -> dict[str, Any]:
+def kind_record(spec: DatasetSpec, question: PostedQuestion) -> dict[str, Any]:
     """Return the kind of a top-k question as its charge records it; empty for other questions."""
     kind = kind_of(spec, question)
     if kind is None:
@@ -378,7 +393,7 @@ def recorded_kind(spec: DatasetSpec, question: PostedQuestion) -> dict[str, Any]
     return {"question_kind": kind.plain()}
 
 
-def recorded(question: PostedQuestion, prepared: Plan) -> dict[str, Any]:
+def record_of(question: PostedQuestion, prepared: Plan) -> dict[str, Any]:
     """Return the record of a question in its charge.
 
     It is enough to draw the answer after everything else is lost.
@@ -389,14 +404,14 @@ def recorded(question: PostedQuestion, prepared: Plan) -> dict[str, Any]:
     return prepared.record() | {"text": text, "question": question.plain()}
 
 
-def revived(
+def revive(
     spec: DatasetSpec, record: Mapping[str, Any], charged: Charge
 ) -> tuple[PostedQuestion, Plan]:
     """Return the question of a charge, and the plan that was charged.
 
     Args:
         spec: the data set.
-        record: the record in the charge, as ``recorded`` writes it.
+        record: the record in the charge, as ``record_of`` writes it.
         charged: the charge.
 
     Raises:
@@ -404,11 +419,12 @@ def revived(
     """
     try:
         question = question_of(record["question"])
-        prepared = question.revived(spec, record)
+        prepared = question.revive_plan(spec, record)
         cost = charge_of(spec, question, prepared)
         is_paid = str(cost) == str(charged)
-        if "kind" not in record:  # the first version charged looks, which this one leaves out
-            is_paid |= charged.includes(cost)
+        # The first version charged looks, which this one leaves out.
+        if not is_paid and "kind" not in record:
+            is_paid = charged.includes(cost)
     except DptopkError as error:  # the catalog or this version no longer offers it
         raise LedgerError(
             f"the question that was charged cannot be put again ({error}); its charge stays"

@@ -33,12 +33,11 @@ from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.jobs import PROGRESS_SECONDS, Job
 from dptopk.service.models import Divide, NewVersion, Problem
 from dptopk.service.plan_summary import plan_summary
-from dptopk.service.questions import PostedQuestion, Run, TopK, charge_of, kind_of
+from dptopk.service.questions import PostedQuestion, Run, TopK, charge_of, kind_of, stated_for
 from dptopk.service.worker import Service
 
-Responses = dict[
-    int | str, dict[str, Any]
-]  # a route's answers by status, as FastAPI describes them
+# A route's answers by status, as FastAPI describes them.
+Responses = dict[int | str, dict[str, Any]]
 
 
 def _refusal(status: int, words: str) -> Responses:
@@ -60,15 +59,18 @@ _ADMIN = _refusal(403, "For administrators.")
 router = APIRouter(prefix="/v1", responses=REFUSALS)
 MOST_STREAMS = 8  # the event streams that one analyst may have open at a time
 # The costs of requests, in units of a sender's rate, of which a simple request takes one.
-PLAN = 2.0  # a small plan costs so much,
-ROWS_PER_UNIT = 40  # the rows of its answer that cost one more unit
+PLAN = 2.0  # a small plan costs so much
+ROWS_PER_UNIT = 40  # the rows of a plan's answer that cost one more unit
 DIVIDE = 25.0  # each query of a division costs so much
 STORED_ROWS_PER_UNIT = 200  # the rows of a stored answer that cost one unit
 STORED_ANSWERS_PER_UNIT = 5  # the stored answers, in a list of them, that cost one unit
 
 
 def queued(route: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a route that runs in one of the worker's threads when it is its sender's turn."""
+    """Return a route that runs in one of the worker's threads when it is its sender's turn.
+
+    FastAPI reads the parameters of ``route`` itself, to which ``wraps`` leads.
+    """
 
     @wraps(route)
     async def run_in_turn(*, service: Service, person: Person, **parameters: Any) -> Any:
@@ -166,8 +168,7 @@ def _plan(
     prepared = service.plans.get(spec, question)
     charge = charge_of(spec, question, prepared)
     segments = spec.paying_segments(question.segments, question.where)
-    stated = prepared.stated if prepared.charge == charge else None
-    further = Further(charge, stated, kind_of(spec, question))
+    further = Further(charge, stated_for(prepared, charge), kind_of(spec, question))
     balance = service.reports.balance(spec.name, person.analyst, further, segments=segments)
     delta = float(balance["total"]["delta"])
     summary = service.cached(
@@ -220,7 +221,8 @@ async def answer_response(
         wait: the seconds after which the job is returned.
     """
     segmented = spec.segmented(question.segments, question.where)
-    rows = question.rows * max(1, len(segmented.values))
+    histograms = max(1, len(segmented.values))  # one for all data if there are no segments
+    rows = question.rows * histograms
     pay(service, person, rows / STORED_ROWS_PER_UNIT, spends=True)
     begin = partial(service.begin, spec, person, key, question)
     charge_or_future = await wrap_future(service.work.submit(person.analyst, begin))
@@ -281,7 +283,7 @@ def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> 
     version = valid_name(version=new.version)
     service.reports.ledger.set_version(spec.name, version)
     detail = {"version": version}
-    line = service.access.note(person.analyst, "version", spec.name, "done", detail)
+    line = service.access.line_statement(person.analyst, "version", spec.name, "done", detail)
     service.tables.change(line)
     return _schema(service, spec)
 
@@ -385,7 +387,7 @@ def audit(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """Return lines of the audit log, newest first."""
-    return reply(service.access.notes(before=before, limit=limit))
+    return reply(service.access.newest_lines(before=before, limit=limit))
 
 
 @router.get("/metrics", responses=_ADMIN, response_class=PlainTextResponse)

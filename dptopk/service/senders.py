@@ -46,12 +46,13 @@ class Senders:
 
         Raises:
             LedgerError: when the rows cannot be read.
+            Busy: when the same token is being verified by a slow hash.
         """
         if not token:
             return None
         arrived = self._access.clock()
         await self._read(arrived - RECENT_SECONDS)
-        if not self._access.is_known(token):
+        if not self._access.is_known(token):  # it may have been created since the last reading
             await self._read(arrived, gap=STRANGER_SECONDS)
         person = await self._verify(token)
         if person is not None and now and self._access.read_at < arrived:
@@ -73,9 +74,15 @@ class Senders:
     async def _read(self, moment: float, gap: float = -math.inf) -> None:
         """Wait until the rows in memory are as of this moment or later.
 
+        One reading is under way at a time, for all who wait. Each shields it: a request that ends
+        meanwhile must not cancel it for the others.
+
         Args:
             moment: a time of the clock of ``Access``.
             gap: the seconds that must pass between the last reading and a new one.
+
+        Raises:
+            LedgerError: when the rows cannot be read.
         """
         while self._access.read_at < moment:
             reading = self._reading

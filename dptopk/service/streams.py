@@ -173,7 +173,9 @@ class StreamService:
 
     service: Service
 
-    def known(self, spec: DatasetSpec, analyst: str, key: str, _: PostedQuestion) -> Spend | None:
+    def charge_of_key(
+        self, spec: DatasetSpec, analyst: str, key: str, _: PostedQuestion
+    ) -> Spend | None:
         """Return the charge of a stream, or the record of a day, under a key; None if there is
         none.
         """
@@ -187,7 +189,7 @@ class StreamService:
         """
         analyst = analyst_name(analyst)
         question.record(self.service, spec, analyst)
-        spend = self.known(spec, analyst, key, question)
+        spend = self.charge_of_key(spec, analyst, key, question)
         assert spend is not None  # noqa: S101 - record has written it
         return spend
 
@@ -197,6 +199,7 @@ def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
     files.
     """
     owner = fingerprint([spec.name, analyst_name(analyst)])[:16]
+    # A data set without streams was refused before; the empty text is for the type.
     return Path(spec.streams or "") / f"{owner}-{name}.stream"
 
 
@@ -266,10 +269,12 @@ async def create(
 @router.get("")
 @routes.queued
 def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
-    """Your streams."""
+    """List your streams."""
     pay(service, person, STREAMS_LIST)
+    if spec.streams is None:
+        return routes.reply([])
     pattern = _file(spec, person.analyst, "*")
-    files = pattern.parent.glob(pattern.name) if spec.streams is not None else ()
+    files = pattern.parent.glob(pattern.name)
     start = pattern.name.index("*")  # where the stream's name begins in the file's
     sent = []
     for name in sorted(file.stem[start:] for file in files):
@@ -288,8 +293,8 @@ async def ask(
     day_question: AskedDay,
     wait: Wait = 30.0,
 ) -> Response:
-    """The top k of all days up to this one: drawn once, given again to whoever asks again; nothing
-    more is charged.
+    """Return the top k of all days up to this one: drawn once, given again to whoever asks again;
+    nothing more is charged.
     """
     find_charge = partial(_own_stream, service, person, spec, stream)
     charged = await wrap_future(service.work.submit(person.analyst, find_charge))
@@ -313,7 +318,9 @@ def days(
     first: Annotated[int, Query(ge=1, le=MOST_DAYS + 1)] = 1,
     limit: Annotated[int, Query(ge=1, le=100)] = 100,
 ) -> Response:
-    """A stream's terms, how exact its totals are, and its answers, in order, again and free."""
+    """Return a stream's terms, how exact its totals are, and its answers, in order, again and
+    free.
+    """
     pay(service, person, limit / routes.STORED_ANSWERS_PER_UNIT)
     charged = _own_stream(service, person, spec, stream)
     mechanism = mechanism_in(charged.mechanism["stream"])

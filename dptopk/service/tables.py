@@ -36,6 +36,8 @@ def _table(name: str, /, *empty: str, **columns: Kind) -> sa.Table:
     return sa.Table(name, _META, *table_columns)
 
 
+CREATING = 715517  # an advisory lock of our own, held while the tables are made
+
 SECRET: dict[str, Kind] = {"salt": sa.String(64), "hash": sa.String(128)}
 TIMES: dict[str, Kind] = {"made": TIME, "ended": TIME, "expires": TIME}
 TOKENS = _table(
@@ -109,7 +111,7 @@ class Tables:
         """
         with self._durable.begin() as connection:
             if self._durable.dialect.name == "postgresql":  # two workers that start together
-                connection.exec_driver_sql("SELECT pg_advisory_xact_lock(715517)")
+                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({CREATING})")
             _META.create_all(connection)
             columns = sa.inspect(connection).get_columns(TOKENS.name)
             if "expires" not in {column["name"] for column in columns}:
@@ -134,7 +136,7 @@ class Tables:
             durable: whether to wait until the disk has the changes.
 
         Raises:
-                LedgerError: when nothing can be written now; nothing was.
+            LedgerError: when nothing can be written now; nothing was.
             sqlalchemy.exc.IntegrityError: when a row with the same key is there.
         """
         changed = 0
@@ -152,9 +154,9 @@ class Tables:
         """
         with _explaining_errors("written"), self.engine.begin() as connection:
             key = connection.execute(statement).inserted_primary_key
-        if key is not None:
-            return int(key[0])
-        return 0
+        if key is None:  # never: a row was written
+            return 0
+        return int(key[0])
 
     def add_statement(self, table: sa.Table, key: str, amount: int) -> sa.TextClause:
         """Return the statement that adds an amount to the number in the row of a key; a missing row

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from dptopk._internal.lru import LRUCache
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
@@ -23,7 +23,7 @@ from dptopk.service.access import Access, Person
 from dptopk.service.answering import AnswerService, KeyUsed, job_of, sent_answer, sent_stream
 from dptopk.service.budget_reports import BudgetReports
 from dptopk.service.catalog import Catalog, DatasetSpec
-from dptopk.service.catalog_changes import agree, open_ledger
+from dptopk.service.catalog_changes import open_ledger, write_new_accounts
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import HEARTBEAT_SECONDS, Cancelled, Jobs
@@ -140,7 +140,7 @@ class Service:
         for name in ("ledger", "access", "key_file", "head_file", "answers_every"):
             if getattr(catalog, name) != getattr(self.catalog, name):
                 raise InvalidParameter(f"catalog: a new {name} needs a restart")
-        agree(catalog, self.reports.ledger, self.tables)
+        write_new_accounts(catalog, self.reports.ledger, self.tables)
         self._serve(catalog)
 
     def begin(
@@ -150,12 +150,14 @@ class Service:
         return its result to come.
         """
         question.check(spec)
-        spend = question.answerer(self).known(spec, person.analyst, key, question)
-        is_answered = spend is not None and spend.answer is not None
-        if is_answered and not self.is_running(person.analyst, spec.name, key):
-            self.metrics.question(spec.name, "again")
-            return cast("Spend", spend)
-        return self.submit(spec, person, key, question, charged=spend is not None)
+        spend = question.answerer(self).charge_of_key(spec, person.analyst, key, question)
+        if spend is None:
+            return self.submit(spec, person, key, question, charged=False)
+        # While it runs, its outcome is still to be written, on a schedule perhaps.
+        if spend.answer is None or self.is_running(person.analyst, spec.name, key):
+            return self.submit(spec, person, key, question, charged=True)
+        self.metrics.count_question(spec.name, "again")
+        return spend
 
     def page_of(self, spec: DatasetSpec, seq: int, analyst: str) -> dict[str, Any] | None:
         """Return the answer to a charge as the service sends it, by the charge's entry in the
@@ -228,7 +230,7 @@ class Service:
         job = job_of(person.analyst, spec.name, key)
         with self._lock:
             first_question, running = self._running.get(job, (question, None))
-            if not question.is_that(first_question.plain()):
+            if not question.equals_json(first_question.plain()):
                 raise KeyUsed("this idempotency key is in use for another question: take a new one")
             if running is None:
                 self.questions.refuse_more(person.analyst)
@@ -286,7 +288,7 @@ class Service:
             # the next beat may succeed; the questions themselves say more
             except Exception as error:  # noqa: BLE001
                 # a traceback may quote data
-                LOG.error("a sign of life failed: %s", place(error))  # noqa: TRY400
+                LOG.error("a sign of life failed: %s", error_place(error))  # noqa: TRY400
 
     def _forget(self, job: str, ended: Future[Spend]) -> None:
         """Remove a job whose thread has ended from the jobs that run in this worker."""
@@ -314,13 +316,13 @@ class Service:
             raise
         except Exception as error:
             # a traceback may quote data
-            LOG.error("a question failed: %s", place(error))  # noqa: TRY400
+            LOG.error("a question failed: %s", error_place(error))  # noqa: TRY400
             raise
         else:
             return spend
         finally:
             self._wait_for_schedule()
-            self.metrics.question(spec.name, ending.outcome)
+            self.metrics.count_question(spec.name, ending.outcome)
             changes: list[Any] = [self.access.outcome_statement(line, ending.outcome)]
             if ending.written:
                 changes.append(
@@ -364,7 +366,7 @@ class Service:
             self.tables.value(Tables.settings, RELOAD)
             is_readable = True
         except Exception as error:  # noqa: BLE001
-            LOG.error("not well: %s", place(error))  # noqa: TRY400
+            LOG.error("not well: %s", error_place(error))  # noqa: TRY400
             is_readable = False
         self._health = (second, is_readable)
         return is_readable
@@ -440,7 +442,7 @@ class Ending:
         return self.stage
 
 
-def place(error: BaseException) -> str:
+def error_place(error: BaseException) -> str:
     """Return the type of an error and where it was raised; its message is left out, since it may
     quote data.
     """

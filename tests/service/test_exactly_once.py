@@ -295,7 +295,7 @@ def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
     give that one.
     """
     from dptopk.service.catalog_changes import open_ledger
-    from dptopk.service.questions import Plans, TopK, recorded
+    from dptopk.service.questions import Plans, TopK, record_of
 
     catalog = load_catalog(folder / "catalog.toml")
     spec, question, plans, tables = (
@@ -306,7 +306,7 @@ def test_two_draws_of_one_charge_and_only_one_is_seen(folder, monkeypatch):
     )
     ledger = open_ledger(catalog, tables)
     plan = plans.get(spec, question)
-    ledger.charge("words", "ann", plan.charge, once="a-key-12", mechanism=recorded(question, plan))
+    ledger.charge("words", "ann", plan.charge, once="a-key-12", mechanism=record_of(question, plan))
     drawn = []
     real = type(plan).release
     both = threading.Barrier(2)
@@ -342,7 +342,7 @@ def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(fo
     """
     from dptopk.service.answering import KeyUsed
     from dptopk.service.catalog_changes import open_ledger
-    from dptopk.service.questions import Plans, TopK, recorded
+    from dptopk.service.questions import Plans, TopK, record_of
 
     catalog = load_catalog(folder / "catalog.toml")
     spec, question, plans, tables = (
@@ -354,7 +354,9 @@ def test_a_charge_to_an_old_budget_draws_no_answer_from_what_a_new_one_is_for(fo
     with open_ledger(catalog, tables) as ledger:
         plan = plans.get(spec, question)
         for key in ("lost-key-1", "answered-1"):
-            ledger.charge("words", "ann", plan.charge, once=key, mechanism=recorded(question, plan))
+            ledger.charge(
+                "words", "ann", plan.charge, once=key, mechanism=record_of(question, plan)
+            )
         answer_service = AnswerService(ledger, Histograms(), plans, Jobs(tables))
         answered = answer_service.ask(spec, "ann", "answered-1", question)
         ledger.renew("words", reason="another month", budget=Budget(1.0, 1e-6))
@@ -370,7 +372,7 @@ def test_an_answer_that_is_drawn_while_the_budget_is_renewed_is_not_given(folder
     """Its data may be those that the new budget is for."""
     from dptopk.service.answering import KeyUsed
     from dptopk.service.catalog_changes import open_ledger
-    from dptopk.service.questions import Plans, TopK, recorded
+    from dptopk.service.questions import Plans, TopK, record_of
 
     catalog = load_catalog(folder / "catalog.toml")
     spec, question, plans = catalog.datasets["words"], TopK(**ASKED), Plans()
@@ -378,7 +380,7 @@ def test_an_answer_that_is_drawn_while_the_budget_is_renewed_is_not_given(folder
     with open_ledger(catalog, tables) as ledger:
         plan = plans.get(spec, question)
         ledger.charge(
-            "words", "ann", plan.charge, once="a-key-13", mechanism=recorded(question, plan)
+            "words", "ann", plan.charge, once="a-key-13", mechanism=record_of(question, plan)
         )
         answer_service = AnswerService(ledger, Histograms(), plans, Jobs(tables))
         read = AnswerService._read

@@ -248,18 +248,24 @@ def test_answers_leave_at_whole_multiples(tmp_path):
 def test_rates_fill_steadily():
     now = 0.0
     rates = Rates(clock=lambda: now)
-    assert [rates.wait("ann", 1.0) for _ in range(4)] == [0.0] * 4
-    assert rates.wait("ann", 1.0) == 1.0
-    assert rates.wait("bob", 1.0) == 0.0
+    assert [rates.take("ann", 1.0) for _ in range(4)] == [0.0] * 4
+    assert rates.take("ann", 1.0) == 1.0
+    assert rates.take("bob", 1.0) == 0.0
     now = 2.0
-    assert [bool(rates.wait("ann", 1.0)) for _ in range(3)] == [False, False, True]
+    assert [bool(rates.take("ann", 1.0)) for _ in range(3)] == [False, False, True]
 
 
 def test_metrics_escape_what_they_name():
     metrics = Metrics()
-    metrics.request("GET", "/v1/me", 200)
-    metrics.question('a"b', "answered")
+    metrics.count_request("GET", "/v1/me", 200)
+    metrics.count_question('a"b', "answered")
     text = metrics.text({"a\nb": {"budget": 0.25}}, 1, 7)
     assert 'dptopk_requests_total{method="GET",route="/v1/me",status="200"} 1\n' in text
     assert 'dptopk_questions_total{dataset="a\\"b",outcome="answered"} 1\n' in text
     assert 'dptopk_budget_used_ratio{dataset="a\\nb",of="budget"} 0.25\n' in text
+
+
+def test_metrics_count_every_request():
+    metrics = Metrics()
+    metrics._requests["GET", "/v1/me", 200] = 1_234_567  # six digits would be 1.23457e+06
+    assert "} 1234567\n" in metrics.text({}, 0, 0)

@@ -96,12 +96,12 @@ def test_work_that_nobody_waits_for_leaves_the_turn_to_what_is_next():
 def test_what_costs_more_takes_more_and_leaves_a_debt():
     now = 0.0
     rates = Rates(clock=lambda: now)
-    assert rates.wait("ann", 2.0, 50.0) == 0.0  # 8 were there: 42 are owed
-    assert rates.wait("ann", 2.0) == pytest.approx(21.5)
+    assert rates.take("ann", 2.0, 50.0) == 0.0  # 8 were there: 42 are owed
+    assert rates.take("ann", 2.0) == pytest.approx(21.5)
     now = 21.0
-    assert rates.wait("ann", 2.0) > 0
+    assert rates.take("ann", 2.0) > 0
     now = 21.5
-    assert rates.wait("ann", 2.0) == 0.0
+    assert rates.take("ann", 2.0) == 0.0
 
 
 def test_what_is_open_is_counted():

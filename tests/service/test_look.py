@@ -13,7 +13,7 @@ from dptopk.planning import Plan
 from dptopk.planning.probe import LookedPlan
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.plan_summary import plan_summary
-from dptopk.service.questions import TopK, charge_of, question_of, recorded, revived
+from dptopk.service.questions import TopK, charge_of, question_of, record_of, revive
 from dptopk.session.client import ServiceError
 
 from .conftest import Server
@@ -88,7 +88,7 @@ def test_a_question_of_before_looks_were_asked_for_is_what_it_was(tmp_path):
     spec, asked = loaded(tmp_path), TopK(**ASKED)
     assert "look" not in asked.plain()
     assert question_of(asked.plain()) == asked
-    assert not isinstance(asked.prepared(spec), LookedPlan)
+    assert not isinstance(asked.plan_for(spec), LookedPlan)
     looked = [TopK(**ASKED, look=look) for look in ("auto", 0.05)]
     assert len({one.fingerprint(spec) for one in (asked, *looked)}) == 3
     assert [question_of(one.plain()).look for one in looked] == ["auto", 0.05]
@@ -96,13 +96,13 @@ def test_a_question_of_before_looks_were_asked_for_is_what_it_was(tmp_path):
 
 def test_what_was_charged_is_revived_with_its_look(tmp_path):
     spec, question = loaded(tmp_path), TopK(**ASKED, look=0.05)
-    prepared = question.prepared(spec)
+    prepared = question.plan_for(spec)
     charge = charge_of(spec, question, prepared)
     told = plan_summary(prepared, charge, 1e-6)
     assert (told["charge"], told["delta"]) == ("ADP(0.5, 1e-07)", 1e-7)
     assert 0.45 < told["epsilon"] <= 0.5
     assert "after a look" in told["explain"]
-    same, again = revived(spec, recorded(question, prepared), charge)
+    same, again = revive(spec, record_of(question, prepared), charge)
     assert same == question
     assert isinstance(again, LookedPlan)
     assert (again.charge, again.look) == (prepared.charge, prepared.look)
@@ -121,6 +121,6 @@ def test_what_was_charged_is_revived_with_its_look(tmp_path):
 def test_where_a_look_is_taken(tmp_path, options, look, looks):
     """Where it is worth its cost, and never by itself from a budget of registered costs."""
     (tmp_path / "labels.txt").write_text("\n".join(COUNTS), encoding="utf-8")
-    made = TopK(**ASKED, look=look).prepared(loaded(tmp_path, **options))
+    made = TopK(**ASKED, look=look).plan_for(loaded(tmp_path, **options))
     assert isinstance(made, Plan)
     assert isinstance(made, LookedPlan) == looks

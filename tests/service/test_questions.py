@@ -34,7 +34,7 @@ from dptopk.service import data
 from dptopk.service.catalog import Catalog, Segmented
 from dptopk.service.catalog_file import load as load_catalog, read as read_catalog
 from dptopk.service.check import check
-from dptopk.service.questions import Plans, Run, TopK, charge_of, question_of, recorded, revived
+from dptopk.service.questions import Plans, Run, TopK, charge_of, question_of, record_of, revive
 
 from .conftest import CATALOG, WORDS, Server, write_words
 
@@ -172,7 +172,7 @@ def test_segments_of_events_hold_each_user_in_as_many_as_are_charged(tmp_path):
     assert (
         sum(int(histogram.counts.sum()) for histogram in read.values()) == 2 * 300
     )  # of 3 events each
-    prepared = question.prepared(spec)
+    prepared = question.plan_for(spec)
     assert (
         charge_of(spec, question, prepared)
         == Segments(read, 2).charge(prepared.charge)
@@ -190,12 +190,12 @@ def test_a_charge_remembers_every_design(tmp_path):
     plans = Plans()
     plan = plans.get(wide, question)
     assert any(isinstance(getattr(one, "noise", None), Centred) for one in plan.mechanisms)
-    record = normal(mechanism=recorded(question, plan))
-    assert revived(wide, record, plan.charge)[1].mechanisms == plan.mechanisms
+    record = normal(mechanism=record_of(question, plan))
+    assert revive(wide, record, plan.charge)[1].mechanisms == plan.mechanisms
     with pytest.raises(LedgerError, match="its charge stays"):
-        revived(wide, record, Charge({PureDP(0.1): 1}))
+        revive(wide, record, Charge({PureDP(0.1): 1}))
     with pytest.raises(LedgerError, match="cannot be put again"):
-        revived(wide, record | {"question": record["question"] | {"k": 0}}, plan.charge)
+        revive(wide, record | {"question": record["question"] | {"k": 0}}, plan.charge)
 
 
 def test_a_charge_of_a_design_that_went_is_revived(tmp_path):
@@ -209,8 +209,8 @@ def test_a_charge_of_a_design_that_went_is_revived(tmp_path):
     before = replace(count, mechanism=mechanism, charge=mechanism.charge(under, labels=2))
     once = replace(plan, phases=(select, before))
     assert plan.mechanisms != once.mechanisms
-    record = normal(mechanism=recorded(question, once))
-    assert revived(spec, record, once.charge)[1].mechanisms == once.mechanisms
+    record = normal(mechanism=record_of(question, once))
+    assert revive(spec, record, once.charge)[1].mechanisms == once.mechanisms
 
 
 def test_mechanisms_by_name_come_back():
@@ -349,7 +349,7 @@ def test_a_question_without_rho_is_written_down_as_before():
         "method": "auto",
         "d_bar": None,
     }
-    assert question.is_that(before | {"where": {}})
+    assert question.equals_json(before | {"where": {}})
     assert question_of(before | {"where": {}}) == question
 
 

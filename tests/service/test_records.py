@@ -12,7 +12,7 @@ from dptopk.errors import LedgerError
 from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram
 from dptopk.service.catalog_file import load as load_catalog
-from dptopk.service.questions import charge_of, recorded, revived
+from dptopk.service.questions import charge_of, record_of, revive
 
 FOLDER = Path(__file__).parent / "records"
 CHARGES = json.loads((FOLDER / "charges.json").read_text(encoding="utf-8"))
@@ -24,16 +24,16 @@ def test_a_charge_of_the_first_version_is_revived(place):
     written = CHARGES[place]
     spec, record = CATALOG.datasets[written["dataset"]], written["record"]
     charge = Charge.parse(written["charge"])
-    question, plan = revived(spec, record, charge)
-    assert question.is_that(record["question"])  # its key still means the same question
+    question, plan = revive(spec, record, charge)
+    assert question.equals_json(record["question"])  # its key still means the same question
     assert charge.includes(charge_of(spec, question, plan))
     if "looks" not in written:
         assert str(charge_of(spec, question, plan)) == written["charge"]
-    again = recorded(question, plan)
+    again = record_of(question, plan)
     assert again["text"] == record["text"]
     assert again.get("phases") == record.get("phases")
     with pytest.raises(LedgerError, match="its charge stays"):
-        revived(spec, record, Charge.parse("DP(9.5)"))
+        revive(spec, record, Charge.parse("DP(9.5)"))
 
 
 EVENTS = [
@@ -47,7 +47,7 @@ EVENTS = [
 def test_a_revived_plan_of_events_draws_at_the_charge_of_its_record(place):
     written = CHARGES[place]
     spec = CATALOG.datasets[written["dataset"]]
-    _, plan = revived(spec, written["record"], Charge.parse(written["charge"]))
+    _, plan = revive(spec, written["record"], Charge.parse(written["charge"]))
     counts = {f"label {place}": 10**6 - 10**3 * place for place in range(120)}
     found = finding_sensitivity(
         plan.reading.finding.labels_per_user, 1, weights=plan.reading.finding.weights

@@ -103,15 +103,17 @@ def test_no_accepted_setting_charges_and_fails(tmp_path, monkeypatch, plans, nam
             ).result(120)
         except DptopkError:
             assert not service.reports.ledger.recent("words"), (name, value)
-        assert service.rates.wait("ann", service.catalog.free_per_second, 1e6) >= 0.0
-        assert [line["outcome"] for line in service.access.notes()] in (
+        assert service.rates.take("ann", service.catalog.free_per_second, 1e6) >= 0.0
+        assert [line["outcome"] for line in service.access.newest_lines()] in (
             ["answered"],
             ["failed"],
             ["refused"],
             [],
         )
         charged = len(service.reports.ledger.recent("words"))
-        assert [line["outcome"] for line in service.access.notes()].count("answered") == charged
+        assert [line["outcome"] for line in service.access.newest_lines()].count(
+            "answered"
+        ) == charged
         service.close()
 
 
@@ -351,13 +353,13 @@ def test_a_charge_has_its_line_before_it_is_made(tmp_path, monkeypatch):
     seen, real = [], service.reports.ledger.charge
 
     def charge(*given, **about):
-        seen.append([line["outcome"] for line in service.access.notes()])
+        seen.append([line["outcome"] for line in service.access.newest_lines()])
         return real(*given, **about)
 
     monkeypatch.setattr(ledger, "charge", charge)
     service.begin(spec, ANN, "the-first", TopK(**ASKED)).result(120)
     assert seen == [["begun"]]
-    assert [line["outcome"] for line in service.access.notes()] == ["answered"]
+    assert [line["outcome"] for line in service.access.newest_lines()] == ["answered"]
     service.close()
 
 
@@ -422,23 +424,23 @@ def test_refused_questions_have_a_quota_of_the_audit_log(tmp_path):
     other = Person("bob", "analyst", "another-token")
     assert service.begin(spec, other, "a-question", TopK(**ASKED | {"epsilon": 0.1})).result(120)
     service.access.sweep(days=365)
-    assert len(service.access.notes(limit=1000)) == outcomes.count("BudgetExceeded") + 1
+    assert len(service.access.newest_lines(limit=1000)) == outcomes.count("BudgetExceeded") + 1
     service.access.sweep(days=0)
-    assert service.access.notes() == []
+    assert service.access.newest_lines() == []
     service.close()
 
 
 def test_the_audit_log_is_shown_in_pages_and_exported(tmp_path):
     server = Server(tmp_path)
     for number in range(250):
-        note = server.access.note(
+        note = server.access.line_statement(
             "ann", "topk", "words", "refused", {"long": "x" * 20_000, "n": number}
         )
         server.tables.change(note)
-    page = server.access.notes(limit=1000)
+    page = server.access.newest_lines(limit=1000)
     assert 40 <= len(page) < 60
     assert page[0]["detail"]["n"] == 249
-    rest = server.access.notes(before=page[-1]["number"], limit=10)
+    rest = server.access.newest_lines(before=page[-1]["number"], limit=10)
     assert rest[0]["number"] == page[-1]["number"] - 1
     out = tmp_path / "log.jsonl"
     told = CliRunner().invoke(

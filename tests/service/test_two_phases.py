@@ -12,7 +12,7 @@ from dptopk.planning import Plan, TwoPhasePlan, plan_two_phases
 from dptopk.service.catalog import Catalog
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.plan_summary import plan_summary
-from dptopk.service.questions import TopK, charge_of, recorded, revived
+from dptopk.service.questions import TopK, charge_of, record_of, revive
 
 from .conftest import Server
 
@@ -57,7 +57,7 @@ def catalog(folder, *lines: str, budget: str = "{ epsilon = 9.0, delta = 1e-5 }"
 def test_what_is_answered_in_two_phases(tmp_path, lines, asked, two):
     spec = catalog(tmp_path, *lines).datasets["events"]
     question = TopK(**TOP | asked)
-    made = question.prepared(spec)
+    made = question.plan_for(spec)
     assert isinstance(made, TwoPhasePlan) == two
     assert isinstance(made, Plan)
     told = plan_summary(made, charge_of(spec, question, made), 1e-6)
@@ -79,7 +79,7 @@ def test_registered_costs_or_no_events_are_answered_in_one(tmp_path):
     )
     for budget in ('{ registered = "9*DP(0.1)", delta = 1e-5 }', shares):
         spec = catalog(tmp_path, capped, budget=budget).datasets["events"]
-        assert not isinstance(TopK(**TOP).prepared(spec), TwoPhasePlan)
+        assert not isinstance(TopK(**TOP).plan_for(spec), TwoPhasePlan)
     (tmp_path / "labels.txt").write_text("x\ny\n", encoding="utf-8")
     with pytest.raises(InvalidParameter, match="count_capped is for private labels of events"):
         catalog(tmp_path, 'labels = "labels.txt"', "count_capped = true")
@@ -95,17 +95,17 @@ def test_registered_costs_of_two_phases_are_answered_in_two_without_looks(tmp_pa
     budget = f'{{ registered = "{planned.charge.times(3)}", delta = 1e-5 }}'
     spec = catalog(tmp_path, "labels_per_user = 2", budget=budget).datasets["events"]
     question = TopK(**TOP)
-    made = question.prepared(spec)
+    made = question.plan_for(spec)
     assert isinstance(made, TwoPhasePlan)
     assert made.charge == planned.charge
-    assert revived(spec, recorded(question, made), made.charge)[1] == made
-    assert not isinstance(TopK(**TOP | {"epsilon": 5.0}).prepared(spec), TwoPhasePlan)
+    assert revive(spec, record_of(question, made), made.charge)[1] == made
+    assert not isinstance(TopK(**TOP | {"epsilon": 5.0}).plan_for(spec), TwoPhasePlan)
     capped = catalog(tmp_path, "labels_per_user = 2", "count_capped = true").datasets["events"]
-    before = question.prepared(spec)
+    before = question.plan_for(spec)
     with pytest.raises(LedgerError, match="charge stays"):
-        revived(capped, recorded(question, before), before.charge)
-    once = question.prepared(capped)  # what was charged runs, whatever would be planned now
-    assert revived(spec, recorded(question, once), once.charge)[1].phases == once.phases
+        revive(capped, record_of(question, before), before.charge)
+    once = question.plan_for(capped)  # what was charged runs, whatever would be planned now
+    assert revive(spec, record_of(question, once), once.charge)[1].phases == once.phases
 
 
 @pytest.mark.slow
