@@ -101,7 +101,7 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
     blocks = np.arange(-(-terms // width), dtype=np.float64)
     middle = first + (width - 1) / 2 + width * blocks
     slopes = np.abs(power / middle - rate)
-    half = np.maximum(slopes / 2, 1e-100)
+    half = np.maximum(slopes / 2, 1e-100)  # a steeper slope only adds, and 0 cannot divide
     with np.errstate(over="ignore", under="ignore"):
         # sinh(width·half)/sinh(half), whose factors may be beyond floats
         ratio = np.expm1(-2 * width * half) / np.expm1(-2 * half)
@@ -110,7 +110,9 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
         # The law grows up to ``first``, so that no mass below it is larger than the one there.
         below = (first - 1) * float(np.exp(_log_pmf(power, rate, float(first))))
     ends = middle + (width - 1) / 2
-    return np.concatenate([[max(first - 1, 1)], ends]), np.concatenate([[below], mass])
+    # Where ``first`` is 1 the first block is empty: its mass is 0, wherever it is said to end.
+    end_of_first_block = max(first - 1, 1)
+    return np.concatenate([[end_of_first_block], ends]), np.concatenate([[below], mass])
 
 
 def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
@@ -125,6 +127,7 @@ def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
     """
     ends, mass = _blocks(power, rate)
     last = int(ends[-1])
+    # U_i - U_0 is at most n - 1, so that only n > c + 1 count.
     if c + 1 >= step * last:
         return _tail_mass(power, rate, (c + 1) // step + 1)
     start = int(np.searchsorted(step * ends, c + 1, side="right"))

@@ -94,6 +94,8 @@ def rounded_up(text: object) -> str:
 def format_lower(value: float, digits: int = 6) -> str:
     """Format a lower bound with n digits, rounded down.
 
+    As in ``format_upper``, a relative 1e-12 is taken for the rounding of floating-point numbers.
+
     >>> format_lower(2.2509999)
     '2.25099'
     """

@@ -115,7 +115,8 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     most the union bound.
 
     ``other`` is the rate of N0 where it has one of its own; the laws are symmetric, so m = 1 is
-    then a sum's tail.
+    then a sum's tail. The terms are added over a range of N0; what is outside it is bounded by
+    P[N0 < first] + P[N0 > last] P[max(N1, ..., Nm) > last + c].
     """
     if other is None:
         union = min(m * laplace_difference_tail(rate, c), 1.0)
@@ -124,6 +125,7 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     if m == 1 and other is None:
         return union
     other = rate if other is None else other
+    # Any range is sound; 20 scales beyond -c and 0 leave about a share e^-20 outside.
     reach = math.ceil(20 / min(rate, other)) + 1
     first = -c - reach
     last = reach
@@ -159,6 +161,7 @@ def _laplace_survival(rate: float, x: Array) -> tuple[Array, Array]:
     rising = np.exp(rate * np.minimum(x, 0))
     survival = np.where(x >= -1, falling, 1 + q - rising)
     survival /= 1 + q
+    # Where ``falls`` is used, at x < -1, S is above 1/2; elsewhere it may be 0, and cannot divide.
     falls = rate * rising / ((1 + q) * np.maximum(survival, 0.1))
     return survival, np.where(x >= -1, rate, falls)
 
@@ -167,7 +170,8 @@ def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = No
     """Return an upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-n²/(2
     scale²)); at most the union bound.
 
-    ``other`` is the scale of N0 where it has one of its own, at most ``scale``.
+    ``other`` is the scale of N0 where it has one of its own, at most ``scale``. The terms are added
+    over a range of N0; what is outside it is bounded as in ``laplace_maximum_tail``.
     """
     if other is None:
         union = min(m * gaussian_difference_tail(scale, c), 1.0)
@@ -223,6 +227,7 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
         normal = (1 + 1 / scale**2) * erfc(z) / 2
         survival = np.minimum(normal, 1.0)
         passes, elasticity = _pass_probability(m, survival)
+        # erfcx(z) is about 1/(z √π), and above 1e-300 for every z that occurs.
         falls = math.sqrt(2 / math.pi) / scale / np.maximum(erfcx(z), 1e-300)
         hazard = np.where(survival < 1, falls, 0.0)
         pmf = density(n, other) / theta(other)

@@ -50,7 +50,8 @@ def exp_up(log_values: ArrayLike) -> Floats:
     logs = np.minimum(np.where(np.isnan(log_values), 0.0, log_values), 0.0)
     with np.errstate(under="ignore"):
         values = np.maximum(np.exp(logs), np.nextafter(0.0, 1.0))
-    # Rounding a logarithm moves the exponential by up to the logarithm times EPS / 2.
+    # Rounding a logarithm moves the exponential by up to the logarithm times EPS / 2. Below e^-1000
+    # the exponential is 0 in floats, and became the smallest positive one.
     slack = SLACK + 1e-15 * np.minimum(-logs, 1e3)
     bounded = np.minimum(outward(values, slack), 1.0)
     return np.where(logs == -np.inf, 0.0, bounded)

@@ -67,6 +67,7 @@ def bracket(
     while high < most and below(high):
         low = high
         high = high * factor
+    # Where the search rose, high is beyond start, and low is a point at which ``below`` held.
     while low == high or (high <= start and low > least and not below(low)):
         high = low
         low = low / factor

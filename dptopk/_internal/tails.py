@@ -122,23 +122,17 @@ def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any
     """Return ``gaussian_tail`` at ``number`` consecutive integers from ``first`` >= 0 on, shape
     (number,).
     """
-    from scipy.special import erfc
-
-    def integral(x: Any) -> Any:
-        """Return the integral of exp(-n²/(2 scale²)) over n > x."""
-        tail = erfc(x / (scale * math.sqrt(2)))
-        return scale * math.sqrt(math.pi / 2) * tail
-
     if scale <= SUMMED_SCALE:
-        terms = number + max(64, math.ceil(10 * scale))
+        terms = number + _number_of_terms(scale)
         n = np.arange(first + 1, first + terms, dtype=np.float64)
         from_the_end = density(n, scale)[::-1].cumsum()
-        listed = from_the_end[::-1][:number]
-        sums = listed + integral(float(n[-1]))
+        up_to_last = from_the_end[::-1][:number]
+        sums = up_to_last + _integral_beyond(float(n[-1]), scale)
     else:
+        # As in ``_half_sum``: convex beyond one scale.
         cuts = np.arange(first, first + number)
         starts = np.where(cuts >= scale, cuts + 0.5, cuts)
-        sums = integral(starts)
+        sums = _integral_beyond(starts, scale)
     return tails_up(sums / theta(scale))
 
 
@@ -157,21 +151,33 @@ def unions(tails: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]) -> np.nda
 
 def _half_sum(scale: float, c: int) -> float:
     """Return an upper bound on the sum of exp(-n²/(2 scale²)) over n > c, c >= 0."""
-    from scipy.special import erfc
-
-    def integral(x: float) -> float:
-        """Return the integral of exp(-n²/(2 scale²)) over n > x."""
-        tail = float(erfc(x / (scale * math.sqrt(2))))
-        return scale * math.sqrt(math.pi / 2) * tail
-
     if scale <= SUMMED_SCALE:
         # The terms fall, so what is left after the last one is at most the integral from it.
-        terms = max(64, math.ceil(10 * scale))
-        last = c + terms
+        last = c + _number_of_terms(scale)
         n = np.arange(c + 1, last + 1, dtype=np.float64)
-        return float(density(n, scale).sum()) + integral(last)
+        return float(density(n, scale).sum()) + float(_integral_beyond(last, scale))
     # Convex beyond one scale: each term is at most the integral over the unit interval around it.
-    return integral(c + 0.5 if c >= scale else c)
+    start = c + 0.5 if c >= scale else c
+    return float(_integral_beyond(start, scale))
+
+
+def _number_of_terms(scale: float) -> int:
+    """Return how many terms of a sum of Gaussian weights are added one by one; any number is sound,
+    since the others are bounded by an integral.
+
+    After 10 scales a term is below e^-50 of the first one.
+    """
+    return max(64, math.ceil(10 * scale))
+
+
+def _integral_beyond(x: Any, scale: float) -> Any:
+    """Return the integral of exp(-n²/(2 scale²)) over n > x, for a number or for each of an
+    array.
+    """
+    from scipy.special import erfc
+
+    tail = erfc(x / (scale * math.sqrt(2)))
+    return scale * math.sqrt(math.pi / 2) * tail
 
 
 def theta(scale: float, offset: float = 0.0) -> float:

@@ -88,7 +88,7 @@ def probability(*, allow_zero: bool = True, **arguments: SupportsFloat) -> float
     if refused_zero or not 0 <= number < 1:
         bracket = "[" if allow_zero else "("
         raise InvalidParameter(f"{name} must be in {bracket}0, 1), got {value}", parameter=name)
-    return number + 0.0
+    return number + 0.0  # -0.0 becomes 0.0
 
 
 def count(
@@ -104,8 +104,7 @@ def count(
     if number < at_least:
         raise InvalidParameter(f"{name} must be at least {at_least}, got {number}", parameter=name)
     if at_most is not None and number > at_most:
-        exponent = at_most.bit_length() - 1
-        most = f"2^{exponent}" if at_most == LARGEST else at_most
+        most = "2^62" if at_most == LARGEST else at_most
         raise InvalidParameter(f"{name} must be at most {most}, got {number}", parameter=name)
     return number
 
@@ -146,7 +145,7 @@ def _array(
     refused = values[~accept(values)]
     if refused.size:
         raise InvalidParameter(f"{name} must be {range_}, got {refused[0]}", parameter=name)
-    return values + 0.0
+    return values + 0.0  # -0.0 becomes 0.0
 
 
 def member(choices: tuple[Word, ...], **arguments: Any) -> Word:

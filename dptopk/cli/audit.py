@@ -6,13 +6,16 @@ import importlib
 import runpy
 from dataclasses import asdict
 from types import ModuleType, SimpleNamespace
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from dptopk._internal.json_text import readable_json
 from dptopk.cli.options import Cap
 from dptopk.errors import InvalidParameter
+
+if TYPE_CHECKING:
+    from dptopk.costs import Budget, Charge
 
 LabelsPerUser = Annotated[
     int | None,
@@ -55,17 +58,9 @@ def audit(
     """
     from dptopk.audit.counterexamples import audit as search
     from dptopk.audit.worlds import World
-    from dptopk.cli.terms import costs_of
-    from dptopk.costs import Budget, Charge
     from dptopk.histogram.histogram import Sensitivity
 
-    if (claim is None) == (epsilon is None):
-        raise InvalidParameter("give exactly one of --claim and --epsilon")
-    claimed_guarantee: Budget | Charge
-    if epsilon is not None:
-        claimed_guarantee = Budget(epsilon, delta)
-    else:
-        claimed_guarantee = costs_of(claim or "", "--claim")
+    claimed_guarantee = _claimed_guarantee(claim, epsilon, delta)
     world = World(
         Sensitivity(linf=per_label_cap, l0=labels_per_user), labels=labels, public=known_domain
     )
@@ -80,6 +75,22 @@ def audit(
     else:
         typer.echo(str(report))
     raise typer.Exit(1 if report.finding else 0)
+
+
+def _claimed_guarantee(claim: str | None, epsilon: float | None, delta: float) -> Budget | Charge:
+    """Return the guarantee that --claim, or else --epsilon with --delta, states.
+
+    Raises:
+        InvalidParameter: unless exactly one of --claim and --epsilon is given.
+    """
+    from dptopk.cli.terms import costs_of
+    from dptopk.costs import Budget
+
+    if claim is not None and epsilon is None:
+        return costs_of(claim, "--claim")
+    if epsilon is not None and claim is None:
+        return Budget(epsilon, delta)
+    raise InvalidParameter("give exactly one of --claim and --epsilon")
 
 
 def load(place: str) -> Any:

@@ -51,9 +51,10 @@ class BoundsQuery:
     @property
     def given_number(self) -> float:
         """Return the number that is given."""
-        if self.delta is None:
-            return self.epsilon or 0.0
-        return self.delta
+        if self.delta is not None:
+            return self.delta
+        assert self.epsilon is not None  # noqa: S101 - one of the two is given
+        return self.epsilon
 
 
 def write_bounds(

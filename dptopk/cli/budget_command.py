@@ -50,9 +50,9 @@ def budget(
         registration.write_text(f"{division.charge}\n", encoding="utf-8")
     if schedule is not None:
         with schedule.open("w", encoding="utf-8", newline="") as file:
-            lines = csv.DictWriter(file, ["day", "query", "mechanism"])
-            lines.writeheader()
-            lines.writerows(division.schedule(days))
+            writer = csv.DictWriter(file, ["day", "query", "mechanism"])
+            writer.writeheader()
+            writer.writerows(division.schedule(days))
     if output_format == "json":
         typer.echo(readable_json(division.plain()), nl=False)
     else:

@@ -145,7 +145,8 @@ def demo(seed: Seed = None) -> None:
 def _repeated_plan(question: Question, facts: Facts, times: int) -> RepeatedPlan[TopKPlan] | None:
     """Return the plan of ``times`` equal answers with the least total; None for a single answer.
 
-    The δ of all answers together is ``times`` times the question's, but at most MOST_DELTA.
+    The δ of all answers together is ``times`` times the question's, but at most MOST_DELTA; without
+    a stated δ it is 0.
     """
     from dptopk.planning.choose import plan_repeated
 

@@ -171,6 +171,7 @@ class Source(Columns):
             return False
         if self._is_counted_file:
             return True
+        # A store that does not exist is refused when it is read.
         if not self._is_store or not self.path.exists():
             return self.user is not None
         with EventsStore(self.path) as store:
@@ -278,7 +279,7 @@ class Source(Columns):
         self._tell_format()
         names = list(self.segments)
         caps = plan.reading.sensitivity
-        column = str(self.segment_by)
+        column = str(self.segment_by)  # a name: __post_init__ refuses segments without one
         if self.user is not None:
             segments = self._event_segments(plan, names)
             histograms = {name: self._over_public_labels(segments[name], caps) for name in names}
@@ -312,24 +313,28 @@ class Source(Columns):
                 where=where,
             )
         except InvalidParameter as error:
-            if error.parameter == "where" and f"no column {self.segment_by!r}" in str(error):
-                raise InvalidParameter(
-                    str(error).removeprefix("where: "), parameter="segment"
-                ) from None
-            if error.parameter not in {"label", "count"}:
-                raise
-            if error.parameter == "count" and "has no column" not in str(error):
-                raise InvalidParameter(
-                    f"{error}{self._decimal_hint()}", parameter="count"
-                ) from None
-            columns_stated = (self.label, self.count) != ("label", "count")
-            if columns_stated or "has no column" not in str(error):
-                raise
-            hint = "if a row is an event, name --user-col and --item-col"
-            raise InvalidParameter(f"{error}; {hint}", parameter=error.parameter) from None
+            raise self._with_hint(error) from None
         return Histogram(
             frame["label"], frame["count"], sensitivity=sensitivity, domain=self.label_domain
         )
+
+    def _with_hint(self, error: InvalidParameter) -> InvalidParameter:
+        """Return the error of reading a table of counts, which names the option that is meant or
+        may help; the error itself where there is nothing to add.
+        """
+        message = str(error)
+        column_is_missing = "has no column" in message
+        if error.parameter == "where" and f"no column {self.segment_by!r}" in message:
+            # A segment is read as one more condition; the user gave its column as --segment-by.
+            return InvalidParameter(message.removeprefix("where: "), parameter="segment")
+        if error.parameter == "count" and not column_is_missing:
+            return InvalidParameter(f"{message}{self._decimal_hint()}", parameter="count")
+        has_default_columns = (self.label, self.count) == ("label", "count")
+        if error.parameter in {"label", "count"} and column_is_missing and has_default_columns:
+            # Without any option for columns, the file may be one of events.
+            hint = "if a row is an event, name --user-col and --item-col"
+            return InvalidParameter(f"{message}; {hint}", parameter=error.parameter)
+        return error
 
     def _decimal_hint(self) -> str:
         """Return a hint for an error about counts that cannot be read: to add --decimal.

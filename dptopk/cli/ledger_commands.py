@@ -135,13 +135,13 @@ def _print_comparison(repeated: RepeatedPlan[TopKPlan]) -> None:
         typer.echo(line)
     if repeated.plan is repeated.single:
         return
-    best = repeated.offers[0]
+    best = repeated.offers[0]  # of one kind of noise: it is not the plan for one answer
     budget = best.plan.budget
     if best.accuracy is None:
         total = f"--epsilon {budget.epsilon:g}"
     else:
         total = f"--accuracy {best.accuracy:g}"
-    noise = best.noise.partition(" ")[0]
+    noise = best.noise.partition(" ")[0]  # "gaussian" of "gaussian noise"
     typer.echo(
         f"The least is registered. Ask for it with: --k {best.plan.k} {total} "
         f"--delta {budget.delta:g} --counts {noise}"

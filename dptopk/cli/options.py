@@ -315,7 +315,7 @@ class PayingLedger(Chain):
         if self.ledger is None:
             return None, None
         book = self.open_ledger(self.ledger)
-        return book, book.state(str(self.dataset))
+        return book, book.state(str(self.dataset))  # a name: __post_init__ refuses None here
 
 
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:

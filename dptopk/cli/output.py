@@ -53,6 +53,7 @@ def check_answer(to: Output, inputs: list[Path | str | None]) -> None:
 
     Raises:
         InvalidParameter: naming the option.
+        ImportError: where the package that writes this format, or draws plots, is not installed.
     """
     validate.probability(allow_zero=False, confidence=to.confidence)
     format_of_name = ENDINGS.get(to.ending, to.form)
@@ -63,10 +64,10 @@ def check_answer(to: Output, inputs: list[Path | str | None]) -> None:
     if to.form == "parquet":
         if to.out is None:
             raise InvalidParameter("--format: parquet is binary; name a file with --out")
-        import pyarrow as pa  # noqa: F401
+        import pyarrow as pa  # noqa: F401 - only tried here, and used by the writer
     if to.plot is not None:
         check_picture(to.plot)
-        import matplotlib as mpl  # noqa: F401
+        import matplotlib as mpl  # noqa: F401 - only tried here, and used by ``write_plot``
 
         if to.out is not None and to.out.absolute() == to.plot.absolute():
             raise InvalidParameter("--plot: --out and --plot name the same file")
@@ -193,6 +194,7 @@ class TopKSheet(AnswerSheet):
             _phases_in_words(self.plan, self.release).items(), start=1
         ):
             console.print(Text(visible(rounded_up(f"{number}. {name}: {run}"))))
+            # An answer that was stored has no charges of phases: it is free.
             paid = rounded_up(f"charged {self.release.phases.get(name, 'already paid')}")
             console.print(Padding(Text(visible(paid)), (0, 0, 0, 3)))
         split = [f"Split: {self.plan.split}."] if self.plan.fixed else []
@@ -291,6 +293,7 @@ def rows_table(rows: pd.DataFrame, console: Console) -> Table:
     characters.
     """
     marks = "█░" if "utf" in console.encoding.lower() else "#-"
+    # About 64 characters are for the other columns; where they take more, the table is folded.
     width = max(8, min(24, console.width - 64))
     headers, cells = answer_rows(rows, partial(bar, width=width, marks=marks))
     table = Table(box=box.SIMPLE_HEAD)

@@ -56,8 +56,8 @@ def refresh(
 ) -> None:
     """Add a day's events to a store without reading the earlier ones again.
 
-    May be run again after a failure: a version that is in the store already is only set in the
-    ledger.
+    May be run again after a failure: where the version is the store's latest already, it is only
+    set in the ledger.
     """
     from dptopk.datasets import EventsStore
 
@@ -87,8 +87,8 @@ def refresh(
         count = len(events.versions)
     if ledger is not None and dataset is not None:
         with chain.open_ledger(ledger) as book:
-            if (
-                book.state(dataset).version != version
-            ):  # else it was set before, and users are in the same segments
+            # A version that is set ends stored answers, and lets users move between segments: that
+            # is not done a second time for the same data.
+            if book.state(dataset).version != version:
                 book.set_version(dataset, version)
     typer.echo(f"{store}: {count} partitions, now at version {version!r}.")

@@ -44,7 +44,7 @@ def reproduce(
     chosen_names = list(EXPERIMENTS) if names == ["all"] else names
     for name in chosen_names:
         load(name)  # refuse unknown names before anything runs
-    import matplotlib as mpl  # noqa: F401
+    import matplotlib as mpl  # noqa: F401 - says what to install before anything runs
 
     settings = RunSettings(quick=quick, seed=seed, jobs=jobs or os.cpu_count() or 1)
     with progress() as bars:

@@ -62,6 +62,7 @@ def message_in_options(error: InvalidParameter, options: dict[str, str]) -> str:
     candidates = OPTIONS_OF.get(argument, (argument.replace("-", "_"),))
     option = next((options[name] for name in candidates if name in options), "")
     if beginning is None or beginning[1] != argument:
+        # The message does not begin with the argument: the option, if any, is put before it.
         if option:
             return f"{option}: {message}"
         return message
@@ -71,6 +72,7 @@ def message_in_options(error: InvalidParameter, options: dict[str, str]) -> str:
         if separator == ": ":
             return problem
         return f"the file{separator}{problem}"
+    # Other arguments are named as name=value: they become options too.
     for name, other in options.items():
         problem = re.sub(rf"\b{name}=", f"{other} ", problem)
     if option:
@@ -139,10 +141,12 @@ def _parser_message(error: UsageError) -> str:
     problem = _own_words(reason)
     if problem is None:
         return f"{option}: {reason}"
-    mistakes: list[dict[str, object]] = getattr(error.__cause__, "errors", list)()
-    if not mistakes:
+    # Where pydantic read the value, its error says what was typed.
+    mistakes_of = getattr(error.__cause__, "errors", None)
+    if mistakes_of is None:
         return f"{option} {problem}"
-    return f"{option} {problem}, got {mistakes[0]['input']!r}"
+    first_mistake = mistakes_of()[0]
+    return f"{option} {problem}, got {first_mistake['input']!r}"
 
 
 def _own_words(reason: str) -> str | None:
@@ -201,6 +205,7 @@ class Group(_PlainFlags, typer.core.TyperGroup):
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
             raise SystemExit(code)
         except UsageError as error:
+            # By its name, because typer brings a click of its own: no arguments, so show the help.
             if type(error).__name__ == "NoArgsIsHelpError" and error.ctx is not None:
                 typer.echo(error.ctx.get_help())
                 raise SystemExit(0) from None
@@ -238,8 +243,9 @@ class Group(_PlainFlags, typer.core.TyperGroup):
                 hint = str(error)
             raise fail(hint) from None
         except BrokenPipeError:
-            raise
+            raise  # ``main`` ends quietly
         except OSError as error:
+            # A file that is not there is input that is refused; all else is a failure of the disk.
             code = 2 if isinstance(error, FileNotFoundError) else 1
             raise fail(
                 f"{error.filename or 'input or output'}: {error.strerror or error}", code

@@ -86,9 +86,9 @@ def create(
     from dptopk.histogram.histogram import Histogram
     from dptopk.planning import plan_continual
     from dptopk.session.session import Session
-    from dptopk.session.stream_session import LATE, Calendar
+    from dptopk.session.stream_session import Calendar
 
-    calendar = Calendar(first_day=first_day, time_zone=time_zone, late=LATE[late == "left-out"])
+    calendar = Calendar(first_day=first_day, time_zone=time_zone, late=_late_events(late))
     open_ledger, state = paying.account()
     public_labels: list[str] | Literal["private"] = (
         "private" if domain is None else read_labels(domain)
@@ -149,13 +149,12 @@ def answer(
         stream_session = StreamSession.open(open_ledger, stream)
         number = stream_session.calendar.number(day)
         release = stream_session.stored(number)
-        if release is None and source is None:
-            raise InvalidParameter(
-                f"--day: day {day} was not answered yet; give the file with its data"
-            )
-        if release is None and source is not None:
+        if release is None:
+            if source is None:
+                raise InvalidParameter(
+                    f"--day: day {day} was not answered yet; give the file with its data"
+                )
             release = _answer_of_day(stream_session, number, source, partition, columns)
-        assert release is not None  # noqa: S101
     about = {
         "stream": stream_session.name,
         "day": number,
@@ -183,12 +182,23 @@ def show(stream: File, ledger: Ledger, chain: Chain) -> None:
         days = stream_session.answered()
         for day, name in days.items():
             release = stream_session.stored(day)
-            labels = ", ".join(map(str, release.labels[:5] if release else ()))
+            first_labels = [] if release is None else release.labels[:5]
+            labels = ", ".join(map(str, first_labels))
             lines.append(
                 f"day {day} ({stream_session.calendar.name(day)}), data {name!r}: {labels}"
             )
     for line in (*lines, f"{len(days)} of {stream_session.mechanism.days} days are answered."):
         typer.echo(visible(line))
+
+
+def _late_events(late: Literal["arrival", "left-out"]) -> str:
+    """Return what a calendar says of late events, for the word of --late."""
+    from dptopk.session.stream_session import LATE
+
+    counted_on_arrival, left_out = LATE
+    if late == "left-out":
+        return left_out
+    return counted_on_arrival
 
 
 def _answer_of_day(
@@ -268,7 +278,10 @@ def _stream_facts(
 
 def _protected_days(mechanism: ContinualTopK) -> str:
     """Return the days on which what one user adds is protected, such as "on at most 3 days"."""
-    days = mechanism.days_per_user or mechanism.days
+    if mechanism.days_per_user is None:
+        days = mechanism.days
+    else:
+        days = mechanism.days_per_user
     if days == 1:
         return "on one day"
     if days >= mechanism.days:

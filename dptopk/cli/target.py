@@ -34,7 +34,7 @@ def check_target(
         raise InvalidParameter(f"--{name}: the folder of {str(out)!r} does not exist")
     if out.is_dir():
         raise InvalidParameter(f"--{name}: {str(out)!r} is a folder")
-    with suppress(OSError):
+    with suppress(OSError):  # there may be no file yet
         if not stat.S_ISREG(out.stat().st_mode):
             raise InvalidParameter(
                 f"--{name}: {str(out)!r} is a device or a pipe, not a file; leave --{name} out"

@@ -326,12 +326,23 @@ def _delta_of_question(stated: Question, state: DatasetState | None) -> float | 
     if ledger_rho is not None and stated.rho is not None:
         share_of_rho = min(stated.rho / ledger_rho, 1.0)
         return float(format_lower(ledger_delta * share_of_rho))
-    # A question in ε costs ρ = ε²/2.
-    epsilon = stated.epsilon or math.sqrt(2 * (stated.rho or math.inf))
-    share_of_epsilon = epsilon / state.account.epsilon()
+    share_of_epsilon = _epsilon_of_question(stated) / state.account.epsilon()
     if share_of_epsilon >= 1:
         return float(ledger_delta)
     return float(ledger_delta * share_of_epsilon / 2)
+
+
+def _epsilon_of_question(stated: Question) -> float:
+    """Return the ε of the question, by which it takes its share of a ledger's δ.
+
+    A total in ρ counts as the ε whose pure cost it is, ρ = ε²/2. The ε of a question that states an
+    accuracy is not known yet: it counts as inf, and takes all of δ.
+    """
+    if stated.epsilon:
+        return stated.epsilon
+    if stated.rho:
+        return math.sqrt(2 * stated.rho)
+    return math.inf
 
 
 def _delta_and_rho(state: DatasetState) -> tuple[float, float | None]:
