@@ -111,8 +111,7 @@ def _blocks(power: int, rate: float) -> tuple[Array, Array]:
         below = (first - 1) * float(np.exp(_log_pmf(power, rate, float(first))))
     ends = middle + (width - 1) / 2
     # Where ``first`` is 1 the first block is empty: its mass is 0, wherever it is said to end.
-    end_of_first_block = max(first - 1, 1)
-    return np.concatenate([[end_of_first_block], ends]), np.concatenate([[below], mass])
+    return np.concatenate([[max(first - 1, 1)], ends]), np.concatenate([[below], mass])
 
 
 def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:

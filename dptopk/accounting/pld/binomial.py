@@ -84,6 +84,8 @@ def log_binomial_pmf(
             - _deviance(failures, n * q)
             + 0.5 * np.log(n / (2 * np.pi * i * failures))
         )
+        # The logarithm of the larger of p and q is taken by way of the smaller, which has all its
+        # digits.
         no_success = np.where(n > 0, n * np.where(p < 0.5, np.log1p(-p), np.log(q)), 0.0)
         all_success = n * np.where(q < 0.5, np.log1p(-q), np.log(p))
     return np.where(i == 0, no_success, np.where(failures == 0, all_success, inner))

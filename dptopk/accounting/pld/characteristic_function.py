@@ -125,6 +125,7 @@ class CharacteristicFunction:
         """
         counted = np.bincount(indices % self._length, masses, minlength=self._length)
         dense = np.asarray(counted, dtype=float)
+        # Probabilities have a 2-norm of at most 1; 8 EPS are for the sums at each place.
         norm = math.sqrt(self._length) * min(math.sqrt(inner(dense, dense)), 1.0)
         error = (FFT_ERROR * math.log2(self._length + 1) * norm + 8) * EPS
         self._multiply_by_power(np.fft.rfft(dense)[self._active], count, error)
@@ -150,6 +151,7 @@ class CharacteristicFunction:
         self._errors = errors * (1 + SUM_SLACK)
         self._values = self._values * power
         alive = np.abs(self._values) > FAINT
+        # Copying takes as long as a product: it is done when half of the frequencies are faint.
         if 2 * np.count_nonzero(alive) < alive.size:
             self._dropped += float(np.sum((self._errors[~alive] + FAINT) ** 2))
             self._active = self._active[alive]

@@ -143,6 +143,7 @@ class ExponentialClock(LossComponent):
         if not grid.tilt < kappa:
             raise OverflowError("a tilt at which the clock has no moment")
         width = grid.step if grid.side > 0 else grid.step * _steps_per_cell(grid.step * kappa)
+        # Tilted masses fall by e^{-(κ-θ)w} a place; two more places cover the rounding.
         reach = LOG_CUT_MASS / ((kappa - grid.tilt) * width) + 2
         if not reach < MOST_PLACES / 4:
             raise OverflowError(f"a clock of more than {MOST_PLACES} places")
@@ -168,7 +169,8 @@ class ExponentialClock(LossComponent):
 def _log_geometric_masses(log_scale: float, kappa: float, width: float, j: Floats) -> Floats:
     """Return the logarithms of the masses at -jw, ..., 0, ..., jw.
 
-    They are G e^{-κjw} at jw and G e^{-(κ+1)jw} at -jw; 0 has the rest of the probability.
+    They are G e^{-κjw} at jw and G e^{-(κ+1)jw} at -jw; 0 has the rest of the probability, less
+    what is beyond the last place.
 
     Args:
         log_scale: ln G.
@@ -178,9 +180,9 @@ def _log_geometric_masses(log_scale: float, kappa: float, width: float, j: Float
     """
     log_up = log_scale - kappa * width * j
     log_down = log_up - width * j
-    moved = np.exp(log_up).sum() + np.exp(log_down).sum()
-    at_zero = 1.0 - float(moved)
-    # What is beyond the last place belongs elsewhere.
+    beside_zero = np.exp(log_up).sum() + np.exp(log_down).sum()
+    at_zero = 1.0 - float(beside_zero)
+    # The geometric series beyond the last place, at most that of jw and that of -jw.
     farthest = float(j[-1])
     mass_at_last = math.exp(log_scale - kappa * width * farthest) / -math.expm1(-kappa * width)
     mass_beyond = mass_at_last * (1 + math.exp(-width * farthest))
@@ -190,8 +192,10 @@ def _log_geometric_masses(log_scale: float, kappa: float, width: float, j: Float
 
 
 def _steps_per_cell(step: float) -> int:
-    """Return the number of steps in a cell of the law from below; as steps are halved, cells shrink
-    by sqrt(2), so that the error falls with the step.
+    """Return the number of steps in a cell of the law from below.
+
+    Any number is sound. As steps are halved, cells shrink by sqrt(2), so that their error, of
+    second order, falls with the step; wider cells mean fewer places.
 
     Args:
         step: the step in units of 1/κ.
@@ -202,6 +206,13 @@ def _steps_per_cell(step: float) -> int:
 def _log_scale_above(kappa: float, h: float) -> float:
     """Return ln G for the law from above, whose masses at jh are G e^{-κjh} and at -jh G
     e^{-(κ+1)jh}: G = A (1-e^{-κh})(e^{(κ+1)h}-1)/(e^h-1).
+
+    It is the law whose profile joins the clock's at the points of the grid by chords
+    (docs/notes/clocks.md); all factors are positive, so that nothing cancels.
+
+    Args:
+        kappa: κ.
+        h: the step of the grid.
     """
     log_a = _log_a_times_kappa_plus_1(kappa) - math.log1p(kappa)
     ratio = math.expm1(-(kappa + 1) * h) / math.expm1(-h)
@@ -214,6 +225,10 @@ def _log_scale_below(kappa: float, w: float) -> float:
 
     e^c = (1-e^{-κw})/κ · (κ+1)/(1-e^{-(κ+1)w}); the mass of cell j is (κ+1) A e^{-κ(a + (j-1)w)} (1
     - e^{-κw}).
+
+    Args:
+        kappa: κ.
+        w: the width of a cell.
     """
     ratio = math.expm1(-kappa * w) / math.expm1(-(kappa + 1) * w)
     c = math.log(ratio) + math.log1p(1 / kappa)

@@ -44,12 +44,14 @@ def mean_loss(scale: float, shift: int) -> float:
     epsilon = shift / scale
     convex = continuous_mean_loss(epsilon)
     if h < 1:
+        # 1 - h / sinh(h) would cancel: by the series of sinh.
         terms = [h ** (2 * j) / math.factorial(2 * j + 1) for j in range(1, 10)]
         excess = math.fsum(terms)  # sinh(h)/h - 1
         lattice = excess / (1 + excess)  # 1 - h / sinh(h)
     else:
-        lattice = 1 - h * math.exp(-h) * 2 / -math.expm1(-2 * h)
-    return max((convex - math.expm1(-epsilon) * lattice) * (1 + 16 * EPS), math.ulp(0.0))
+        lattice = 1 - h * math.exp(-h) * 2 / -math.expm1(-2 * h)  # sinh(h) = (1 - e^{-2h}) e^h / 2
+    mean = convex - math.expm1(-epsilon) * lattice
+    return max(mean * (1 + 16 * EPS), math.ulp(0.0))  # a mean that underflows is not 0
 
 
 def continuous_mean_loss(epsilon: float) -> float:

@@ -36,7 +36,8 @@ def laplace_mean_loss(epsilon: float) -> float:
     >>> round(laplace_mean_loss(0.5), 9)
     0.10653066
     """
-    # A sum of at most 13 terms that are each known to a few units of roundoff.
+    # A sum of at most 13 terms that are each known to a few units of roundoff; where it underflows
+    # it is not 0.
     return max(continuous_mean_loss(epsilon) * (1 + 16 * EPS), math.ulp(0.0))
 
 

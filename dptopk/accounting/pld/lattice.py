@@ -65,7 +65,8 @@ class LossDistribution:
         first: losses are step · (first + i).
         masses: shape (n,): the tilted masses a_i; P[L = x_i] = a_i e^{log_scale - tilt · x_i}.
         tilt, log_scale: θ and K(θ).
-        error: bound on Σ |a_i - true a_i|, mass left out or put elsewhere included.
+        error: bound on Σ |a_i - true a_i|, mass left out or put elsewhere included; inf where a
+            step is so wide that none is a float, and then nothing is known of any δ.
         log_error: bound on the error of ``log_scale`` and the exponents.
         shift: bound on the rounding of the losses.
         side: 1 when the exact grid product is an upper bound, -1 when it is a lower bound.
@@ -118,6 +119,12 @@ class LossDistribution:
         """Return ln F(x), where F(x) is how much a unit of tilted mass can change δ(x)."""
         return self.log_scale - self.tilt * (x - self.shift) + log_peak(self.tilt) + self.log_error
 
+    def _slack(self, x: float) -> float:
+        """Return error·F(x), by which the δ(x) of the computed masses may be off."""
+        if self.error == math.inf:  # where F(x) underflows, too
+            return math.inf
+        return self.error * _exp(self.log_unit(x))
+
     def delta(self, epsilon: float, side: int | None = None) -> float:
         """Return a bound on the δ of the exact grid product at one ε.
 
@@ -125,7 +132,7 @@ class LossDistribution:
             epsilon: ε.
             side: 1 for an upper bound, -1 for a lower one; None: the side of this product.
         """
-        slack = self.error * _exp(self.log_unit(epsilon)) * (1 + SUM_SLACK)
+        slack = self._slack(epsilon) * (1 + SUM_SLACK)
         if side is None:
             side = self.side
         if side > 0:
@@ -139,16 +146,16 @@ class LossDistribution:
         if self.side > 0:
             # F falls: the slack at the first guess covers that at the larger ε found with it.
             guess = float(self._curve.epsilon(delta))
-            slack = self.error * _exp(self.log_unit(guess)) * (1 + SUM_SLACK)
+            slack = self._slack(guess) * (1 + SUM_SLACK)
             if delta > slack:
                 return float(self._curve.epsilon(delta - slack))
             return math.inf
         # F falls, so at the smaller ε found with the slack it may be larger than at the guess:
         # twice the slack is room for that. Where it is not enough 0 is the bound.
         guess = float(self._curve.epsilon_lower(delta))
-        slack = 2 * self.error * _exp(self.log_unit(guess))
+        slack = 2 * self._slack(guess)
         lower_end = float(self._curve.epsilon_lower(min(delta + slack, 1.0)))
-        if self.error * _exp(self.log_unit(lower_end)) <= slack * (1 - SUM_SLACK):
+        if self._slack(lower_end) <= slack * (1 - SUM_SLACK) < math.inf:
             return lower_end
         return 0.0
 
@@ -228,10 +235,6 @@ def _on_grid(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0
         tilt: θ.
         side: 1 to split losses (see ``_split_losses``), -1 to round them down.
         twist: s; each part of a split is multiplied by e^{s (grid point - loss)}.
-
-    Raises:
-        OverflowError: where losses were cut off, and by how much moving them multiplies their mass
-            is beyond all floats.
     """
     rounding = pairs.loss_error + 4 * EPS * float(np.abs(pairs.losses).max())
     if side > 0:
@@ -259,7 +262,7 @@ def _on_grid(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0
     # e^{-θ step} of it.
     moved_error = 0.0
     if pairs.error:
-        moved_error = pairs.error * math.exp((tilt + abs(twist)) * step)
+        moved_error = pairs.error * _exp((tilt + abs(twist)) * step)
     return _GridPairs(
         indices=moved.indices.astype(np.int64),
         masses=masses,
@@ -369,8 +372,7 @@ def product(
             (``splitting_gap``).
 
     Raises:
-        OverflowError: when it would have more than MOST_PLACES places, or steps so wide that no
-            error of atoms cut off is known (``_on_grid``).
+        OverflowError: when it would have more than MOST_PLACES places.
     """
     placed = [_on_grid(item, step, tilt, side, twist) for item in pairs]
     low, high, aliased = _index_window(placed)
@@ -415,6 +417,7 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
     """
     noise = math.fsum(_on_grid(item, step, tilt, 1).noise for item in pairs)
     # Larger than 1 + θ, as the sums below need; masses are multiplied by up to e^{s step}, a float.
+    # Where no loss moves, noise is 0, and the largest s is taken.
     twist = max(math.sqrt(2 / max(noise, 1e-300)), 2 * (1 + tilt))
     twist = min(twist, LARGEST_TWIST / step)
     if twist <= 1 + tilt:
@@ -461,6 +464,8 @@ def _decayed_sum(
     unit = _exp(law.log_scale - log_factor + law.log_error)
     gains = np.exp(-rate * d) * -np.expm1(-d)
     sums = inner(law.masses[counted], gains)
+    if law.error == math.inf:
+        return unit * (sums + UNDERFLOW), math.inf
     return unit * (sums + UNDERFLOW), unit * law.error * math.exp(log_peak(rate))
 
 
@@ -518,10 +523,13 @@ class _IndexSum:
 
 
 def _index_window(placed: Sequence[_GridPairs]) -> tuple[int, int, float]:
-    """Return the first and the last grid index of the sum that are kept, and a bound on the tilted
-    mass outside, by Chernoff's inequality on either side.
+    """Return the first and the last grid index that the sum is computed at, and a bound on the
+    tilted mass outside, by Chernoff's inequality on either side.
+
+    It is 0 where the sum cannot be outside.
     """
     law = _IndexSum.of(placed)
+    # SUM_SLACK and one index more cover the rounding of the mean and of the reach.
     reach_below = _least_reach(law.reach, -1 / law.deviation) * (1 + SUM_SLACK) + 1
     reach_above = _least_reach(law.reach, 1 / law.deviation) * (1 + SUM_SLACK) + 1
     low = max(law.least, math.floor(law.mean - reach_below))

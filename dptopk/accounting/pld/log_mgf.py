@@ -299,7 +299,7 @@ class ChernoffCurve(Curve):
 
     def _deltas(self, epsilon: Floats) -> Floats:
         """Return upper bounds on δ; a positive δ never underflows to 0."""
-        logs = np.maximum(self.log_delta(epsilon), -1e300)
+        logs = np.maximum(self.log_delta(epsilon), -1e300)  # ``exp_up`` makes 0 of -inf alone
         return exp_up(np.where(epsilon < self.epsilon_max, logs, -np.inf))
 
     def _epsilons(self, delta: Floats) -> Floats:

@@ -238,7 +238,7 @@ def without_negligible_atoms(pairs: Pairs, tilt: float) -> Pairs:
     exponents = pairs.log_masses[0] + tilt * pairs.losses[0]
     weights = np.exp(exponents - exponents.max())
     counted = weights > math.exp(-NEGLIGIBLE)
-    # Of all of the weight, which the sum is to well within a hundredth.
+    # A hundredth more covers the rounding of both sums.
     lost_share = float(weights[~counted].sum() / weights.sum()) * 1.01
     errors = pairs.log_error
     if isinstance(errors, np.ndarray):
@@ -325,30 +325,31 @@ class GaussianLoss(LossComponent):
 
 
 def _gauss_legendre(
-    centre: float, reach: float, step: float, finest: float
+    centre: float, reach: float, step: float, widest: float
 ) -> tuple[Floats, Floats]:
     """Return Gauss-Legendre nodes, and twice their weights, in every grid cell within ``reach`` of
     the centre.
 
-    The cells are cut into parts at most ``finest`` wide, with five nodes each; cells that are much
+    The cells are cut into parts at most ``widest`` wide, with five nodes each; cells that are much
     narrower have two nodes.
 
     Args:
         centre: the middle of the interval.
         reach: half its length.
         step: the grid step, which is the width of a cell.
-        finest: the largest width of a part.
+        widest: the largest width of a part.
     """
     low = centre - reach
     high = centre + reach
-    parts = math.ceil(min(step, high - low) / finest)
+    parts = math.ceil(min(step, high - low) / widest)
     cells = np.arange(math.floor(low / step), math.ceil(high / step) + 1) * step
     cells = np.clip(cells, low, high)  # the cells at the ends, as far as they are within reach
     widths = np.diff(cells) / parts
-    narrow = step <= NARROW_CELL * finest
+    narrow = step <= NARROW_CELL * widest
     nodes, weights = np.polynomial.legendre.leggauss(2 if narrow else 5)
     shares_of_part = (np.arange(parts)[:, None] + (1 + nodes) / 2).ravel()
     losses = (cells[:-1, None] + widths[:, None] * shares_of_part).ravel()
+    # A cell at an end may have no width left; its weight gets a logarithm all the same.
     cell_widths = np.repeat(np.maximum(widths, 1e-300), shares_of_part.size)
     return losses, np.tile(weights, parts * widths.size) * cell_widths
 
@@ -435,7 +436,7 @@ class DiscreteGaussian(LossComponent):
 @lru_cache(maxsize=256)
 def _log_normalisation(scale: float) -> float:
     """Return the logarithm of the sum of e^{-y²/2 scale²} over the integers y."""
-    # Beyond 40 standard deviations e^-800 is 0.
+    # Beyond 40 standard deviations a term is below e^-800, which is 0.
     farthest = math.ceil(40 * scale + 2)
     squares = np.arange(-farthest, farthest + 1.0) ** 2
     return math.log(math.fsum(np.exp(-squares / (2 * scale**2))))
@@ -462,6 +463,8 @@ class SeveralConstraints(LossComponent):
         losses, masses = worst.atoms()
         finite = np.isfinite(losses)
         log_masses = np.log(masses[finite]) - math.log1p(-worst.atom)
+        # Some ten roundings of a mass. That of its logarithm is of the size of the logarithm, and
+        # among those that the grid counts.
         return pair_of(losses[finite], log_masses, self.count, log_error=20 * EPS)
 
     def relative_increase(self) -> float:

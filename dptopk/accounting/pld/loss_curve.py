@@ -134,10 +134,12 @@ class LossCurve(Curve):
         return epsilons.reshape(np.shape(delta))
 
     def _without_tail(self, delta: Floats) -> Floats:
-        """Return δ - tail for each δ, rounded down; -1 where δ does not exceed the tail."""
+        """Return δ - tail for each δ, rounded down; -1 where δ does not exceed a tail, so that no ε
+        is large enough. Without a tail δ = 0 stays 0: it is reached at the largest loss.
+        """
         delta_left = np.where(delta > self._tail, np.nextafter(delta - self._tail, 0), -1.0)
         if self._tail:
-            return np.where(delta_left >= 0, delta_left, -1.0)
+            return delta_left
         return np.maximum(delta_left, 0.0)
 
     def _crossings(self, log_delta: Floats, side: int) -> Floats:
@@ -165,7 +167,7 @@ class LossCurve(Curve):
     def epsilon(self, delta: ArrayLike) -> Floats:
         """Return an upper bound on ε for every δ; inf for a δ below the tail's mass."""
         bounded: Floats = outward(self._epsilon(delta, 1), 4 * EPS)
-        if not self._tail:
+        if not self._tail:  # δ = 0 from there on
             return np.minimum(bounded, self._epsilon_max)
         return bounded
 

@@ -15,6 +15,7 @@ TILT_ACCURACY = 0.02
 # ln θ is looked for between these; every θ gives a bound.
 SMALLEST_LOG_TILT = -14.0
 LARGEST_LOG_TILT = 9.0
+TINY_DELTA = 1e-300
 
 
 def log_peak(tilt: float) -> float:
@@ -57,12 +58,14 @@ def best_tilt(
         log_scale = math.fsum(item.log_mgf(tilt) for item in pairs) + log_peak(tilt)
         if epsilon is not None:
             return log_scale - tilt * epsilon
-        return (log_scale - math.log(delta or 1e-300)) / tilt
+        return (log_scale - log_delta) / tilt
 
     def has_moment(log_tilt: float) -> bool:
         """Return whether the product has a moment of this order."""
         return math.isfinite(objective(log_tilt))
 
+    # Where δ is 0 no tilt is the best one: that of a tiny δ is taken.
+    log_delta = math.log(delta or TINY_DELTA)
     low = SMALLEST_LOG_TILT
     high = LARGEST_LOG_TILT
     if not has_moment(high):  # a loss with exponential tails has moments below some θ only

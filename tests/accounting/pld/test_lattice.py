@@ -71,11 +71,16 @@ def test_an_atom_cut_off_weighs_what_the_error_says_where_it_moves(side: int, tw
 
 
 @pytest.mark.parametrize("side", [1, -1])
-def test_what_an_atom_cut_off_may_weigh_is_a_float_or_there_is_no_product(side: int) -> None:
+def test_where_what_an_atom_cut_off_may_weigh_is_no_float_nothing_is_known(side: int) -> None:
     pair = pair_of(np.array([-1.0, 1.0]), np.log([0.3, 0.7]))
     assert product([pair], step=900.0, tilt=1.0, side=side).delta(0.0) <= 1
-    with pytest.raises(OverflowError):
-        product([replace(pair, error=1e-320)], step=900.0, tilt=1.0, side=side)
+    unknown = product([replace(pair, error=1e-320)], step=900.0, tilt=1.0, side=side)
+    for x in (0.0, 1.0, 1e4, 1e300):
+        assert unknown.delta(x, side=1) == 1
+        assert unknown.delta(x, side=-1) == 0
+    assert unknown.epsilon(1e-6) == (math.inf if side > 0 else 0.0)
+    gap = splitting_gap([replace(pair, error=1e-320)], step=20.0, tilt=50.0)
+    assert gap(0.5) == math.inf
 
 
 @pytest.mark.parametrize("side", [1, -1])
