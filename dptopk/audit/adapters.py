@@ -28,9 +28,9 @@ class Releasing(Protocol[AnswerOut_co]):
 
 
 @contextmanager
-def only_types_of_errors(mechanism: Any) -> Iterator[None]:
-    """Replace the errors of a mechanism's own code by one that shows its name and the type of the
-    error, and no data.
+def hide_data_in_errors(mechanism: Any) -> Iterator[None]:
+    """Run what stands in the ``with`` block; replace the errors of a mechanism's own code by one
+    that shows its name and the type of the error, and no data.
 
     Raises:
         InvalidParameter: instead of any error that is not one of dptopk's.

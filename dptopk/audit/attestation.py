@@ -23,7 +23,7 @@ from numpy.random import Generator
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk._internal.rounding import round_up
-from dptopk.audit.adapters import only_types_of_errors
+from dptopk.audit.adapters import hide_data_in_errors
 from dptopk.audit.claims import Claim
 from dptopk.audit.event_worlds import EventsWorld
 from dptopk.audit.worlds import World
@@ -119,7 +119,7 @@ class Attestation:
     def to_dict(self) -> dict[str, Any]:
         """Return all that checker/check_attestation.py reads, as JSON holds it."""
         names = sorted({answer for law in self.laws.values() for answer in law})
-        return self.world.stated() | {
+        return self.world.fields_of_file() | {
             "dptopk": version("dptopk"),
             "mechanism": self.mechanism,
             "claim": self.claim,
@@ -211,13 +211,15 @@ def attest(
     claimed = Claim.of(claim)
     highest = math.exp(max(epsilon for epsilon, _ in claimed.points))
     # A mass that is missing of P and of Q changes δ by at most (1 + e^ε) times it.
-    growth = 1 + Fraction(math.nextafter(highest, math.inf))
-    laws, missing = _laws_of_histograms(mechanism, world, Fraction(slack) / growth, most)
+    delta_per_mass = 1 + Fraction(math.nextafter(highest, math.inf))
+    allowed = Fraction(slack) / delta_per_mass
+    laws, missing = _laws_of_histograms(mechanism, world, allowed, most)
     points = tuple(
         _bounds_on_exact_delta(epsilon, delta, laws, pairs) for epsilon, delta in claimed.points
     )
     name = getattr(mechanism, "text", str(mechanism))  # the str of a plan has many lines
-    return Attestation(name, claimed.text, world, laws, points, round_up(missing * growth))
+    delta_missing = round_up(missing * delta_per_mass)
+    return Attestation(name, claimed.text, world, laws, points, delta_missing)
 
 
 def _attestable_pairs(mechanism: object, world: World | EventsWorld) -> list[Neighbours]:
@@ -263,7 +265,11 @@ def _required_options(mechanism: object) -> list[str]:
 
 
 def _stated_charge(mechanism: DrawsAnswers | StatesLaw, world: World | EventsWorld) -> Charge:
-    """Return the charge that a mechanism or a plan states for the world's histograms."""
+    """Return the charge that a mechanism or a plan states for the world's histograms.
+
+    Raises:
+        InvalidParameter: for what states none.
+    """
     charge = getattr(mechanism, "charge", None)
     if charge is None:
         raise InvalidParameter("claim must be given for what has no method charge(sensitivity)")
@@ -285,6 +291,10 @@ def _laws_of_histograms(
         world: whose histograms are listed.
         allowed: the mass that the law of each histogram may miss, above 0.
         most: how many paths may be taken for one histogram.
+
+    Raises:
+        InvalidParameter: where a law cannot be listed, in ``most`` paths or to that mass; for a
+            stated law of tables of events.
     """
     if isinstance(mechanism, StatesLaw) and not isinstance(mechanism, Mechanism):
         if not isinstance(world, World):
@@ -305,6 +315,7 @@ def _laws_of_histograms(
             return laws, missing
         if rarest * ONE < 1:
             raise InvalidParameter("slack is too small: probabilities are listed in 96 bits")
+        # Any factor below 1 would do; the guess is that the missing mass falls as ``rarest``.
         rarest *= min(allowed / missing, Fraction(1, 2)) / 4
 
 
@@ -328,7 +339,7 @@ def _listed_law(mechanism: DrawsAnswers, histogram: Histogram, least: int, most:
         """Return the answer of a release with this source, as text."""
         return _answer_text(mechanism.release(histogram, bits))  # type: ignore[arg-type]
 
-    with only_types_of_errors(mechanism):
+    with hide_data_in_errors(mechanism):
         try:
             mechanism.check(histogram)
             return outcomes(draw, least, most)
@@ -353,8 +364,8 @@ def _stated_law(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
     Raises:
         InvalidParameter: when it is not a law: negative, above 1, or with answers of one text.
     """
-    with only_types_of_errors(mechanism):
-        law = mechanism.law(world.named(counts))
+    with hide_data_in_errors(mechanism):
+        law = mechanism.law(world.counts_by_label(counts))
     masses = {repr(answer): _in_units(mass) for answer, mass in law.items()}
     repeated = len(masses) != len(law)
     negative = any(mass < 0 for mass in masses.values())
@@ -388,16 +399,18 @@ def _bounds_on_exact_delta(
     low, high = _exp_bounds(epsilon)
     # In units of 1/ONE².
     lower = 0
-    upper = -1
+    upper = -1  # below what any pair has
     worst = pairs[0]
     for pair in _both_orders(pairs):
         P, Q = (laws[counts] for counts in pair)
+        # The listed masses are lower bounds. The event of the answers that gain has at least the
+        # listed mass under P, and at most the listed mass and all that is unlisted under Q.
         lower = max(lower, _excess_mass(P, Q, high) - high * _unlisted_mass(Q))
         most = _excess_mass(P, Q, low) + _unlisted_mass(P) * ONE
         if most > upper:
             upper = most
             worst = pair
-    rounded_down = 0.0 - round_up(-Fraction(lower, ONE**2))
+    rounded_down = 0.0 - round_up(-Fraction(lower, ONE**2))  # the difference is never -0.0
     return Point(epsilon, delta, rounded_down, round_up(Fraction(upper, ONE**2)), worst)
 
 

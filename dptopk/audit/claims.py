@@ -67,7 +67,9 @@ def _tested_epsilons(charge: Charge) -> list[float]:
     bad events; only 0 if there is no such ε above it.
     """
     failures = compose(charge, epsilon=FAILURES_AT).delta
-    most = compose(charge, delta=min(failures + NEGLIGIBLE_DELTA, 0.5)).epsilon
+    # At a δ of 1 or more there would be no ε to find.
+    delta_of_most = min(failures + NEGLIGIBLE_DELTA, 0.5)
+    most = compose(charge, delta=delta_of_most).epsilon
     if not 0 < most < float("inf"):
         return [0.0]
     return [float(x) for x in np.linspace(0.0, most, POINTS)]
@@ -76,7 +78,7 @@ def _tested_epsilons(charge: Charge) -> list[float]:
 def _loss_range(charge: Charge) -> float | None:
     """Return ε of a charge that is one BoundedRange(ε) and nothing else; None for others."""
     cost = next(iter(charge.costs), None)
-    alone = charge.count == 1 and charge.delta == 0
-    if alone and isinstance(cost, BoundedRange):
+    is_one_cost = charge.count == 1 and charge.delta == 0
+    if is_one_cost and isinstance(cost, BoundedRange):
         return cost.epsilon
     return None

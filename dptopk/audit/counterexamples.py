@@ -18,7 +18,7 @@ from operator import itemgetter
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk.audit.adapters import only_types_of_errors
+from dptopk.audit.adapters import hide_data_in_errors
 from dptopk.audit.claims import Claim
 from dptopk.audit.evidence import (
     Answer,
@@ -27,8 +27,8 @@ from dptopk.audit.evidence import (
     Samples,
     best_event,
     bounds_of,
+    exp_within_range,
     features,
-    growth,
     tally,
 )
 from dptopk.audit.worlds import Counts, Pair, World
@@ -57,6 +57,8 @@ MOST_DRAWS = 16 * FIRST_DRAWS
 STANDS_OUT = 4.0
 DIFFERENCE_ROUNDING = 1e-12  # relative, for a few operations and an exponential
 SEARCH_SHARE = 0.5  # share of the time for the search; the test has the rest
+# Fresh draws that a test takes before it looks at the time again.
+TEST_DRAWS = 10 * FIRST_DRAWS
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class _Suspect:
     point: tuple[float, float] | None = None
     events: tuple[Event, ...] = ()
 
-    def suspect(
+    def replace_if_higher(
         self, score: float, added: bool, point: tuple[float, float] | None, *events: Event
     ) -> None:
         """Replace the events by these if their score is higher."""
@@ -163,7 +165,7 @@ def audit(
     return _AuditByDraws(mechanism, stated, world, rng, alpha, seconds, most).run()
 
 
-def normal(answer: RawAnswer) -> Answer:
+def labels_and_values(answer: RawAnswer) -> Answer:
     """Return an answer as (label, value) pairs, value None where there is none: in the order of the
     answer, or by label for a set or dict.
     """
@@ -186,7 +188,7 @@ def normal(answer: RawAnswer) -> Answer:
     return ((answer, None),)
 
 
-def malformed(answer: Answer) -> str:
+def flaw_in_answer(answer: Answer) -> str:
     """Return what makes an answer malformed, in words; '' for a well-formed one."""
     labels = [label for label, _ in answer]
     if len(set(labels)) < len(labels):
@@ -224,7 +226,7 @@ class _AuditByDraws:
     flaw: Counterexample | None = None
     start: float = field(default_factory=time.monotonic)
 
-    def over(self, share: float) -> bool:
+    def is_used_up(self, share: float) -> bool:
         """Return whether this share of the time or of the draws is used up."""
         spent = time.monotonic() - self.start
         late = spent >= share * self.most_seconds
@@ -234,15 +236,16 @@ class _AuditByDraws:
         """Search, then test the most suspicious pairs on fresh draws; return the report."""
         best: list[_Suspect] = []
         stream = self.world.pairs(self.rng)
-        while not self.flaw and not (best and self.over(SEARCH_SHARE)):
+        # However late it is, there is one round.
+        while not self.flaw and not (best and self.is_used_up(SEARCH_SHARE)):
             new = [_Suspect(pair) for pair in islice(stream, FIRST_PAIRS)]
             self.pairs += len(new)
             self._draw_and_score(new, FIRST_DRAWS)
-            best = most_suspicious(best + new)
+            best = most_suspicious_pairs(best + new)
             for suspect in best:
                 drawn_without, _ = suspect.choose
                 self._draw_and_score([suspect], min(2 * drawn_without.total(), MOST_DRAWS))
-            best = most_suspicious(best)
+            best = most_suspicious_pairs(best)
             if best[0].score > STANDS_OUT:
                 break
         finding = self.flaw or self._first_certified(best)
@@ -250,10 +253,11 @@ class _AuditByDraws:
 
     def _draw_and_score(self, suspects: list[_Suspect], draws: int) -> None:
         """Draw answers for each pair, half of them to choose events and half to check these, and
-        score the pair; stop early when the time for the search is over.
+        score the pair; stop early when the time for the search is over, but not before a pair that
+        has no score yet.
         """
         for suspect in suspects:
-            if self.flaw or (suspect.score > -math.inf and self.over(SEARCH_SHARE)):
+            if self.flaw or (suspect.score > -math.inf and self.is_used_up(SEARCH_SHARE)):
                 return
             for counted in (suspect.choose, suspect.check):
                 self._draw_pair(suspect.pair, max(draws // 2, 1), counted)
@@ -283,14 +287,14 @@ class _AuditByDraws:
         self.draws += draws
         many = getattr(self.mechanism, "many", None)
         answers: Iterable[RawAnswer]
-        with only_types_of_errors(self.mechanism):
+        with hide_data_in_errors(self.mechanism):
             if many:
                 answers = many(histogram, draws)
             else:
                 answers = (self.mechanism(dict(histogram)) for _ in range(draws))
-            counted = Counter(normal(answer) for answer in answers)
+            counted = Counter(labels_and_values(answer) for answer in answers)
         for answer in counted:
-            reason = malformed(answer)
+            reason = flaw_in_answer(answer)
             if reason and self.flaw is None:
                 share = counted[answer] / draws
                 self.flaw = Counterexample(
@@ -302,21 +306,23 @@ class _AuditByDraws:
         """Find the events that exceed the claim by the most standard errors, and store them and
         their score in the suspect.
         """
-        suspect.score = -math.inf
+        suspect.score = -math.inf  # that of fewer draws does not count any more
         for added in (False, True):
-            choose = Samples(*ordered(suspect.choose, added))
-            check = Samples(*ordered(suspect.check, added))
+            choose = Samples(*answers_of_p_and_q(suspect.choose, added))
+            check = Samples(*answers_of_p_and_q(suspect.check, added))
             for epsilon, delta in self.claim.points:
                 best = best_event(choose, check, epsilon, delta)
                 if best is not None:
                     event, score = best
-                    suspect.suspect(score, added, (epsilon, delta), event)
+                    suspect.replace_if_higher(score, added, (epsilon, delta), event)
         if self.claim.loss_range is None:
             return
-        events = _events_of_extreme_losses(*ordered(suspect.choose, True))
+        events = _events_of_extreme_losses(*answers_of_p_and_q(suspect.choose, True))
         if events is not None:
-            score = _excess_in_errors(*ordered(suspect.check, True), events, self.claim.loss_range)
-            suspect.suspect(score, True, None, *events)
+            score = _excess_in_errors(
+                *answers_of_p_and_q(suspect.check, True), events, self.claim.loss_range
+            )
+            suspect.replace_if_higher(score, True, None, *events)
 
     def _first_certified(self, suspects: list[_Suspect]) -> Counterexample | None:
         """Test the most suspicious pairs on fresh draws, in the remaining time; return the first
@@ -331,12 +337,12 @@ class _AuditByDraws:
         for number, suspect in enumerate(suspects, 1):
             test_share = (1 - SEARCH_SHARE) * number / len(suspects)
             fresh = no_draws()
-            while not self.over(SEARCH_SHARE + test_share):
-                self._draw_pair(suspect.pair, FIRST_DRAWS * 10, fresh)
+            while not self.is_used_up(SEARCH_SHARE + test_share):
+                self._draw_pair(suspect.pair, TEST_DRAWS, fresh)
             without, _ = fresh
-            if not without:
+            if not without:  # no time was left
                 continue
-            finding = self._certificate(suspect, ordered(fresh, suspect.added), alpha)
+            finding = self._certificate(suspect, answers_of_p_and_q(fresh, suspect.added), alpha)
             if finding is not None:
                 return finding
         return None
@@ -355,7 +361,8 @@ class _AuditByDraws:
         claim = self.claim.text
         if suspect.point is None:
             kind = "range"
-            claimed = self.claim.loss_range or 0.0
+            assert self.claim.loss_range is not None  # noqa: S101 - else a suspect has a point
+            claimed = self.claim.loss_range
             measured = _lower_bound_on_loss_range(*ends)
         else:
             kind = "approx"
@@ -370,7 +377,7 @@ class _AuditByDraws:
             claim=claim,
             pair=suspect.pair,
             added=suspect.added,
-            event=" against ".join(describe(event) for event in suspect.events),
+            event=" against ".join(event_in_words(event) for event in suspect.events),
             measured=measured,
             claimed=claimed,
             confidence=1 - self.alpha,
@@ -378,7 +385,7 @@ class _AuditByDraws:
         )
 
 
-def most_suspicious(suspects: list[_Suspect]) -> list[_Suspect]:
+def most_suspicious_pairs(suspects: list[_Suspect]) -> list[_Suspect]:
     """Return the FINALISTS pairs with the highest scores, the highest first."""
     return sorted(suspects, key=lambda suspect: -suspect.score)[:FINALISTS]
 
@@ -404,9 +411,9 @@ def _lower_bound_on_delta(p: Ends, q: Ends, epsilon: float) -> float:
     """Return a lower bound on P(S) - e^ε Q(S), given bounds on P(S) and Q(S)."""
     p_lower, _ = p
     _, q_upper = q
-    difference = p_lower - growth(epsilon) * q_upper
-    # Where the terms cancel they are at most 1, and their rounding is 1e-16: far less than the
-    # widths of the bounds for any number of draws.
+    difference = p_lower - exp_within_range(epsilon) * q_upper
+    # Where the terms nearly cancel, both are at most 1 and rounded by 1e-16, which is far less than
+    # the bounds are wide for any number of draws. A difference below 0 refutes nothing.
     return difference * (1 - DIFFERENCE_ROUNDING)
 
 
@@ -423,7 +430,7 @@ def _lower_bound_on_loss_range(high: tuple[Ends, Ends], low: tuple[Ends, Ends]) 
     return -math.inf
 
 
-def ordered(laws: Drawn, added: bool) -> Drawn:
+def answers_of_p_and_q(laws: Drawn, added: bool) -> Drawn:
     """Return the answers of P and Q, given those without and with the additional user; P is the
     law with the user if ``added``.
     """
@@ -433,7 +440,7 @@ def ordered(laws: Drawn, added: bool) -> Drawn:
     return without, with_user
 
 
-def describe(event: Event, most: int = 4) -> str:
+def event_in_words(event: Event, most: int = 4) -> str:
     """Return an event in words, with at most this many of its values."""
     values = sorted(event.values, key=repr)
     shown = ", ".join(map(repr, values[:most]))

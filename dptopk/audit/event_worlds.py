@@ -151,7 +151,7 @@ class EventsWorld:
         users = f"{self.users} users with {self.labels} labels"
         return f"{tables} tables of events of {users}, {pairs} pairs of neighbours"
 
-    def stated(self) -> dict[str, Any]:
+    def fields_of_file(self) -> dict[str, Any]:
         """Return the fields of an attestation's file that say which tables are enumerated."""
         return {
             "format": "dptopk attestation 2",

@@ -26,8 +26,8 @@ Counted = Mapping[Answer, int]
 Feature = Callable[[Answer], Hashable]
 
 
-# The quantity that each kind of counterexample bounds.
 LARGEST_EXPONENT = 600.0  # e^709 is the largest float; a count times e^600 still is one
+# The quantity that each kind of counterexample bounds.
 BOUNDED = {"approx": "δ", "range": "range of losses", "malformed": "malformed answers"}
 
 
@@ -166,7 +166,7 @@ class Samples:
         """Return by how many standard errors the estimate of P(S) - e^ε Q(S) exceeds δ, for the
         event S.
         """
-        factor = growth(epsilon)
+        factor = exp_within_range(epsilon)
         drawn_p = sum(self.p.values())
         drawn_q = sum(self.q.values())
         in_p = event.hits(self.p)
@@ -177,9 +177,10 @@ class Samples:
         estimate = in_p / drawn_p - factor * in_q / drawn_q - delta
         return estimate / math.sqrt(variance_p + variance_q)
 
-    def likely(self, feature: Feature, weight: float) -> frozenset[Hashable]:
-        """Return values of a feature that are likelier under P than ``weight`` times under Q:
-        those drawn more often by two standard errors, and those of the best half-line.
+    def likelier_values(self, feature: Feature, weight: float) -> frozenset[Hashable]:
+        """Return values of a feature that are drawn more often from P than ``weight`` times as
+        often as from Q: those by two standard errors of the former, and those of the best
+        half-line.
         """
         times_p = tally(self.p, feature)
         times_q = tally(self.q, feature)
@@ -190,7 +191,7 @@ class Samples:
         return frozenset(likelier_values | _best_half_line(times_p, times_q, weight))
 
 
-def growth(epsilon: float) -> float:
+def exp_within_range(epsilon: float) -> float:
     """Return e^ε, or e^600 for larger ε, so that it does not overflow."""
     return math.exp(min(epsilon, LARGEST_EXPONENT))
 
@@ -210,10 +211,11 @@ def best_event(
     """
     drawn_p = sum(choose.p.values())
     drawn_q = max(sum(choose.q.values()), 1)
-    weight = growth(epsilon) * drawn_p / drawn_q
+    # P(S) > e^ε Q(S) in numbers of draws.
+    weight = exp_within_range(epsilon) * drawn_p / drawn_q
     best: tuple[Event, float] | None = None
     for name, feature in features([*choose.p, *choose.q]).items():
-        event = Event(name, feature, choose.likely(feature, weight))
+        event = Event(name, feature, choose.likelier_values(feature, weight))
         if event.values:
             score = check.excess(event, epsilon, delta)
             if best is None or score > best[1]:
@@ -234,15 +236,16 @@ def _best_half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -
     exceed ``factor`` times those from Q by most; the empty set if they exceed them for none.
     """
     values = {value for value in (*p, *q) if isinstance(value, int | float)}
+    # True says that a set has a label; it is no number here.
     numbers = sorted(value for value in values if not isinstance(value, bool))
     largest = 0.0
     half_line: set[Hashable] = set()
     for in_order in (numbers, numbers[::-1]):
-        total = 0.0
+        excess = 0.0
         for place, value in enumerate(in_order):
-            total += p[value] - factor * q[value]
-            if total > largest:
-                largest = total
+            excess += p[value] - factor * q[value]
+            if excess > largest:
+                largest = excess
                 half_line = set(in_order[: place + 1])
     return half_line
 

@@ -63,8 +63,8 @@ class World:
         validate.positive(largest=self.largest)
 
     def levels(self) -> list[int]:
-        """Return the counts that histograms have, sorted: the Fibonacci numbers up to ``largest``,
-        and the values of ``near`` with their neighbours.
+        """Return the counts that histograms have, sorted: 0, the Fibonacci numbers up to
+        ``largest`` (and 1 and 2 in any case), and the values of ``near`` with their neighbours.
         """
         levels = {0, 1, 2}
         number = 2
@@ -149,9 +149,9 @@ class World:
 
     def _pair_of_move(self, base: list[int], move: tuple[int, ...]) -> Pair:
         """Return the pair of a histogram and the one after a move."""
-        return Pair(self.named(base), self.named(_counts_with_user(base, move)))
+        return Pair(self.counts_by_label(base), self.counts_by_label(_counts_with_user(base, move)))
 
-    def named(self, counts: Sequence[int]) -> Counts:
+    def counts_by_label(self, counts: Sequence[int]) -> Counts:
         """Return the histogram with these counts of the labels a, b, ...; labels of count 0 are
         left out unless the domain is public.
         """
@@ -164,7 +164,7 @@ class World:
         Raises:
             InvalidParameter: where there are too many of them, or of their neighbours.
         """
-        # A weight is added to a label or not; a count is moved by 0 to linf.
+        # What a user can do to a label: a weight is added or not; a count is moved by 0 to linf.
         steps = 2 if self.sensitivity.l2 is not None else 1 + self.sensitivity.linf
         levels = self.levels()
         self._refuse_many((len(levels) * steps) ** self.labels)
@@ -186,9 +186,9 @@ class World:
 
         def read(counts: Sequence[int]) -> Histogram:
             """Return the histogram with these counts of the labels a, b, ..."""
-            named = self.named(counts)
-            labels = list(named)
-            values = list(named.values())
+            count_of = self.counts_by_label(counts)
+            labels = list(count_of)
+            values = list(count_of.values())
             return Histogram(labels, values, sensitivity=self.sensitivity, domain=domain)
 
         return read
@@ -199,7 +199,7 @@ class World:
         pairs = len(self.neighbours())
         return f"{histograms} histograms, {pairs} pairs of neighbours, {self.sensitivity}"
 
-    def stated(self) -> dict[str, Any]:
+    def fields_of_file(self) -> dict[str, Any]:
         """Return the fields of an attestation's file that say which histograms are
         enumerated.
         """

@@ -12,7 +12,7 @@ from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.testing import draws, statements
 from dptopk.testing.mismatches import LABELS, Mismatch, Mismatches, Subject
 
-# The default sensitivities: of counts under two caps, and of sums of weights.
+# The default sensitivities: of counts under two pairs of caps, and of sums of weights.
 SENSITIVITIES = (
     Sensitivity(l0=1),
     Sensitivity(linf=2, l0=3),

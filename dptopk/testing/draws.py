@@ -31,8 +31,15 @@ from dptopk.testing.mismatches import (
 # upper bounds.
 WIDE = 0.03
 WIDE_TAIL = 1.35
-# By how much the chance of a swap may be stated too large, as an upper bound.
+# By what factor the chance of a swap may be stated too large, as an upper bound.
 WIDE_SWAP = 1.3
+# By how much a simulation, which is in floating point, may differ from releases beside sampling
+# errors: in the mean number of rows, in the mean rank, and in the mean square of the noise, there
+# by this share and this number.
+ROWS_OFF = 0.1
+RANK_OFF = 0.15
+NOISE_SHARE_OFF = 0.05
+NOISE_OFF = 0.3
 BLOCKS = 24  # blocks of draws of a simulation
 
 
@@ -78,6 +85,9 @@ def _check_deviation(statement: Measurement, noise: Array) -> Mismatches:
     error = ERRORS * standard_error(squares)
     stated = statement.std**2
     observed = float(squares.mean())
+    # A deviation that is too large by the share WIDE, and by half a count because the noise is
+    # rounded, has a square that is too large by about this. Where all noise is 0, 1e-9 is for the
+    # rounding of the stated square.
     least = stated * (1 - 2 * WIDE) - error - statement.std
     if not least <= observed <= stated + error + 1e-9:
         claim = f"std {four_digits(statement.std)}"
@@ -98,6 +108,8 @@ def _check_tails(statement: Measurement, noise: Array) -> Mismatches:
         observed = four_digits(float(outside.mean()))
         if outside.mean() > alpha + error:
             yield Mismatch("measurement", f"within ±{width:g} but for {alpha}", observed)
+        # A width is a multiple of the step. One step less must miss about alpha, unless the steps
+        # are coarse.
         beyond_narrower = np.abs(noise) > max(width - step, 0)
         is_tight = beyond_narrower.mean() * WIDE_TAIL >= alpha - error
         if width > 2 * step and not is_tight:
@@ -160,12 +172,12 @@ def _check_rows_and_ranks(chosen: Array, answers: list[Release], k: int) -> Mism
     released = [_ranks(answer, k) for answer in answers]
     simulated_rows = (chosen >= 0).sum(axis=1).astype(float)
     released_rows = np.array([float(len(ranks)) for ranks in released])
-    yield from _check_equal_means("simulate", "rows", simulated_rows, released_rows, 0.1)
+    yield from _check_equal_means("simulate", "rows", simulated_rows, released_rows, ROWS_OFF)
     if _are_ranked(answers):
         released_means = np.array([np.mean(ranks) if ranks else -1.0 for ranks in released])
         simulated_means = np.where(simulated_rows > 0, _mean_rank(chosen), -1.0)
         yield from _check_equal_means(
-            "simulate", "mean rank", simulated_means, released_means, 0.15
+            "simulate", "mean rank", simulated_means, released_means, RANK_OFF
         )
 
 
@@ -178,9 +190,11 @@ def _falling_counts(subject: Subject) -> Array:
     """Return descending counts of 24 labels with gaps of half the noise, of which those of a
     private domain appear with probability at least 1/2.
     """
-    noise = subject.noise(LABELS * 3)
+    labels = LABELS * 3
+    noise = subject.noise(labels)
+    # In a public domain, where this is None, every label may appear.
     start = subject.mechanism.appears_at(subject.sensitivity, probability=0.5) or 0
-    steps = np.arange(LABELS * 3, 0, -1)
+    steps = np.arange(labels, 0, -1)
     counts = np.rint(max(noise, 1.0) * steps / 2 + start)
     return np.asarray(counts, dtype=np.int64)
 
@@ -226,7 +240,7 @@ def _check_noise_on_chosen(chosen: Array, noise: Array, released: list[list[floa
     squares = np.where(is_chosen, noise, 0.0) ** 2
     simulated_means = squares.sum(axis=1) / np.maximum(is_chosen.sum(axis=1), 1)
     released_means = np.array([np.mean(np.square(row)) if row else 0.0 for row in released])
-    slack = 0.05 * released_means.mean() + 0.3
+    slack = NOISE_SHARE_OFF * released_means.mean() + NOISE_OFF
     yield from _check_equal_means(
         "simulate", "mean square of noise", simulated_means, released_means, slack
     )
@@ -240,6 +254,7 @@ def check_appearance(subject: Subject) -> Mismatches:
     sensitivity = subject.sensitivity
     if not subject.private:
         return
+    # So far below, by more than half the noise and by more than a count, fewer are shown.
     distance = math.ceil(0.6 * subject.noise(LABELS) + 1)
     rank = mechanism.floor_rank
     floor = 0 if rank is None else LARGE
@@ -253,6 +268,7 @@ def check_appearance(subject: Subject) -> Mismatches:
 
     for probability in (0.6, 0.95):
         lead = mechanism.appears_at(sensitivity, probability=probability)
+        # None, which is wrong for private labels, is compared with releases as a lead of 0.
         count = floor + int(lead or 0)
         yield from _check_lead(shown, probability, count, count - distance)
 

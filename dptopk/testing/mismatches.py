@@ -100,8 +100,8 @@ class Subject:
             yield release()
 
     def noise(self, labels: int) -> float:
-        """Return the standard deviation of the noise by which labels are shown, on ``labels``
-        counts; 1 where it depends on the counts.
+        """Return the standard deviation of the noise on ``labels`` counts, or where none are
+        released of the noise that selects labels; 1 where that depends on the counts.
         """
         deviation = None
         if self.sensitivity.l2 is None:  # sums of weights are never released

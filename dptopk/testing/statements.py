@@ -89,6 +89,7 @@ def check_charges(subject: Subject) -> Mismatches:
     linf = subject.sensitivity.linf
     narrow = subject.mechanism.charge(Sensitivity(linf, 1), labels=LABELS)
     wide = subject.mechanism.charge(Sensitivity(linf, 3), labels=LABELS)
+    # By more than rounding.
     is_cheaper = _pure_epsilon(wide) < _pure_epsilon(narrow) * (1 - 1e-9)
     if is_cheaper and not wide.includes(narrow):
         yield Mismatch("charge", f"{wide} for l0 = 3", f"it is less than {narrow} for l0 = 1")
@@ -126,14 +127,21 @@ def check_listed_law(subject: Subject) -> Mismatches:
 
 
 def _world(mechanism: Mechanism, subject: Subject) -> World:
-    """Return a small world for a mechanism, with counts near its threshold if it has one."""
+    """Return a small world for a mechanism, with counts near its threshold if it has one.
+
+    It has few labels, and one user makes small moves, so that the law can be listed.
+    """
     public = not subject.private
     offset = None if public else mechanism.threshold_offset(subject.sensitivity)
-    near = () if offset is None else (offset,)
+    near: tuple[int, ...] = ()
+    fewest_labels = 2  # with one label a ranking would have one outcome
+    if offset is not None:
+        near = (offset,)
+        fewest_labels = 1  # it passes the threshold or not
     most = min(subject.sensitivity.linf, 2)
     narrow = Sensitivity(linf=most, l0=1)
-    labels = max(subject.k, 1 if near else 2)
-    return World(narrow, labels=min(labels, 3), largest=1, public=public, near=near)
+    labels = min(max(subject.k, fewest_labels), 3)
+    return World(narrow, labels=labels, largest=1, public=public, near=near)
 
 
 def check_scaling(subject: Subject) -> Mismatches:
@@ -146,9 +154,9 @@ def check_scaling(subject: Subject) -> Mismatches:
         after = scaled.count_noise(sensitivity, labels=LABELS)
     except InvalidParameter:
         return
-    if before is None or after is None or before < 2:
+    if before is None or after is None or before < 2:  # less noise on integers is not proportional
         return
-    if not 0.4 * before < after < 0.6 * before:
+    if not 0.4 * before < after < 0.6 * before:  # half, but for noise on integers and rounding
         change = f"count_noise goes from {four_digits(before)} to {four_digits(after)}"
         yield Mismatch("scaled", "half of the noise", change)
     if subject.charge(LABELS) == scaled.charge(sensitivity, labels=LABELS):

@@ -432,7 +432,7 @@ def test_worlds():
     assert small.levels() == [0, 1, 2, 3, 4, 5]
     assert len(small.histograms()) == 36
     assert Counter(np.subtract(b, a).sum() for a, b in small.neighbours()) == {1: 60, 2: 48}
-    assert small.named((0, 3)) == {"b": 3}
+    assert small.counts_by_label((0, 3)) == {"b": 3}
     assert len(World(Sensitivity(linf=1, l0=None), 2, 1).neighbours()) == 16
 
 
