@@ -11,16 +11,13 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from dptopk._internal.search import cross_each
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.planning.shape import Outcome, Shape
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.mechanism import Mechanism
 
 Array = np.ndarray[Any, Any]
 # Ranks are counted together where counts change little, in this many groups.
@@ -139,7 +136,12 @@ class Mixture:
         noise = chooser.selection_noise(sensitivity)
         if math.isinf(noise) and not first.open_ended:
             return self._simulated_outcome(mechanisms, k, sensitivity, counted)
-        over_threshold = self._chances_over_threshold(first, sensitivity)
+        median_lead = first.appears_at(sensitivity, probability=0.5)
+        lead_of_95 = first.appears_at(sensitivity, probability=0.95)
+        if median_lead is None:
+            over_threshold = np.ones_like(self.counts)
+        else:
+            over_threshold = self._chances_over_threshold(first.floor_rank, median_lead, lead_of_95)
         noise_exceeds = partial(chooser.chance_to_exceed, sensitivity, noise)
         shown = self._chances_to_be_shown(over_threshold, noise, noise_exceeds, k)
         count_noise = last.count_noise(sensitivity, labels=k) if counted else 0.0
@@ -161,19 +163,21 @@ class Mixture:
         recall = shown @ ranks_of_top / k
         return self._mean_outcome(np.full_like(rows, count_noise), missed, recall, rows)
 
-    def _chances_over_threshold(self, mechanism: Mechanism, sensitivity: Sensitivity) -> Array:
-        """Return the chance of each label to be above the threshold of a mechanism, by a normal law
-        through the leads of probability 1/2 and 95%, shape (shapes, groups); 1 without a threshold.
+    def _chances_over_threshold(
+        self, floor_rank: int | None, median_lead: int, lead_of_95: int
+    ) -> Array:
+        """Return the chance of each label to be above the threshold, by a normal law through two
+        leads, shape (shapes, groups).
+
+        Args:
+            floor_rank: the rank whose count is the floor; None: the floor is 0.
+            median_lead: how far above the floor a count is shown with probability 1/2 or more.
+            lead_of_95: the same for a probability of 95%.
         """
         from scipy.special import ndtr
 
-        median_lead = mechanism.appears_at(sensitivity, probability=0.5)
-        lead_of_95 = mechanism.appears_at(sensitivity, probability=0.95)
-        if median_lead is None or lead_of_95 is None:
-            return np.ones_like(self.counts)
         floor = np.zeros((len(self.counts), 1))
         present = self.counts > 0
-        floor_rank = mechanism.floor_rank
         if floor_rank is not None:
             # The group that has the rank; beyond the last one counts are 0.
             group = int(np.searchsorted(self.edges, floor_rank)) - 1

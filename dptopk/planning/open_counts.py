@@ -39,14 +39,16 @@ ENDS = 5.0
 TAIL = 10
 # How many counts are drawn before the look, and how many by its noise.
 TRIED = 4000
+# The least count that has a logarithm; and the least value that a curve goes through.
 LEAST = 1e-100
+LEAST_VALUE = 0.5
 # The exponents a of power laws r^-a, and of exponential ones, that are compared with the mean.
 EXPONENTS = np.linspace(0.0, 4.0, 81)
 DECAYS = np.linspace(0.0, 12.0, 81)
 
 
-def looked_at(k: int) -> list[str]:
-    """Return the names of the values that are looked at."""
+def names_of_values(k: int) -> list[str]:
+    """Return the names of the values that are looked at, in their order."""
     return [f"{MEAN} {k}", *(f"rank {fold * k}" for fold in FACTORS)]
 
 
@@ -63,7 +65,7 @@ def mean_and_ranks(histogram: Histogram, k: int) -> Histogram:
     mean = sum(padded[:k].tolist()) // k
     ranked = [int(padded[fold * k - 1]) for fold in FACTORS]
     unlimited = replace(sensitivity, l0=None)
-    return Histogram(looked_at(k), [mean, *ranked], sensitivity=unlimited, domain="public")
+    return Histogram(names_of_values(k), [mean, *ranked], sensitivity=unlimited, domain="public")
 
 
 @lru_cache(maxsize=16)
@@ -92,29 +94,33 @@ class _RankCurves:
     kth: Array
     last: Array
 
-    def above(self, rank: Array, by_factors: Array) -> Array:
+    def counts_up_to_k(self, rank: Array, by_factors: Array) -> Array:
         """Return the counts of ranks up to k, shape (curves, ranks), which fall by a factor a rank
-        where ``by_factors``, shape (curves, 1), is true, else by powers.
+        where ``by_factors``, shape (curves, 1), is true, else by powers: by those whose mean is
+        that of the curve.
         """
-        powers, decays = _mean_of_laws(self.k)
-        over = (self.mean / self.kth)[:, 0]
-        exponent = np.interp(over, powers, EXPONENTS)[:, None]
-        decay = np.interp(over, decays, DECAYS)[:, None]
+        means_of_powers, means_of_decays = _mean_of_laws(self.k)
+        mean_over_kth = (self.mean / self.kth)[:, 0]
+        exponent = np.interp(mean_over_kth, means_of_powers, EXPONENTS)[:, None]
+        decay = np.interp(mean_over_kth, means_of_decays, DECAYS)[:, None]
         power_law = self.kth * (self.k / rank) ** exponent
         ranks_before_k = np.maximum(1 - rank / self.k, 0.0)
         return np.where(by_factors, self.kth * np.exp(decay * ranks_before_k), power_law)
 
-    def below(self, rank: Array, how: Array) -> Array:
-        """Return the counts of ranks after k, shape (curves, ranks), which fall as ``how``, shape
+    def counts_after_k(self, rank: Array, fall: Array) -> Array:
+        """Return the counts of ranks after k, shape (curves, ranks), which fall as ``fall``, shape
         (curves, 1), says: up to the last rank by powers (0), by a factor a rank (1), or all at once
         at the last (2) or after rank k (3). After the last rank all fall by powers.
         """
         last_rank = FACTORS[-1] * self.k
-        powers = np.log(rank / self.k) / np.log(FACTORS[-1])
-        steps = (rank - self.k) / (last_rank - self.k)
         from_last = rank >= last_rank
-        fallen = np.choose(how, [powers, steps, from_last * 1.0, (rank > self.k) * 1.0])
-        share = np.where(from_last, powers, fallen)
+        # The share of the fall from rank k to the last one, in logarithms, down to a rank.
+        by_power = np.log(rank / self.k) / np.log(FACTORS[-1])
+        by_factor = (rank - self.k) / (last_rank - self.k)
+        at_last = from_last.astype(np.float64)
+        after_k = (rank > self.k).astype(np.float64)
+        share_before_last = np.choose(fall, [by_power, by_factor, at_last, after_k])
+        share = np.where(from_last, by_power, share_before_last)
         lower: Array = self.kth * (self.last / self.kth) ** share
         return lower
 
@@ -122,24 +128,27 @@ class _RankCurves:
 def shapes_through(k: int, looked: Array, length: int) -> Mixture:
     """Return shapes of the counts of all events, each through the values that are looked at.
 
+    Up to rank k counts fall by powers, in a third of the shapes by a factor a rank; between the
+    ranks that are looked at by powers, by a factor a rank or all at once; after them by powers.
+    Which shape falls how is drawn with a fixed seed.
+
     Args:
         k: how many labels are asked for.
         looked: of each shape the mean of the top k and the counts of both ranks, shape (shapes, 3).
         length: how many ranks a shape has.
-
-    Up to rank k counts fall by powers, in a third of the shapes by a factor a rank; between the
-    ranks that are looked at by powers, by a factor a rank or all at once; after them by powers.
     """
     number = len(looked)
-    curves = _RankCurves(k, *np.maximum(looked, 0.5).T[:, :, None])
+    mean, kth, last = np.maximum(looked, LEAST_VALUE).T[:, :, None]
+    curves = _RankCurves(k, mean, kth, last)
     rng = np.random.default_rng(k + 2)
     by_factors = rng.permutation(np.arange(number) % 3 == 0)[:, None]
-    how = rng.permutation(np.arange(number) % 4)[:, None]
+    fall = rng.permutation(np.arange(number) % 4)[:, None]
 
     def counts(rank: Array) -> Array:
         """Return the counts of these ranks, rounded to whole numbers, shape (shapes, ranks)."""
-        whole = np.where(rank <= k, curves.above(rank, by_factors), curves.below(rank, how))
-        return np.rint(whole)
+        up_to_k = curves.counts_up_to_k(rank, by_factors)
+        after_k = curves.counts_after_k(rank, fall)
+        return np.rint(np.where(rank <= k, up_to_k, after_k))
 
     return Mixture.of(k, length, counts)
 
@@ -152,11 +161,13 @@ def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Arr
     likely whether the look shows much or nothing.
 
     Args:
-        seen: the noisy values of ``looked_at``, shape (3,).
+        seen: the noisy values of ``names_of_values``, shape (3,).
         mechanism: whose noise it is.
         number: how many.
         users: the most that a count may be.
     """
+    # Weights are those of importance sampling: the candidates are a half-half mixture of draws from
+    # the prior and draws from the look, the density wanted is the product of both.
     rng = np.random.default_rng(number)
     largest_mean = max(users, 1.0)
     by_prior = _draws_of_prior(largest_mean, rng)
@@ -172,18 +183,22 @@ def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Arr
 
 
 def _draws_of_prior(largest_mean: float, rng: np.random.Generator) -> Array:
-    """Return means and counts as likely as they are before the look, shape (TRIED, 3); ``most`` is
-    the most that a mean may be.
+    """Return means and counts as likely as they are before the look, shape (TRIED, 3), of means up
+    to ``largest_mean``.
     """
+    # The density 1/(mean + SMALL) by inversion.
     mean = SMALL * ((largest_mean + SMALL) / SMALL) ** rng.random(TRIED) - SMALL
     kth = mean * np.exp(-rng.exponential(OVER_KTH, size=TRIED))
     falls = rng.gamma(2.0, OVER_LAST / 2, size=TRIED)
+    # Every TAIL-th table ends.
     falls[::TAIL] = rng.exponential(ENDS, size=len(falls[::TAIL]))
     return np.stack((mean, kth, kth * np.exp(-falls)), axis=1)
 
 
 def _log_prior(counts: Array, largest_mean: float) -> Array:
-    """Return the log density of ``_draws_of_prior``, shape (draws, 3) -> (draws,)."""
+    """Return the log density of ``_draws_of_prior`` at counts, shape (draws, 3) -> (draws,); -inf
+    where they rise, are not above 0, or have a mean above ``largest_mean``.
+    """
     logs = np.log(np.maximum(counts, LEAST))
     fall_to_kth, fall_to_last = -np.diff(logs, axis=1).T
     mean = np.maximum(counts[:, 0], 0.0)
@@ -212,14 +227,19 @@ def _log_look(noise: Array, epsilon: float) -> Array:
     """
     number = noise.shape[1]
     length = np.maximum(noise.max(axis=1), 0) - np.minimum(noise.min(axis=1), 0)
-    normal = number * math.log(epsilon) - math.lgamma(number + 1) - math.log(number + 1)
-    density: Array = normal - epsilon * length
-    return density
+    # The logarithm of 1 / (volume · ∫ e^{-εr} d(r^d)): the integral is d! / ε^d.
+    log_scale = number * math.log(epsilon) - math.lgamma(number + 1) - math.log(number + 1)
+    log_density: Array = log_scale - epsilon * length
+    return log_density
 
 
 def _draws_of_box_noise(mechanism: Box, rng: np.random.Generator) -> Array:
-    """Return draws of box noise on the three values, in floats, shape (TRIED, 3)."""
+    """Return draws of box noise on the three values, for a cap of 1, in floats, shape
+    (TRIED, 3).
+    """
     values = len(FACTORS) + 1
+    # Differences of d uniform numbers and a shared one have the density 1 - L, with the length L
+    # of ``_log_look``; times a number of the gamma law of d + 2 it is in proportion to e^{-L}.
     side = rng.gamma(values + 2, 1 / mechanism.epsilon, size=(TRIED, 1))
     noise: Array = side * (rng.random((TRIED, values)) - rng.random((TRIED, 1)))
     return noise

@@ -22,6 +22,7 @@ FURTHEST = 20.0
 # Users are drawn as many times for each shape of the counts.
 FINER = 16
 SEED = 17
+# A number of users or pairs below this counts as this, so that quotients are finite.
 LEAST = 1e-9
 # The number of labels of a user in the geometric middle of a cell, and how many numbers are in it.
 TYPICAL = np.sqrt((BOUNDS[:-1] + 1.0) * BOUNDS[1:])
@@ -48,11 +49,13 @@ def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
     rng = np.random.default_rng(SEED)
     drawn = _likely_users(noisy, scale, FINER * len(counts), rng)
     of_users, of_pairs = _missing_factors(drawn, k, counts)
+    # For each shape the users who lack least, drawn at random of those who lack nothing; then as
+    # many more users as the largest counts need.
     order = rng.random((len(counts), len(drawn)))
     places = np.lexsort((order, of_users * of_pairs), axis=1)[:, :1]
     more = np.take_along_axis(of_users, places, axis=1)
-    together: Array = drawn[places[:, 0]] * more
-    return together
+    users_of_shapes: Array = drawn[places[:, 0]] * more
+    return users_of_shapes
 
 
 def _missing_factors(drawn: Array, k: int, counts: Array) -> tuple[Array, Array]:
@@ -65,6 +68,8 @@ def _missing_factors(drawn: Array, k: int, counts: Array) -> tuple[Array, Array]
         counts: of each shape the mean of the top k and the counts of two ranks, shape (shapes, 3).
     """
     mean, _, last = counts.T[:, :, None]
+    # The k largest counts together are k times their mean, and each of the next ones, up to the
+    # last rank that is looked at, is no less than the count of that rank.
     pairs = k * (mean + (FACTORS[-1] - 1) * last)
     of_users = mean / np.maximum(drawn.sum(axis=1), LEAST)
     of_pairs = pairs / np.maximum(drawn @ TYPICAL, LEAST)
@@ -88,10 +93,11 @@ def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Genera
     numbers = np.linspace(least, seen + FURTHEST * scale, NUMBERS).T
     likely = np.exp(-np.abs(numbers - seen[:, None]) / scale) / (numbers + 1)
     cumulative = likely.cumsum(axis=1)
+    distributions = cumulative / cumulative[:, -1:]
     quantiles = (np.arange(number) + 0.5) / number
     drawn = np.empty((number, len(CELLS)))
-    for cell, chances in enumerate(cumulative / cumulative[:, -1:]):
-        drawn[:, cell] = np.interp(rng.permutation(quantiles), chances, numbers[cell])
+    for cell, distribution in enumerate(distributions):
+        drawn[:, cell] = np.interp(rng.permutation(quantiles), distribution, numbers[cell])
     # Beyond the largest cell those of more labels are no larger: so noise on the last cells is not
     # taken for users of hundreds of labels.
     largest = int(noisy.argmax())
@@ -101,7 +107,8 @@ def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Genera
 
 
 def _falling_tail(seen: Array, scale: float, largest: int) -> Array:
-    """Return the most users of each cell that fit the fall of those before it, shape (cells,).
+    """Return the most users of each cell that fit the fall of those before it, shape (cells,); inf
+    where nothing is said.
 
     Beyond the largest cell the density of users by their number of labels falls by a power of it,
     or faster the more labels they have. The power is that of the last two cells of which more is

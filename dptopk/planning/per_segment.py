@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Plan)
 P_co = TypeVar("P_co", bound=Plan, covariant=True)
-# Where a user is in several segments the ε of each is found by so many halvings of the interval
+# Where a user is in several segments the ε of each is found by as many halvings of the interval
 # from the total's share to the total. Each halving makes a plan.
 HALVINGS = 5
 

@@ -72,7 +72,7 @@ class Scene:
     drawn: Mixture
     linf: int = 1
 
-    def seen(self, way: Way) -> Array:
+    def values_to_find_by(self, way: Way) -> Array:
         """Return the sums or counts on which a way finds labels, for each count, shape (shapes,
         groups).
 
@@ -92,20 +92,27 @@ class Scene:
         """Return the counts, at most all users, and for each count the mean of the sum that such a
         label has under the cap, shape (shapes, groups) both.
         """
-        users = spread(self.users)
-        taking_part = np.minimum(LABELS, way.cap or 1)
-        weights = WEIGHT / np.sqrt(taking_part) if way.find == "weights" else 1.0
-        added = weights * taking_part / LABELS  # to the sum of each label, on average
+        users = users_by_labels(self.users)
+        labels_taking_part = np.minimum(LABELS, way.cap or 1)
+        weights = 1.0
+        if way.find == "weights":
+            weights = WEIGHT / np.sqrt(labels_taking_part)
+        # What a user who has a label adds to its sum on average: of d labels as many as the cap
+        # take part.
+        added = weights * labels_taking_part / LABELS
+        # The chance of a user of d labels to have a label, and the count and the sum of this label.
         chances = -np.expm1(-CHANCES * LABELS)
-        have = np.einsum("pc,sc->sp", chances, users)
-        sums = np.einsum("pc,sc->sp", chances * added, users)
-        counts = np.minimum(self.drawn.counts, have[:, -1:])  # no label has more than all users
-        average = [np.interp(*curve) for curve in zip(counts, have, sums, strict=True)]
-        return counts, np.array(average)
+        counts_of_chances = np.einsum("pc,sc->sp", chances, users)
+        sums_of_chances = np.einsum("pc,sc->sp", chances * added, users)
+        # No label has more than all users; one of the largest chance has nearly all of them.
+        counts = np.minimum(self.drawn.counts, counts_of_chances[:, -1:])
+        curves = zip(counts, counts_of_chances, sums_of_chances, strict=True)
+        mean_sums = [np.interp(*curve) for curve in curves]
+        return counts, np.array(mean_sums)
 
 
-def spread(users: Array) -> Array:
-    """Return the users of each cell over LABELS, shape (shapes, cells) -> (shapes, labels).
+def users_by_labels(users: Array) -> Array:
+    """Return the users of each cell spread over LABELS, shape (shapes, cells) -> (shapes, labels).
 
     Within a cell their density follows the power law through it and its neighbours.
     """
@@ -114,9 +121,11 @@ def spread(users: Array) -> Array:
     density = np.log((users + EMPTY_CELL) / widths)
     log_density = np.array([np.interp(np.log(LABELS), middles, one) for one in density])
     weights = np.exp(log_density) * np.gradient(LABELS)
-    of_cell = CELL_OF[:, None] == np.arange(len(CELLS))
-    spread_over: Array = weights * (users / (weights @ of_cell))[:, CELL_OF]
-    return spread_over
+    # The users of a cell are divided in proportion to the weights of its numbers of labels.
+    is_in_cell = CELL_OF[:, None] == np.arange(len(CELLS))
+    users_per_weight = users / (weights @ is_in_cell)
+    users_of_numbers: Array = weights * users_per_weight[:, CELL_OF]
+    return users_of_numbers
 
 
 def losses(scene: Scene, ways: list[Way]) -> Array:
@@ -130,7 +139,7 @@ def losses(scene: Scene, ways: list[Way]) -> Array:
     found = np.array([_chances_to_be_found(scene, *each) for each in zip(ways, seen, strict=True)])
     noise = np.array([_noise(scene, *each) for each in zip(ways, found, strict=True)])
     shown = _chances_to_be_shown(scene, ways, found, noise)
-    cut = np.array([cut_off(scene, *each) for each in zip(ways, seen, shown, strict=True)])
+    cut = np.array([error_of_cap(scene, *each) for each in zip(ways, seen, shown, strict=True)])
     rows = np.minimum(shown @ scene.drawn.sizes, 1.0)
     on_each = rows * np.hypot(noise, cut) + _missed_counts(scene, shown)
     mean: Array = on_each.mean(axis=1)
@@ -155,15 +164,17 @@ def _noise(scene: Scene, way: Way, found: Array) -> Array:
 
 
 def _seen_by_each(scene: Scene, ways: list[Way]) -> list[Array]:
-    """Return ``Scene.seen`` of each way: one array for all that look at the same sums or counts."""
-    alike = {(way.find, way.cap): way for way in ways}
-    seen = {source: scene.seen(way) for source, way in alike.items()}
+    """Return ``Scene.values_to_find_by`` of each way: one array for all that look at the same sums
+    or counts.
+    """
+    way_of_source = {(way.find, way.cap): way for way in ways}
+    seen = {source: scene.values_to_find_by(way) for source, way in way_of_source.items()}
     return [seen[way.find, way.cap] for way in ways]
 
 
 def _missed_counts(scene: Scene, shown: Array) -> Array:
     """Return how much more the true top k hold than what is shown, per label asked for, shape
-    (ways, shapes).
+    (ways, shapes); ``shown`` is the chance of each label to be shown, shape (ways, shapes, groups).
     """
     drawn = scene.drawn
     top = drawn.counts @ drawn.of_top(scene.k)
@@ -171,7 +182,7 @@ def _missed_counts(scene: Scene, shown: Array) -> Array:
     return missed
 
 
-def cut_off(scene: Scene, way: Way, seen: Array, shown: Array) -> Array:
+def error_of_cap(scene: Scene, way: Way, seen: Array, shown: Array) -> Array:
     """Return the root mean square of what a cap takes off the counts that are shown, shape
     (shapes,).
 
@@ -181,7 +192,7 @@ def cut_off(scene: Scene, way: Way, seen: Array, shown: Array) -> Array:
     Args:
         scene: what is known of the data.
         way: which one.
-        seen: ``scene.seen(way)``, shape (shapes, groups).
+        seen: ``scene.values_to_find_by(way)``, shape (shapes, groups).
         shown: the chance of each label to be shown, shape (shapes, groups).
     """
     if way.counting != "capped":
@@ -230,7 +241,7 @@ def _chances_to_be_found(scene: Scene, way: Way, seen: Array) -> Array:
     Args:
         scene: what is known of the data.
         way: how labels are found.
-        seen: ``scene.seen(way)``, shape (shapes, groups).
+        seen: ``scene.values_to_find_by(way)``, shape (shapes, groups).
     """
     from scipy.special import ndtr
 
@@ -260,6 +271,8 @@ def threshold(scene: Scene, way: Way) -> tuple[float, float]:
     cap = way.cap or 1
     mu = whole_mu(scene.budget, way.find)
     noise = 1 / (mu * math.sqrt(way.share * (1 - way.selecting)))
+    # The labels that one user alone has stay hidden but with probability δ: one of them with all of
+    # δ, each of several with its part.
     if way.find == "weights":
         noise *= WEIGHT
         alone = WEIGHT - noise * float(ndtri(delta))
@@ -286,14 +299,14 @@ def _chances_to_be_shown(scene: Scene, ways: list[Way], found: Array, noise: Arr
         found: the chance of each label to be found, shape (ways, shapes, groups).
         noise: the standard deviation of the noise on a count, shape (ways, shapes).
     """
-    rates = np.array([_rate_of_selection(scene, *each) for each in zip(ways, noise, strict=True)])[
-        ..., None
-    ]
+    rates_of_ways = [_rate_of_selection(scene, *each) for each in zip(ways, noise, strict=True)]
+    rates = np.array(rates_of_ways)[..., None]
     level = _level_of_k_labels(scene, found, rates)
     shown = found * _chances_over_level(scene.drawn.counts, level, rates)
     for row, way in enumerate(ways):
         if way.find == "uncapped":
-            shown[row] = found[row] * _over_floor(scene, way, level[row], rates[row])
+            chances = _chances_over_level_and_floor(scene, way, level[row], rates[row])
+            shown[row] = found[row] * chances
     return shown
 
 
@@ -330,7 +343,7 @@ def _level_of_k_labels(scene: Scene, found: Array, rates: Array) -> Array:
     return level
 
 
-def _over_floor(scene: Scene, way: Way, level: Array, rate: Array) -> Array:
+def _chances_over_level_and_floor(scene: Scene, way: Way, level: Array, rate: Array) -> Array:
     """Return the chance of each count to be above a level t and above a noisy floor, which all
     counts share: those that it hides are missed together, and no other label is shown instead.
 
@@ -350,16 +363,17 @@ def _over_floor(scene: Scene, way: Way, level: Array, rate: Array) -> Array:
     group = int(np.searchsorted(drawn.edges, way.floor + 1, side="left")) - 1
     floor = drawn.counts[:, group : group + 1] if group < len(drawn.sizes) else 0.0
     offset = (math.log(way.floor) - math.log(delta)) / rate
-    hidden_below = floor + scene.linf + offset
-    odds = _bounded_exponential(rate * (drawn.counts - hidden_below))
-    over_level = _bounded_exponential(rate * (drawn.counts - level)) + _bounded_exponential(
-        rate * (hidden_below - level)
-    )
-    chances: Array = odds / (1 + odds) * -np.expm1(-over_level)
+    hidden_below = floor + scene.linf + offset  # a
+    odds = _bounded_exponential(rate * (drawn.counts - hidden_below))  # c
+    u = _bounded_exponential(rate * (hidden_below - level))
+    u_times_c = _bounded_exponential(rate * (drawn.counts - level))
+    chances: Array = odds / (1 + odds) * -np.expm1(-(u_times_c + u))
     return chances
 
 
 def _bounded_exponential(exponent: Array) -> Array:
-    """Return e to the power of an exponent, which is cut where that makes no difference."""
-    cut: Array = np.exp(np.minimum(exponent, LARGEST_EXPONENT))
-    return cut
+    """Return e to the power of an exponent, which is cut where a chance is 1 or 0 to rounding in
+    any case, so that nothing overflows.
+    """
+    power: Array = np.exp(np.minimum(exponent, LARGEST_EXPONENT))
+    return power

@@ -53,7 +53,7 @@ def large_counts(k: int, sensitivity: Sensitivity) -> Histogram:
 
 
 def bar_of(release: Release) -> float | None:
-    """Return half the width of the widest interval of an answer; None where it has none.
+    """Return half the width of the widest interval of an answer, in counts; None where it has none.
 
     Where more than k labels pass a threshold the intervals of the k that are shown are a little
     wider, since the others competed with them.

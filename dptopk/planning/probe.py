@@ -166,7 +166,7 @@ class Look:
 
         return min(plans, key=predicted_loss)
 
-    def total(self, plan: OnePhase) -> OnePhase:
+    def with_total(self, plan: OnePhase) -> OnePhase:
         """Return a plan for the rest of the budget with the guarantee of the look and the answer
         together, by basic composition.
         """
@@ -181,19 +181,22 @@ class Look:
         )
         return replace(plan, budget=self.budget, bound=bound)
 
-    def on(self, answer: Release, looked: Charge) -> Release:
+    def added_to_answer(self, answer: Release, look_charge: Charge) -> Release:
         """Return the answer with the charge of the look, and a note of what was looked at and what
         that cost.
 
         Args:
             answer: the answer of the plan after the look.
-            looked: what the look cost.
+            look_charge: what the look cost.
         """
         named = ", ".join(map(str, ranks(self.k)))
-        note = f"planned after a look at the counts of the ranks {named} with noise, for {looked}"
-        total = joint_charge([looked, answer.charge])
+        note = (
+            f"planned after a look at the counts of the ranks {named} with noise, for {look_charge}"
+        )
+        total = joint_charge([look_charge, answer.charge])
         notes = "; ".join(filter(None, (answer.note, note)))
-        return replace(answer, charge=total, phases={"look": looked, **answer.phases}, note=notes)
+        phases = {"look": look_charge, **answer.phases}
+        return replace(answer, charge=total, phases=phases, note=notes)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -218,7 +221,7 @@ class LookedPlan(OnePhase):
     def of(cls, look: Look, planner: partial[OnePhase]) -> LookedPlan:
         """Return the plan of a look, and of what ``planner`` makes for the rest of the budget."""
         usual = planner(budget=look.rest, like=None)
-        total = look.total(usual)
+        total = look.with_total(usual)
         shared = {field.name: getattr(total, field.name) for field in fields(OnePhase)}
         return cls(**shared, look=look, planner=planner, usual=usual)
 
@@ -244,7 +247,7 @@ class LookedPlan(OnePhase):
     def check(self, histogram: Histogram, /) -> None:
         """Refuse what ``OnePhase.check`` refuses, and a histogram that was cut to its top rows."""
         super().check(histogram)
-        counts_at_ranks(histogram, self.k)
+        counts_at_ranks(histogram, self.k)  # refuses a histogram with rows left out
 
     def first(self, data: Histogram) -> Step:
         """Return the step of the look, at the sorted counts of a few ranks."""
@@ -255,6 +258,7 @@ class LookedPlan(OnePhase):
         """Return whether the look and a plan after it would be paid for, or a plan without
         a look.
         """
+        # As in ``run``: a plan for the rest, or with half of its δ.
         half = Budget(self.look.rest.epsilon, self.look.rest.delta / 2)
         sorted_counts = replace(self.sensitivity, l0=None)
         look = Single.of(self.look.mechanism, {}, sorted_counts, len(ranks(self.k)))
@@ -296,9 +300,10 @@ class LookedPlan(OnePhase):
             seen = account.answer(look_step, rng)
             next_plan = self.look.plan(seen, self.sensitivity, self.planner, fallback)
             next_plan = next_plan if account.covers(next_plan) else fallback
+            # Of the look only the plan matters for what follows.
             narrow(rng, lambda: canonical_json(next_plan.record()))
         answer = account.answer(Step(next_plan, data, average=average), rng)
-        return self.look.total(next_plan), self.look.on(answer, seen.charge)
+        return self.look.with_total(next_plan), self.look.added_to_answer(answer, seen.charge)
 
     def _plan_without_look(
         self, look_step: Step, smaller_rest: Budget, account: Paying
@@ -410,7 +415,7 @@ def shapes(
 
     Args:
         seen: the noisy counts, shape (ranks,).
-        k: as for ``ranks``.
+        k: as for ``ranks``; seeds depend on it.
         mechanism: what drew the noise on them.
         linf: the most that one user adds to a count.
         length: how many ranks a shape has.
@@ -479,10 +484,11 @@ def likely_counts(
     log_density = -np.log(np.maximum(true, 0.0) + FIRST_COMMON_COUNT * linf).sum(axis=1)
     log_weight = -disorder / (spread / DISORDER_SHARE) + log_density
     race = log_weight + np.random.default_rng(seed + 1).gumbel(size=NOISE_DRAWS)
-    nearest = np.argsort(-race, kind="stable")[: number * finer]
+    drawn = np.argsort(-race, kind="stable")[: number * finer]
     if finer > 1:
-        nearest = nearest[np.argsort(true[nearest, 0], kind="stable")][finer // 2 :: finer]
-    return np.array([_nearest_falling_counts(seen - noise) for noise in noises[nearest]])
+        by_first_count = np.argsort(true[drawn, 0], kind="stable")
+        drawn = drawn[by_first_count][finer // 2 :: finer]
+    return np.array([_nearest_falling_counts(seen - noise) for noise in noises[drawn]])
 
 
 def _draws_of_box_noise(
@@ -497,6 +503,7 @@ def _draws_of_box_noise(
         draws: how many draws are made.
         rng: draws the noise.
     """
+    # As in ``open_counts``: differences of uniform numbers and a shared one, scaled.
     side = rng.gamma(ranks + 2, linf / mechanism.epsilon, size=(draws, 1))
     noise: Array = side * (rng.random((draws, ranks)) - rng.random((draws, 1)))
     return noise

@@ -22,7 +22,12 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import Box, KnownLaplace
-from dptopk.planning.open_counts import likely_counts, looked_at, mean_and_ranks, shapes_through
+from dptopk.planning.open_counts import (
+    likely_counts,
+    mean_and_ranks,
+    names_of_values,
+    shapes_through,
+)
 from dptopk.planning.open_users import open_users
 from dptopk.planning.prediction import Scene, losses
 from dptopk.planning.topk_plan import Phase
@@ -70,7 +75,9 @@ def looks(epsilon: float) -> tuple[Phase, Phase]:
 
 
 def rest_after(budget: Budget, looked: tuple[Phase, ...]) -> Budget:
-    """Return what the looks leave of a budget, by addition: sound whatever is chosen by them."""
+    """Return what the looks leave of a budget, by addition, rounded down: sound whatever is chosen
+    by them.
+    """
     rest = decimal(budget.epsilon)
     for phase in looked:
         for cost, times in phase.charge.of(PureDP).items():
@@ -92,7 +99,7 @@ def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
     """
     ways: list[Way] = []
     for family in families:
-        shares = SHARES if family else (1.0,)
+        shares = SHARES if family else (1.0,)  # without counts finding and selecting have all
         # Part 0 counts all that was found. Box noise grows with the number of counts, and is only
         # for few labels: there it is never best.
         parts = (0.0, *SELECTING_PARTS) if family == "gaussian" else SELECTING_PARTS
@@ -175,18 +182,19 @@ def _scene_after_looks(plan: TwoPhasePlan, users: Release, counts: Release, rest
     """
     users_look, counts_look = plan.looks
     box = counts_look.mechanism
-    assert isinstance(box, Box)  # noqa: S101
+    assert isinstance(box, Box)  # noqa: S101 - for the type checker: ``looks`` made it
     noisy_users = _counts_in_order(users, CELLS)
     std = users_look.mechanism.count_noise(Sensitivity(l0=1), labels=1) or 0.0
-    std_of_all = std * math.sqrt(len(CELLS))
-    most_users = max(noisy_users.sum(), 0.0) + STDS_OF_MORE_USERS * std_of_all
-    likely = likely_counts(_counts_in_order(counts, looked_at(plan.k)), box, SHAPES, most_users)
+    # The sum of all cells has the noise of each.
+    more_users = STDS_OF_MORE_USERS * std * math.sqrt(len(CELLS))
+    most_users = max(noisy_users.sum(), 0.0) + more_users
+    seen = _counts_in_order(counts, names_of_values(plan.k))
+    likely = likely_counts(seen, box, SHAPES, most_users)
     # Shapes go on beyond the lowest floor: selections of labels near it are simulated too.
     length = (max(FLOORS) + 1) * plan.k + RANKS_BEYOND_FLOOR
     shapes = shapes_through(plan.k, likely, length)
     scale = std / math.sqrt(2)  # Laplace noise of scale b has the variance 2b²
-    users_of_shapes = open_users(noisy_users, scale, plan.k, likely)
-    return Scene(plan.k, rest, users_of_shapes, shapes)
+    return Scene(plan.k, rest, open_users(noisy_users, scale, plan.k, likely), shapes)
 
 
 def _counts_in_order(released: Release, names: Sequence[object]) -> Array:
@@ -218,19 +226,20 @@ def answer(plan: TwoPhasePlan, histogram: EventCounts, rng: np.random.Generator 
         histogram: the events, read with a profile of users.
         rng: draws the noise; None: secure noise.
     """
+    # For the type checker: ``check`` refuses events without a profile, and looks leave a rest.
     assert histogram.profile is not None  # noqa: S101
     assert plan.rest is not None  # noqa: S101
     users_look, counts_look = plan.looks
     users = users_look.mechanism.release(histogram.profile, rng)
     counts = counts_look.mechanism.release(mean_and_ranks(histogram, plan.k), rng)
     choice = choice_by_looks(plan, users, counts, plan.rest, plan.way)
-    way = _plan_of(plan, choice.way, histogram)
-    released = way.draw(histogram, rng, average=False)
+    plan_after_looks = _plan_of_way(plan, choice.way, histogram)
+    released = plan_after_looks.draw(histogram, rng, average=False)
     spent = Charge.join(*(look.charge for look in plan.looks))
-    named = ", ".join(looked_at(plan.k))
+    named = ", ".join(names_of_values(plan.k))
     note = (
-        f"{released.note}; {way.design}: chosen by a look, for {spent}, at how many labels users "
-        f"have and at the counts without a cap ({named}); {choice.promise}"
+        f"{released.note}; {plan_after_looks.design}: chosen by a look, for {spent}, at how many "
+        f"labels users have and at the counts without a cap ({named}); {choice.promise}"
     )
     phases = {look.name: look.charge for look in plan.looks}
     phases["answer"] = answer_charge(plan.rest)
@@ -239,14 +248,14 @@ def answer(plan: TwoPhasePlan, histogram: EventCounts, rng: np.random.Generator 
     )
 
 
-def _plan_of(plan: TwoPhasePlan, way: Way | None, histogram: EventCounts) -> TwoPhasePlan:
+def _plan_of_way(plan: TwoPhasePlan, way: Way | None, histogram: EventCounts) -> TwoPhasePlan:
     """Return the plan of a way without looks, calibrated to the rest of the budget. It is that of
     the usual way for None, and where the events were not read under the cap of the way, or one of
     its mechanisms has no noise for this budget.
 
     Which of them it is depends on the question and on what was seen alone, never on the counts.
     """
-    assert plan.rest is not None  # noqa: S101
+    assert plan.rest is not None  # noqa: S101 - for the type checker: looks leave a rest
     usual = replace(plan, looks=(), rest=None, budget=plan.rest)
     if way is None or (way.find in ("coins", "threshold") and way.cap not in histogram.narrow):
         return usual

@@ -160,7 +160,7 @@ class Plan(ABC):
     """
 
     kind: ClassVar[str]
-    #: Whether unspent selections can be spent on better counts.
+    #: Whether what an answer leaves of the charge can be spent on better counts (``average``).
     averages: ClassVar[bool] = True
 
     @property

@@ -47,7 +47,7 @@ class Offer(Generic[P]):
     accuracy: float | None = None
 
     def __str__(self) -> str:
-        """The total, and what each answer is, in words."""
+        """Return the total, and what each answer is, in words."""
         width = self.plan.preview().half_width
         if width is None:
             each = f"ε = {self.plan.epsilon:.4g}"
@@ -95,7 +95,9 @@ class RepeatedPlan(Generic[P]):
         return {"times": self.times, "total_delta": self.total.delta, "noises": offers}
 
     def __str__(self) -> str:
-        """Both totals in words."""
+        """Return the total of the plan in words, and that of the plan for one answer where it is
+        another.
+        """
         delta = self.total.delta
         words = f"{self.times} answers cost at most ({self.total.epsilon:.4g}, {delta:g}) together"
         if self.plan is self.single:
@@ -132,9 +134,10 @@ def least_total(
 
     offers = [offer_of(ONE_ANSWER, single)]
     width = single.preview().half_width
+    # One answer is best by its own plan; without counts there is no noise to compare.
     if times > 1 and width is not None and plan_with_noise is not None:
         for family in FAMILIES:
-            with suppress(InvalidParameter):
+            with suppress(InvalidParameter):  # a family that does not fit is left out
                 plan, accuracy = _plan_for_accuracy(partial(plan_with_noise, family), float(width))
                 offers.append(offer_of(f"{family} noise", plan, accuracy))
     single_total = offers[0].total

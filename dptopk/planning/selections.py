@@ -46,12 +46,13 @@ class SelectionCharge(NamedTuple):
 def charge_of_selections(request: Request, split: Split) -> SelectionCharge:
     """Return the smaller one of both charges at the (ε, δ) of the request, or the requested one.
 
+    ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than
+    selections never pay. Where there is no limit on the clocks, or no δ at which both could be
+    compared, it is bounded ranges whatever was requested.
+
     Args:
         request: the question with its total.
         split: the shares of δ and ρ; where the threshold has all of δ nothing is left to compare.
-
-    ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than
-    selections never pay.
     """
     clocks = _number_of_clocks(request)
     ranges = SelectionCharge("bounded_range", 1.0)

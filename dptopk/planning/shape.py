@@ -109,6 +109,7 @@ class Shape:
             return cls._from_counts(_top_and_lower_ranks(top))
         try:
             array = np.asarray(like)
+            # Bools, whole numbers, floats and Python's objects; no text, times or complex numbers.
             if array.dtype.kind in "biufO":
                 counts = array.astype(np.float64)
             else:
@@ -160,29 +161,26 @@ class Shape:
             counted: whether the answer shows counts.
             draws: how many draws are made at least.
         """
-        counting = mechanisms[1] if counted and len(mechanisms) > 1 else None
-        open_ended = len(mechanisms) > 1 and mechanisms[0].open_ended
-        selection = mechanisms if open_ended else mechanisms[:1]
-        chosen, values = self._simulated_answers(
-            selection, k, sensitivity, -(-draws // BLOCK_DRAWS)
-        )
+        several = len(mechanisms) > 1
+        # The counts after coins choose the k that are shown, so that both are simulated together.
+        together = several and mechanisms[0].open_ended
+        selection = mechanisms if together else mechanisms[:1]
+        chosen, values = self._simulated_answers(selection, k, sensitivity, draws)
         shown = chosen >= 0
-        true = np.where(shown, np.append(self.counts, 0.0)[chosen], 0.0)
+        true = np.append(self.counts, 0.0)[chosen]  # 0 where no label was chosen, at -1
         top = self.counts[:k]
-        rows = shown.sum(axis=1)
-        hits = ((chosen < len(top)) & shown).sum(axis=1)
         missed = np.maximum(top.sum() - true.sum(axis=1), 0.0) / k
+        hits = ((chosen < len(top)) & shown).sum(axis=1)
         squares = np.zeros(len(chosen))
-        if counting is not None and not open_ended:
-            squares = counting.recount_error(
-                true, shown, SimulationInput(k, self.counts, sensitivity, self._standard_noise)
-            )
+        if counted and several and not together:
+            scene = SimulationInput(k, self.counts, sensitivity, self._standard_noise)
+            squares = mechanisms[1].recount_error(true, shown, scene)
         elif counted:
-            squares = np.where(shown, (np.where(shown, values, 0.0) - true) ** 2, 0.0).sum(axis=1)
-        return _averaged_outcome(squares, rows, missed, hits / max(len(top), 1))
+            squares = ((np.where(shown, values, 0.0) - true) ** 2).sum(axis=1)
+        return _averaged_outcome(squares, shown.sum(axis=1), missed, hits / max(len(top), 1))
 
     def _simulated_answers(
-        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, blocks: int
+        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, draws: int
     ) -> tuple[Array, Array]:
         """Return for each draw the ranks of the chosen labels (-1: none), and their noisy counts,
         shape (draws, k) both.
@@ -191,8 +189,9 @@ class Shape:
             mechanisms: those that select; the second shows counts of what the first one finds.
             k: how many labels are asked for.
             sensitivity: that of the histogram.
-            blocks: how many blocks of BLOCK_DRAWS draws are made.
+            draws: how many draws are made at least: whole blocks of BLOCK_DRAWS.
         """
+        blocks = -(-draws // BLOCK_DRAWS)  # rounded up
         key = (mechanisms, k, sensitivity)
         if key not in self._blocks_of_draws:
             first, *counting = mechanisms

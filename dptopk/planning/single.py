@@ -118,7 +118,9 @@ class Single(Plan):
         return self.mechanism.release(data, rng, **self.options)
 
     def preview(self) -> Preview:
-        """Return the noise on as many counts as labels are named."""
+        """Return the noise on as many counts as labels are named, by the first option; on all
+        counts where there is none.
+        """
         lengths = map(len, self.options.values())
         labels = next(lengths, None)
         mechanism = self.mechanism
@@ -186,10 +188,16 @@ def _plain_labels(value: Any) -> list[Any]:
 def _read_once(name: str, value: Any) -> Any:
     """Return a copy of an option, read once, so that what is charged, checked, measured and written
     is the same.
+
+    Args:
+        name: of the option; "utilities" are numbers, every other one has labels.
+        value: None and a Release, which nobody changes, are returned as they are.
     """
     if value is None or isinstance(value, Release):
         return value
-    if name == "utilities":
-        kind = object if getattr(value, "dtype", None) is None else None
-        return np.array(value, dtype=kind)
-    return listed(value)
+    if name != "utilities":
+        return listed(value)
+    if getattr(value, "dtype", None) is not None:
+        return np.array(value)
+    # Beside floats NumPy would round integers.
+    return np.array(value, dtype=object)

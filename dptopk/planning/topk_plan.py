@@ -279,7 +279,7 @@ class TopKPlan(Plan):
         return html_lines(self.explain().splitlines())
 
     def __str__(self) -> str:
-        """The plan in words."""
+        """Return the plan in words."""
         return self.explain()
 
 
@@ -341,7 +341,8 @@ class OnePhase(TopKPlan):
                     released, phase.charge, self.sensitivity, average=average
                 )
             released = phase.mechanism.release(histogram, rng, **options)
-            # A charge that covers every number of labels stays where fewer of them cost more.
+            # Noise on fewer labels may cost more than that on k: the charge for any number, which
+            # was paid, stays.
             if phase.mechanism.fewer_cost_more and released.charge:
                 used = phase.charge
             else:
@@ -354,7 +355,7 @@ class OnePhase(TopKPlan):
             holds = phase is self.phases[-1] or not phase.mechanism.open_ended
             if holds and released.note and released.note not in notes:
                 notes.append(released.note)
-        assert released is not None  # noqa: S101
+        assert released is not None  # noqa: S101 - for the type checker: a plan has a phase
         if self.mechanisms[-1].open_ended and len(released) > self.k:
             notes.append(
                 f"{len(released)} labels were shown by their coins, these are the first "
@@ -488,7 +489,7 @@ def budget_warnings(epsilon: float, delta: float, users: int | None = None) -> l
 
 def joint_charge(charges: Collection[Charge]) -> Charge:
     """Return the charge of several phases together, each of which may depend on the answers before
-    it.
+    it: adaptive where one of them is, and where there are several.
     """
     total = Charge.join(*charges)
     adaptive = total.adaptive or len(charges) > 1
@@ -505,17 +506,17 @@ def phases_of(
         mechanisms: what runs, in this order: the first selects.
         method: that of the design, which names its first phase.
     """
-    # How many labels an open-ended mechanism shows is not known before it runs.
-    any_number = mechanisms[0].open_ended or (
-        mechanisms[-1].fewer_cost_more and request.domain == "private"
-    )
-    counted = None if any_number else request.k
-    first, *rest = mechanisms
-    name = "select" if method != "threshold" else "count and select"
-    counts = (
-        Phase("count", last, last.charge(request.sensitivity, labels=counted)) for last in rest
-    )
-    return (Phase(name, first, first.charge(request.sensitivity)), *counts)
+    first, *counting = mechanisms
+    # How many labels are counted is not known before coins show them, nor where fewer than k
+    # private ones may pass a threshold: that matters where fewer of them cost more.
+    may_be_fewer = mechanisms[-1].fewer_cost_more and request.domain == "private"
+    labels = None if first.open_ended or may_be_fewer else request.k
+    name = "count and select" if method == "threshold" else "select"
+    phases = [Phase(name, first, first.charge(request.sensitivity))]
+    for mechanism in counting:
+        charge = mechanism.charge(request.sensitivity, labels=labels)
+        phases.append(Phase("count", mechanism, charge))
+    return tuple(phases)
 
 
 def rows_shown(released: Release, k: int, counted: bool) -> Release:
@@ -545,15 +546,18 @@ def words_of_appearing(
     mechanism: Mechanism, sensitivity: Sensitivity, confidence: float = CONFIDENCE
 ) -> str:
     """Return in words from which true count on a label appears; "" in a public domain."""
-    half = mechanism.appears_at(sensitivity, probability=0.5)
-    sure = mechanism.appears_at(sensitivity, probability=confidence)
+    at_half = mechanism.appears_at(sensitivity, probability=0.5)
+    if at_half is None:
+        return ""
+    at_confidence = mechanism.appears_at(sensitivity, probability=confidence)
     if mechanism.floor_rank is None:
         needs = "needs a count of"
     else:
         needs = f"must lead rank {mechanism.floor_rank} by"
-    if half is None:
-        return ""
-    return f"a label {needs} {half} for a 50% chance to be shown, {sure} for {percent(confidence)}"
+    return (
+        f"a label {needs} {at_half} for a 50% chance to be shown, {at_confidence} for "
+        f"{percent(confidence)}"
+    )
 
 
 def _guarantee_lines(
@@ -576,17 +580,17 @@ def _guarantee_lines(
             f"noise on a count has standard deviation {noise:.4g}; {percent(confidence)} of it "
             f"is within ±{width:g}"
         )
-    if seen := words_of_appearing(mechanism, sensitivity, confidence):
-        if mechanism.floor_rank is None:
-            floor = ""
-        else:
-            floor = f" above the count of rank {mechanism.floor_rank}"
-        threshold = mechanism.threshold_offset(sensitivity)
-        lines += [
+    appearing = words_of_appearing(mechanism, sensitivity, confidence)
+    if not appearing:
+        return lines
+    threshold = mechanism.threshold_offset(sensitivity)
+    if threshold is None:
+        lines.append(
             "a coin for each label; which k of more are shown is decided by what comes next, "
             "else by label order"
-            if threshold is None
-            else f"threshold: {threshold}{floor}",
-            seen,
-        ]
-    return lines
+        )
+    elif mechanism.floor_rank is None:
+        lines.append(f"threshold: {threshold}")
+    else:
+        lines.append(f"threshold: {threshold} above the count of rank {mechanism.floor_rank}")
+    return [*lines, appearing]

@@ -93,7 +93,7 @@ class TwoPhasePlan(TopKPlan):
         return joint_charge([*looked, by_profile.answer_charge(self.rest)])
 
     def in_way(self, scaled: CalibratedWay) -> TwoPhasePlan:
-        """Return the same plan in another way, without looks."""
+        """Return the same plan in another way; its total and looks stay as they are."""
         return replace(
             self,
             phases=scaled.phases,
@@ -195,15 +195,17 @@ class TwoPhasePlan(TopKPlan):
         """Return the count of the capped data at which its label is found with that probability;
         with weights, the count of users who have no other label.
         """
+        # None, of public labels alone, does not occur.
         offset = self.mechanisms[0].appears_at(self.under, probability=probability) or 0
         return self._number_of_users(offset)
 
     def _number_of_users(self, count: int) -> int:
-        """Return how many users who have no other label give a label this count, or this sum of
-        weights, after ``_most_of_too_few_users`` was taken off.
+        """Return the count of the capped data, or with weights the least number of users who have
+        no other label, that gives a label this count, or this sum of weights, after
+        ``_most_of_too_few_users`` was taken off.
         """
         of_one_user = self.under.l2 or 1
-        return -(-(count + self._most_of_too_few_users) // of_one_user)
+        return -(-(count + self._most_of_too_few_users) // of_one_user)  # rounded up
 
     @property
     def _most_of_too_few_users(self) -> int:
@@ -213,12 +215,18 @@ class TwoPhasePlan(TopKPlan):
         return (self.min_users - 1) * self.under.linf
 
     def appearing(self, confidence: float = CONFIDENCE) -> str:
-        """Return in words from which count of the capped data on a label is found."""
+        """Return in words from which count of the capped data on a label is found.
+
+        Args:
+            confidence: the probability for which the second count is stated, beside 1/2.
+        """
         if self.weights:
-            half, most = (self.appears_at(p) for p in (0.5, confidence))
+            at_half = self.appears_at(0.5)
+            at_confidence = self.appears_at(confidence)
             words = (
-                f"a label is found with probability 1/2 if {half} users have it and no other "
-                f"label, with {confidence:g} if {most} have; users who have more labels count less"
+                f"a label is found with probability 1/2 if {at_half} users have it and no other "
+                f"label, with {confidence:g} if {at_confidence} have; users who have more labels "
+                f"count less"
             )
         else:
             words = words_of_appearing(self.mechanisms[0], self.under, confidence)
@@ -245,6 +253,7 @@ class TwoPhasePlan(TopKPlan):
             )
         if self.looks and not events.complete:
             raise InvalidParameter("complete: looks need the whole histogram")
+        # Also refuses events that were not read under the plan's cap.
         self.mechanisms[0].check(self._counts_to_find_on(events))
 
     def _histogram_to_find_on(self, events: EventCounts) -> Histogram:
@@ -306,6 +315,7 @@ class TwoPhasePlan(TopKPlan):
         if not finding.charge.includes(found.charge):
             raise ReleaseWithheld(finding.charge, found.charge)
         if self.way.counting != "capped":
+            # Of what was found only the labels matter for what follows, not their values.
             narrow(rng, lambda: tuple(in_label_order(found.labels)))
         everything = histogram.with_sensitivity(self.sensitivity)
         answer = self._labels_of_answer(found, everything, rng)
@@ -532,8 +542,9 @@ def plan_two_phases(
             profile=False,  # the charge that covers every way has no price in ρ
         )
         return plan_in_rho(budget, in_rho)
-    unstated = labels_per_user == share == find == "auto" and min_users == 1
-    if not (profile and arguments.weights and unstated):
+    # Looks choose all of these, so that they come only where none was stated.
+    nothing_stated = labels_per_user == share == find == "auto" and min_users == 1
+    if not (profile and arguments.weights and nothing_stated):
         return _plan_without_looks(arguments, find, share, budget)
     looks = by_profile.looks(budget.epsilon)
     rest = by_profile.rest_after(budget, looks)
@@ -545,8 +556,7 @@ def plan_two_phases(
 def _plan_without_looks(
     arguments: _TwoPhaseArguments, find: FindBy, share: float | Literal["auto"], budget: Budget
 ) -> TwoPhasePlan:
-    """Return the plan, without a look, of the first way of finding labels that this budget
-    allows.
+    """Return the plan, without a look, of the first way of finding labels that this budget allows.
 
     Args:
         arguments: those of plan_two_phases.
@@ -763,5 +773,7 @@ def _rows_of_labels(found: Release, selection: Release) -> Release:
 
 
 def noise_on(phases: tuple[Phase, ...], sensitivity: Sensitivity, k: int) -> float:
-    """Return the standard deviation of the last phase's noise on each of k counts."""
+    """Return the standard deviation of the last phase's noise on each of k counts; 0 where it shows
+    none.
+    """
     return float(phases[-1].mechanism.count_noise(sensitivity, labels=k) or 0.0)

@@ -53,7 +53,7 @@ RANGE_OF_MU = 2.0
 # A size whose composition is above the budget, by the tolerance of its search, becomes smaller by
 # this share until it is not.
 STEP_DOWN = 1e-3
-# An ε within the budget is found to the share 2^-22 of it.
+# An ε of pure noise is found to the share 2^-22 of the budget's.
 BISECTIONS = 22
 
 
@@ -167,6 +167,7 @@ def calibrate_way(
     selection_epsilon = factory.selection_epsilon
     fixed: tuple[Phase, ...]
     if way.counting == "capped":
+        # μ for each of the counts that one user moves under the cap, which is under.l0.
         size = mu * math.sqrt((1 - way.selecting) / (under.l0 or 1))
         fixed = (factory.selection_phase(floor_digits(selection_epsilon)),)
         scaled, bound = _phases_within_budget(fixed, factory.capped_counts_phase, budget, size)
@@ -182,8 +183,7 @@ def calibrate_way(
             fixed = (*fixed, factory.selection_phase(floor_digits(selection_epsilon)))
         size = size_of_counts(way, budget)
         phases, bound = _phases_within_budget(fixed, factory.counting_phase, budget, size)
-        # Raises where the mechanism cannot count under this sensitivity.
-        phases[-1].mechanism.charge(everything, labels=k)
+        phases[-1].mechanism.charge(everything, labels=k)  # refuses a sensitivity it cannot count
     found_under = everything if way.find == "uncapped" else under
     return CalibratedWay(way, phases, found_under, bound)
 
@@ -211,7 +211,7 @@ class _PhaseFactory:
     @property
     def selection_epsilon(self) -> float:
         """Return about the ε of one selection."""
-        if self.way.find == "uncapped":
+        if self.way.find == "uncapped":  # finding is selecting, and has all of μ
             return RANGE_OF_MU * self.mu / math.sqrt(self.k)
         return RANGE_OF_MU * self.mu * math.sqrt(self.way.selecting / self.k)
 
@@ -246,7 +246,7 @@ class _PhaseFactory:
         """Return the phase of the counts of what was selected, on all events; ``size`` is the μ or
         ε of the noise.
         """
-        assert self.way.counting in COUNTING  # noqa: S101
+        assert self.way.counting in COUNTING  # noqa: S101 - for the type checker
         counter = COUNTING[self.way.counting](size)
         return Phase("count", counter, counter.charge(self.everything))
 
@@ -317,7 +317,8 @@ def deviation_ratio(way: Way, number: Floats, k: int) -> Floats:
 
 @lru_cache(maxsize=128)
 def _pure_epsilon_beside(budget: Budget, mu: float, part: float) -> float:
-    """Return about the ε of pure noise that the budget allows beside a Gaussian.
+    """Return about the ε of pure noise that the budget allows beside a Gaussian: a start for the
+    search, and for predictions; 0 where none fits.
 
     The worst pure noise of ε = x is randomised response, with the losses ±x of probabilities
     1/(1 + e^∓x): so the profile of both is a mean of two values of the Gaussian's.
@@ -368,7 +369,8 @@ def _phases_within_budget(
 
     size = floor_digits(calibrate(charge_of_all, budget, start=size or None))
     bound = compose(charge_of_all(size), delta=budget.delta, lower=False)
-    while bound.epsilon > budget.epsilon:  # the search may end above it by its own tolerance
+    # ``calibrate`` accepts by bounds of its own tolerance; this one may be a little above them.
+    while bound.epsilon > budget.epsilon:
         size = floor_digits(size * (1 - STEP_DOWN))
         bound = compose(charge_of_all(size), delta=budget.delta, lower=False)
     return (*fixed, last(size)), bound

@@ -6,7 +6,7 @@ import pytest
 from dptopk import Box, Histogram
 from dptopk.planning.open_counts import (
     likely_counts,
-    looked_at,
+    names_of_values,
     mean_and_ranks,
     shapes_through,
 )
@@ -34,4 +34,4 @@ def test_of_exact_values_the_shapes_have_their_mean_and_ranks():
     ranked = [int(np.searchsorted(drawn.edges, rank)) - 1 for rank in (10, 60)]
     assert (np.abs(drawn.counts[:, ranked[0]] - 80) <= 1).all()
     assert (drawn.counts[:, ranked[1]] <= 20).all()
-    assert looked_at(k) == ["mean of the top 10", "rank 10", "rank 40"]
+    assert names_of_values(k) == ["mean of the top 10", "rank 10", "rank 40"]
