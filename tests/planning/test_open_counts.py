@@ -6,8 +6,8 @@ import pytest
 from dptopk import Box, Histogram
 from dptopk.planning.open_counts import (
     likely_counts,
-    names_of_values,
     mean_and_ranks,
+    names_of_values,
     shapes_through,
 )
 
