@@ -439,8 +439,11 @@ def _law_of_several_epsilons(responses: Responses, count: int, loss_error: float
     return LossLaw.sort(
         losses=np.concatenate([law.losses for law in laws]),
         masses=np.concatenate([pick * law.masses for pick, law in picked]),
+        # Above the sum of the errors of a pick, of the law of the first two ε's, that of the others
+        # and the products, for at most MOST_DRAWS_OF_SEVERAL draws.
         mass_error=(16 * len(responses) * count + 64) * ROUNDOFF,
         loss_error=loss_error,
+        # The picks add up to 1, so that of the laws at most the largest share is left out.
         lost=max(0.0, *(law.lost for law in laws)) + picks.lost,
     )
 

@@ -107,6 +107,7 @@ def _poisson_error(v: Floats) -> Floats:
     """
     with np.errstate(under="ignore"):
         first = np.exp(-2 * math.pi**2 * v * (1 - _EXPONENT_ERROR))
+    # Of neighbouring terms the quotient is at most that of the first two, first³; 1 cannot divide.
     return np.minimum(2 * first / np.maximum(1 - first**3, 1e-300), 1 - 1e-9)
 
 
@@ -358,9 +359,10 @@ def discrete_gaussian_scale(
     continuous = shift * math.sqrt(count) / gaussian_mu(epsilon=epsilon, delta=delta)
 
     def too_small(scale: float) -> bool:
-        """Return whether this scale does not give (ε, δ)-DP."""
+        """Return whether this scale does not give (ε, δ)-DP, or is not seen to (NaN)."""
         return not discrete_gaussian_curve(scale, shift, count).delta(epsilon) <= delta
 
+    # The discrete scale is close to that of continuous noise, from which the search goes out.
     low, high = bracket(too_small, continuous, 1.01, least=1e-3 * continuous)
     _, large_enough = bisect(too_small, low, high, halvings=30, geometric=True)
     return large_enough

@@ -71,7 +71,7 @@ def _log_mills_difference(a: Floats, width: float) -> Floats:
         a: a >= -1.
         width: > 0.
     """
-    if width > 0.25:
+    if width > 0.25:  # DIFFERENCE_ERROR covers what cancels
         capped = np.minimum(a, FAR_OUT)
         difference = _mills(capped) - _mills(capped + width)
         # The slope is steepest at a, and R(b) > 0.
@@ -170,7 +170,8 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     # A bracket of ln μ: at μ = e (ε + 100) the pair has δ > 1/2.
     low = LEAST_LOG_MU
     high = math.log(x[0] + 100) + 1
-    # First guess: ε/μ - μ/2 = t with t = sqrt(2 ln(1/δ)), that is μ = sqrt(t² + 2ε) - t.
+    # First guess: ε/μ - μ/2 = t with t = sqrt(2 ln(1/δ)), that is μ = sqrt(t² + 2ε) - t; cut so
+    # that 2ε is a float, and μ has a logarithm.
     tail = math.sqrt(-2 * target)
     twice = 2 * min(float(x[0]), 8e307)
     log_mu = math.log(max(math.sqrt(tail * tail + twice) - tail, 1e-300))

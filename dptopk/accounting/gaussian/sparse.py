@@ -113,7 +113,8 @@ def sparse_gaussian_statements(
     mu = shift * math.sqrt(labels) / scale
     log_hidden = math.log1p(-gaussian_tail(scale, threshold - shift))
     floor = max(-math.expm1(labels * log_hidden), SMALLEST_DELTA)
-    # δ is about e^{-z²/2} at ε = μ²/2 + μz, or less.
+    # δ is about e^{-z²/2} at ε = μ²/2 + μz, or less: z² goes to where it is e times below the
+    # floor.
     squares = np.arange(0.0, -2 * math.log(floor) + 2, 2 * LOG_DELTA_STEP)
     if not math.isfinite(mu * mu):
         raise InvalidParameter(

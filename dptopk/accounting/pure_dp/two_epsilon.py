@@ -83,7 +83,8 @@ class TwoEpsilonCurve(Curve):
             inner = second
             outer = first
         self._inner: LossCurve = homogeneous(*inner, attained=attained)
-        self._epsilon_max = sum_up([sum_up(dict([inner])), sum_up(dict([outer]))])
+        largest_losses = [sum_up({epsilon: count}) for epsilon, count in (inner, outer)]
+        self._epsilon_max = sum_up(largest_losses)
         epsilon, count = outer
         log_masses, errors = log_response_pmf(count, epsilon)
         counted = log_masses > -LARGEST_EXPONENT

@@ -130,10 +130,11 @@ def _coins_by_game(
         return excess
 
     levels = len(coin_chances(order, coin_by_divergences.divergence, first).shown)
+    # One level is played, only to see whether the game is small enough.
     if excess_function(levels)(coin_by_divergences.divergence) == math.inf:
         return []
     every = max(min(levels // LEAST_ROUGH_LEVELS, MOST_SKIPPED), 1)
-    slope = labels * (order - 1)
+    slope = labels * (order - 1)  # of ln δ, where the divergences of all labels add up
     rise = math.nan
     start = GAME_START * coin_by_divergences.divergence
     if every > 1:
@@ -159,7 +160,7 @@ def _crossing(
     """Find the place where a rising function reaches a value, by secants from a first place.
 
     The function may be flat below 0 and steep above. Where it is flat, a value near the aim proves
-    nothing, and the search goes on until a place just beyond is above 0.
+    nothing, and the search goes on, by steps that double, until a place just beyond is above 0.
 
     Args:
         excess: the function.
@@ -189,7 +190,7 @@ def _crossing(
             high = math.inf
         if previous_place and place != previous_place:
             rise = (value - previous_value) / (place - previous_place)
-        flat = not rise > slope / 2
+        flat = not rise > slope / 2  # so it counts while the slope is not known
         previous_place = place
         previous_value = value
         # The slope seen, but within a factor of two of what it should be: rounding of the game.
@@ -215,8 +216,10 @@ def _best_by_divergences(epsilon: float, delta: float, labels: int) -> LabelCoin
         InvalidParameter: when no order leaves a divergence, or all coins have too many levels.
     """
 
-    def half(place: float) -> float:
-        """Return the level that the coin of this order shows with chance 1/2."""
+    def half_level_at(place: float) -> float:
+        """Return the level that the coin of the order at this place shows with chance 1/2; inf
+        where there is no such coin.
+        """
         coin = _coin_by_divergences(
             epsilon, delta, labels, _order_at(epsilon, delta, place), OWN_SHARE_FOR_ORDER
         )
@@ -225,15 +228,15 @@ def _best_by_divergences(epsilon: float, delta: float, labels: int) -> LabelCoin
         return math.inf
 
     step = ORDERS[1] - ORDERS[0]
-    levels = {place: half(place) for place in ORDERS}
+    levels = {place: half_level_at(place) for place in ORDERS}
     best = min(levels, key=levels.__getitem__)
     while step > LAST_STEP and levels[best] < math.inf:
         step /= 2
         lower = best - step
         higher = best + step
-        tried = {best: levels[best], lower: half(lower), higher: half(higher)}
-        best = min(tried, key=tried.__getitem__)
-        levels.update(tried)
+        levels[lower] = half_level_at(lower)
+        levels[higher] = half_level_at(higher)
+        best = min((best, lower, higher), key=levels.__getitem__)
     coin = _coin_by_divergences(
         epsilon, delta, labels, _order_at(epsilon, delta, best), OWN_SHARE_ADDED
     )

@@ -95,8 +95,9 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
         least = len(shown) if shown[-1] > 0.5 else 2 * len(shown)
         if least > MOST_LEVELS:
             raise InvalidParameter(TOO_LONG)
-        estimated = len(shown) == LAST_LEVEL and order < math.inf
-        if estimated and levels_about(order, divergence, first) > 2 * MOST_LEVELS:
+        # Twice as many as are allowed, because it is an estimate.
+        is_estimated = len(shown) == LAST_LEVEL and order < math.inf
+        if is_estimated and levels_about(order, divergence, first) > 2 * MOST_LEVELS:
             raise InvalidParameter(TOO_LONG)
     return Chances(np.array(shown), np.array(hidden))
 
@@ -129,13 +130,13 @@ def _next_chances(
             shown / (1 - first), scaled_hidden / (1 - first), divergence
         )
     else:
-        p = math.log(shown / (1 - first))
-        r = math.log(scaled_hidden / (1 - first))
+        log_p = math.log(shown / (1 - first))
+        log_r = math.log(scaled_hidden / (1 - first))
         if not guessed_rise:
             # The moment of a shown label alone allows a first step that is little larger.
-            guessed_rise = ((order - 1) * divergence - p) / order
-        step = _largest_rise(p, r, order, divergence, guessed_rise)
-        up, down = _chances_of_log_odds(p - r + step)
+            guessed_rise = ((order - 1) * divergence - log_p) / order
+        step = _largest_rise(log_p, log_r, order, divergence, guessed_rise)
+        up, down = _chances_of_log_odds(log_p - log_r + step)
     return first + (1 - first) * up, (1 - first) * down, step
 
 
@@ -163,12 +164,18 @@ def _chances_of_log_odds(odds: float) -> tuple[float, float]:
     return (rare, likely)
 
 
-def _largest_rise(p: float, r: float, order: float, divergence: float, guess: float) -> float:
-    """Return the rise of the log-odds from e^p to ν(e^p), found by Newton steps inside a bracket.
+def _largest_rise(
+    log_p: float, log_r: float, order: float, divergence: float, guess: float
+) -> float:
+    """Return the rise of the log-odds from a chance p to ν(p), found by Newton steps inside a
+    bracket.
+
+    It may be too large by STEP_TOLERANCE: what a coin costs is computed from its chances as they
+    are.
 
     Args:
-        p: the logarithm of a chance.
-        r: the logarithm of 1 less it.
+        log_p: ln p.
+        log_r: ln(1 - p).
         order: α.
         divergence: ρ.
         guess: the first rise that is tried.
@@ -178,7 +185,7 @@ def _largest_rise(p: float, r: float, order: float, divergence: float, guess: fl
     high = math.inf
     step = guess
     for _ in range(STEP_TRIES):
-        value, slope = _larger_moment(p - r + step, p, r, order)
+        value, slope = _larger_moment(log_p - log_r + step, log_p, log_r, order)
         if value <= largest_moment:
             low = step
         else:
@@ -195,14 +202,14 @@ def _largest_rise(p: float, r: float, order: float, divergence: float, guess: fl
     return low
 
 
-def _larger_moment(odds: float, p: float, r: float, order: float) -> tuple[float, float]:
+def _larger_moment(odds: float, log_p: float, log_r: float, order: float) -> tuple[float, float]:
     """Return the larger of (α - 1) D_α in both directions between the chance of these log-odds and
-    e^p, and its slope in the log-odds.
+    p, and its slope in the log-odds.
 
     Args:
         odds: the log-odds of one chance.
-        p: the logarithm of the other.
-        r: the logarithm of 1 less the other.
+        log_p: ln p, p being the other.
+        log_r: ln(1 - p).
         order: α.
     """
     e = math.exp(-abs(odds))
@@ -211,8 +218,10 @@ def _larger_moment(odds: float, p: float, r: float, order: float) -> tuple[float
     up, down = (likely, rare) if odds > 0 else (rare, likely)
     shown, hidden = _chances_of_log_odds(odds)
     lam = order - 1
-    forward, forward_share = _log_sum(order * up - lam * p, order * down - lam * r)
-    backward, backward_share = _log_sum(order * p - lam * up, order * r - lam * down)
+    forward, forward_share = _log_sum(order * up - lam * log_p, order * down - lam * log_r)
+    backward, backward_share = _log_sum(order * log_p - lam * up, order * log_r - lam * down)
+    # In the log-odds, ``up`` = ln(shown) has the slope ``hidden``, and ``down`` = ln(hidden) the
+    # slope -``shown``.
     if forward > backward:
         return forward, order * (forward_share * hidden - (1 - forward_share) * shown)
     return backward, lam * ((1 - backward_share) * shown - backward_share * hidden)

@@ -58,6 +58,8 @@ LEAST_LEFT_SHARE = 1e-3
 # An ε beyond which e^ε is not played with, and how many statements there are at most.
 LARGEST_PLAYED = 500.0
 MOST_STATEMENTS = 2000
+# Of added divergences: the most that ln δ falls from one statement to the next.
+LOG_DELTA_STEP = 0.1
 
 
 @lru_cache(maxsize=256)
@@ -86,7 +88,9 @@ def label_coins_statements(
             _game_values(without_user, labels, reach / cells, cells),
         )
     else:
-        x = np.linspace(0, reach, min(math.ceil(reach * order / 0.1), MOST_STATEMENTS))
+        # ln δ falls by less than α a unit of ε.
+        statements = math.ceil(reach * order / LOG_DELTA_STEP)
+        x = np.linspace(0, reach, min(statements, MOST_STATEMENTS))
         deltas = renyi_delta(x, coin, order, first, labels)
     below_1 = deltas < 1  # below 1 a statement says something
     if not below_1.any():
@@ -133,11 +137,13 @@ def _reach_and_cells(
     """Return the largest ε of the statements, and the number of cells on which the game is played
     up to it; 0 cells if it is not played.
     """
-    # From here on δ is at most LEAST_LEFT_SHARE above nq: e^{(α-1)(nρ - ε)} is that small.
+    # From ``reach`` on δ is at most LEAST_LEFT_SHARE above nq: e^{(α-1)(nρ - ε)} is that small. (It
+    # is at least 1/(α-1) beyond nρ, also where nq is so large that less would do.)
     log_least = max(-math.log(LEAST_LEFT_SHARE * labels * first), 1.0)
     reach = labels * divergence + log_least / (order - 1)
     # A chord over a cell of length h is too high by a share of about (α+1)² h²/12 in each of the n
-    # rounds, so that n (α+1)² h²/12 = share.
+    # rounds, so that n (α+1)² h²/12 = FINE, or COARSE. In a round each level reads four values at
+    # each node (``_round_matrix``).
     levels = len(coin_chances(order, divergence, first).shown)
     fine_cells = math.ceil(reach * (order + 1) / math.sqrt(12 * FINE / labels))
     coarse_cells = math.ceil(reach * (order + 1) / math.sqrt(12 * COARSE / labels))

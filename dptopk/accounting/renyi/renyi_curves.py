@@ -87,7 +87,7 @@ def log_mgf(charge: Charge) -> LogMGF:
     ),
     below=lambda charge: (
         "optimal_setwise" if charge.of(BoundedRange, CDP, ZCDP) else ""
-    ),  # which then begins with it
+    ),  # where there are such costs, optimal_setwise begins with this bound
 )
 def renyi(charge: Charge) -> Curve:
     """Sum each cost's own Rényi curve at each order, and convert the sum; never worse than
