@@ -208,6 +208,7 @@ class Entering:
                 if covered:
                     return
         for statement in self.statements(stated, covered=covered):
+            # A record holds prices: a charge without any is entered as one cost, by the filter.
             if self.prices is not None:
                 record = {"stated": statement_record(statement) | {"prices": self.prices}}
                 yield record, self._totals_of(record)
@@ -283,7 +284,8 @@ class Entering:
         epsilon = bound.epsilon
         if not epsilon < math.inf:
             return None
-        # The bound is on the float, and the filter reads its decimal; sums of decimals are exact.
+        # The bound is on the float, and the filter reads its decimal, which must not be less; that
+        # of "basic" is a sum of decimals, rounded up as one.
         if decimal(epsilon) < Fraction(epsilon) and bound.name != "basic":
             epsilon = math.nextafter(epsilon, math.inf)
         return ApproxDP(epsilon, delta_down)

@@ -117,12 +117,14 @@ class Filter(Account):
             raise InvalidParameter(
                 f"failure_delta must be at most the budget's delta {self.delta}, got {failure_part}"
             )
-        options = FilterOptions.checked(method, ranges, costs, order, effort)
-        fixed = (method, order, ranges, costs, failure_delta, budget.rho)
-        # Whether the first charge may divide δ: nothing was said of it.
-        self._first_divides_delta = all(option is None for option in fixed) and budget.delta > 0
-        # Whether it chooses the method: nothing was said of that.
-        self._first_chooses_method = all(option is None for option in (*fixed[:4], budget.rho))
+        options = FilterOptions.of(method, ranges, costs, order, effort)
+        # The first charge chooses the method where nothing was said of it, and divides δ where
+        # nothing was said of that either.
+        said_of_method = (method, order, ranges, costs, budget.rho)
+        method_is_open = all(option is None for option in said_of_method)
+        division_is_open = method_is_open and failure_delta is None and budget.delta > 0
+        self._first_chooses_method = method_is_open
+        self._first_divides_delta = division_is_open
         self._split: Record | None = None  # the terms of the filter that the first charge chose
         self._begun = False  # whether anything was charged
         self._charges_as_whole = 0  # the number of charges that were entered as one cost
@@ -198,6 +200,7 @@ class Filter(Account):
             prices: list[Price | None] = []
             for metric in self._metrics.values():
                 try:
+                    # A cost that is all failure mass takes nothing else.
                     prices.append(metric.price(failure_free) if failure_free.costs else 0.0)
                 except IncompatibleCosts as reason:
                     refusals.append(reason)
@@ -235,8 +238,7 @@ class Filter(Account):
             raise IncompatibleCosts(
                 f"the budget is for {self.neighbours}, the charge for {charge.neighbours}"
             )
-        if stated is not None and (stated.rho is not None or self.budget.rho is not None):
-            stated = None
+        stated = self._statement_in_epsilon(stated)
         if stated is not None and not self._at_most_total(stated):
             raise self._refusal(charge, stated)
         with self._locked_in_own_process():
@@ -261,6 +263,14 @@ class Filter(Account):
         if record is None:
             raise self._refusal(charge, None)
         return record
+
+    def _statement_in_epsilon(self, stated: Budget | None) -> Budget | None:
+        """Return what a question states, if it can be added up: (ε, δ), for a budget in ε; else
+        None.
+        """
+        if stated is None or stated.rho is not None or self.budget.rho is not None:
+            return None
+        return stated
 
     def _at_most_total(self, stated: Budget) -> bool:
         """Return whether a question asks for no more than the total: one of more is refused,
@@ -423,8 +433,7 @@ class Filter(Account):
             return LARGEST_FIT
         if self.closed or charge.neighbours != self.neighbours:
             return 0
-        if stated is not None and (stated.rho is not None or self.budget.rho is not None):
-            stated = None
+        stated = self._statement_in_epsilon(stated)
         if stated is not None and not self._at_most_total(stated):
             return 0
         trial = self.copy_of_terms()
@@ -438,7 +447,7 @@ class Filter(Account):
 
     def _spend_run(self, charge: Charge, stated: Budget | None, most: int) -> int:
         """Spend a charge as often as it is entered in the same way, at most ``most`` times; return
-        the number of times.
+        the number of times. It is called on a copy, whose sums it tries out.
         """
         record = self._record_of(charge, stated)
         if record is None:
@@ -484,8 +493,10 @@ class Filter(Account):
                 self._charges_as_whole += 1
 
     def _apply_divided(self, charge: Charge, record: Record) -> None:
-        """Take over the division of δ and the method that the first charge chose, with
-        that charge.
+        """Take over the division of δ and the method that the first charge chose, with that charge.
+
+        Raises:
+            InvalidParameter: for a later charge, another total, or a choice that was not open.
         """
         chosen_filter = Filter.of_terms(record["split"])
         same_total = (
@@ -526,6 +537,7 @@ class Filter(Account):
                     f"charge to refund was not spent, or was spent as a whole: {charge}"
                 )
             recorded = {} if record is None else prices_of(record)
+            # Where a statement was entered instead of the ε's, or may have been, none comes back.
             if record is None:
                 epsilon_stays = self._totals.statements > 0
             else:
@@ -533,7 +545,7 @@ class Filter(Account):
             prices: dict[str, list[Price | None]] = {}
             for cost, _ in charge:
                 price = list(recorded.get(str(cost)) or self.price(cost))
-                if epsilon_stays:
+                if epsilon_stays:  # prices are in the order of the metrics
                     price[list(self._metrics).index(Pure.name)] = 0.0
                 prices[str(cost)] = price
             return {"prices": prices}
@@ -591,6 +603,7 @@ class Filter(Account):
         divided = [state["split"] for state in states if state["begun"]]
         if any(split != divided[0] for split in divided):
             return None
+        # Filters that nothing was spent of change no maximum; with one, it is the state of any.
         begun = [account for account in filters if account._begun] or [self]  # noqa: SLF001
         totals = RunningTotals.upper_envelope([account._totals for account in begun])  # noqa: SLF001
         return totals.state() | {
@@ -694,6 +707,7 @@ class Filter(Account):
                 if name != Pure.name and price and not totals.unpriced[name]:
                     # Prices grow with the square of ε.
                     factors.append(math.sqrt(max(float_left(sums, name) / float(price), 0.0)))
+        # The ε's of statements grow about with ε itself.
         statement = Entering(charge, sums, None).statement(sums.failures_left)
         if statement is not None and statement.epsilon and sums.adds_up:
             factors.append(float_left(sums, Pure.name) / statement.epsilon)
@@ -717,7 +731,7 @@ class Filter(Account):
             return used <= metric.capacity * (1 - metric.margin)
 
         low, high = bracket(fits, 1.0, least=1.0, most=LARGEST_PURE)
-        if high <= 1:
+        if high <= 1:  # not even 1 fits: the largest is between 0 and 1
             low = 0.0
         largest, _ = bisect(fits, low, high, halvings=PURE_HALVINGS)
         return largest

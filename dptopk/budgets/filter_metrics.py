@@ -303,7 +303,7 @@ class Renyi(Metric):
     def price(self, charge: Charge) -> float:
         """Return an upper bound on the cost's ln E[e^{λL}]."""
         moment = float(log_mgf(charge)(np.array([self.order]))[0])
-        value = moment * (1 + 4 * LOG_MGF_ERROR)
+        value = moment * (1 + 4 * LOG_MGF_ERROR)  # its relative error, and that of the product
         if not math.isfinite(value):
             raise IncompatibleCosts(f"no Rényi bound for {charge}")
         return value
@@ -345,6 +345,8 @@ class Ranges(Metric):
             costs: the declared costs.
             effort: for the capacity.
         """
+        # Any integer prices are sound. Those in proportion to what the costs take of a Rényi budget
+        # suit them; the largest is chosen for about MOST_LAYERS layers of the game in all.
         renyi = Renyi.at(epsilon, delta, None)
         worth = {cost: renyi.price(Charge({cost: 1})) for cost in costs}
         copies = float(renyi.capacity) / max(worth.values())
@@ -355,6 +357,7 @@ class Ranges(Metric):
             weights = weights_of(ranges, largest)
             prices = {BoundedRange(size): price for size, price in weights.items()}
         else:
+            # Few copies are composed by themselves, which says more exactly what a cost takes.
             if float(renyi.capacity) / min(worth.values()) < MOST_COPIES_ALONE:
                 worth = {cost: 1 / affordable_copies(cost, epsilon, delta) for cost in costs}
             prices = proportional_prices(worth, largest)
@@ -603,6 +606,7 @@ class SmallCosts(Metric):
         ((cost, _),) = charge
         prices: list[float] = []
         rho = zcdp_constant(cost)
+        # A Gaussian counts by its own μ², which is less.
         if not isinstance(cost, GaussianDP) and rho <= self.small.largest_rho:
             prices.append(math.nextafter(2 * self.small.factor * rho, math.inf))
         with suppress(IncompatibleCosts):

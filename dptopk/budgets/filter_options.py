@@ -24,7 +24,7 @@ METHODS: tuple[FilterMethod, ...] = ("renyi", "ranges", "gaussian", "variance")
 
 @dataclass(frozen=True)
 class FilterOptions:
-    """The options of a filter, as its arguments of the same names; ``checked`` makes valid ones.
+    """The options of a filter, as its arguments of the same names; ``of`` makes valid ones.
 
     Attributes:
         method: one of METHODS.
@@ -39,7 +39,7 @@ class FilterOptions:
     effort: Effort
 
     @classmethod
-    def checked(
+    def of(
         cls,
         method: FilterMethod | None,
         ranges: Sequence[float] | None,
@@ -60,6 +60,7 @@ class FilterOptions:
         if method is None:
             method = "renyi" if declared is None else "ranges"
         method = validate.member(METHODS, method=method)
+        # Declared costs are for "ranges", which has none but these.
         misfit = (declared is not None) != (method == "ranges")
         if misfit or (order is not None and method != "renyi"):
             raise InvalidParameter(

@@ -90,7 +90,7 @@ class Accountant(Account):
         self._used: dict[Cost, Counter[Cost]] = {}  # cost spent -> tokens it used up
         self._delta_left = Fraction(registered.delta)
         self._adaptive = False
-        if guarantee is not None:
+        if guarantee is not None:  # the value of the cached property, which then computes nothing
             self.__dict__["guarantee"] = guarantee
 
     filter = _FilterOfClass()
@@ -371,7 +371,7 @@ def _returned_tokens(cost: Cost, times: int, used: Counter[Cost]) -> list[tuple[
             raise InvalidParameter(
                 f"charge to refund used different tokens, none of them the smallest: {cost}"
             )
-        smallest = covered[0]
+        smallest = covered[0]  # any other one covers it, and is covered by it
         number = min(times, used.pop(smallest))
         returned.append((smallest, number))
         times -= number

@@ -59,14 +59,15 @@ def size(cost: Cost) -> tuple[float, float]:
     ρ is that of zCDP where the cost implies it, else half the variance of its loss.
     """
     if cost_model_of(cost).statements is not None:
-        epsilon, delta = max(statements(cost))
-        return epsilon**2 / 2, delta
+        epsilon, delta = max(statements(cost))  # the one with the largest ε
+        return epsilon**2 / 2, delta  # ε-DP is ε²/2-zCDP
     zcdp = implied(cost).zcdp
-    pair = cost_model_of(cost).loss_components
     if zcdp is not None:
         return sum(zcdp(cost)), 0.0
-    if pair is not None:  # half the variance of its loss
-        return sum(part.spread() for part in pair({cost: 1})) / 2, 0.0
+    pair = cost_model_of(cost).loss_components
+    if pair is not None:
+        variance = sum(part.spread() for part in pair({cost: 1}))
+        return variance / 2, 0.0
     return 0.0, 0.0
 
 

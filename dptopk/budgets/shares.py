@@ -71,7 +71,7 @@ class Shares(Account):
         self.delta = validate.probability(delta=delta)
         self.parts = dict(parts)
         self._group = Charge.join(*(part.group() for part in parts.values()))
-        if guarantee is not None:
+        if guarantee is not None:  # the value of the cached property, which then computes nothing
             self.__dict__["guarantee"] = guarantee
 
     def account(self, analyst: str) -> Account:

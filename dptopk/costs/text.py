@@ -83,10 +83,16 @@ def read_charge(text: str) -> ChargeArguments:
 
 
 def _cost_of_term(name: str, arguments: str, term: str) -> Cost:
-    """Return the cost of a term; an error names the term."""
+    """Return the cost of a term.
+
+    Raises:
+        InvalidParameter: when it cannot be read, or a parameter is outside its range; it names the
+            term.
+    """
     try:
         return _read_cost(name, arguments, term)
     except InvalidParameter as error:
+        # Errors of reading name the term already, those of the cost's own checks do not.
         if str(error).startswith("charge"):
             raise InvalidParameter(str(error)) from None
         raise InvalidParameter(f"charge: {term[:_QUOTED_LENGTH]!r}: {error}") from None
@@ -95,6 +101,9 @@ def _cost_of_term(name: str, arguments: str, term: str) -> Cost:
 def _read_flags(text: str) -> tuple[bool, Neighbours]:
     """Return whether a charge is adaptive, and its neighbour relation, given its flags without
     the brackets.
+
+    Raises:
+        InvalidParameter: for an unknown flag, and for two neighbour relations.
     """
     flags = {flag.strip() for flag in text.split(",")} - {""}
     relations = [relation for relation in NEIGHBOURS if relation in flags]
@@ -107,10 +116,16 @@ def _read_flags(text: str) -> tuple[bool, Neighbours]:
 
 
 def _terms(text: str) -> list[re.Match[str]]:
-    """Return the matches of the terms between the plus signs; '0' alone and '' have none."""
+    """Return the matches of the terms between the plus signs; '0' alone and '' have none.
+
+    Raises:
+        InvalidParameter: at the first term that cannot be read.
+    """
     terms: list[re.Match[str]] = []
+    if text.strip() in {"", "0"}:
+        return terms
     at = 0
-    while text.strip() not in {"", "0"}:
+    while True:
         match = _TERM.match(text, at)
         if match is None or text[match.end() : match.end() + 1] not in {"", "+"}:
             shown = text[at : at + _QUOTED_LENGTH].strip()
@@ -119,9 +134,8 @@ def _terms(text: str) -> list[re.Match[str]]:
             )
         terms.append(match)
         if match.end() == len(text):
-            break
-        at = match.end() + 1
-    return terms
+            return terms
+        at = match.end() + 1  # after the plus sign
 
 
 def _read_number(text: str, term: str) -> float:
@@ -156,7 +170,12 @@ def _read_whole_number(text: str, term: str) -> int:
 
 
 def _read_cost(name: str, arguments: str, term: str) -> Cost:
-    """Return the cost with this name and these arguments between its parentheses."""
+    """Return the cost with this name and these arguments between its parentheses.
+
+    Raises:
+        InvalidParameter: for an unknown name, arguments that cannot be read, or a parameter outside
+            its range.
+    """
     cost_type = _SPELLINGS.get(name.lower())
     if cost_type is None:
         known = ", ".join(known.symbol for known in COST_TYPES)
@@ -185,7 +204,7 @@ def _parameter_error(name: str | None, term: str, names: list[str]) -> InvalidPa
 
 
 def _read_pair(text: str, term: str) -> tuple[float, ...]:
-    """Return the numbers of a pair "ε:δ"; ``MultiDP`` refuses other lengths."""
+    """Return the numbers of a pair "ε:δ"; ``MultiDP`` refuses what has more or fewer than two."""
     return tuple(_read_number(number, term) for number in text.split(":"))
 
 

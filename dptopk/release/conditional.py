@@ -104,28 +104,29 @@ class Passed:
         by_complement = 1 - upper * (1 - 2 * TAIL_ERROR)
         if x <= y:
             return by_complement
-        hide_probability = self._show_probability(x, hidden=True)
-        least_hide_probability = hide_probability * (1 - TAIL_ERROR)
+        least_hide_probability = self._hide_probability(x) * (1 - TAIL_ERROR)
         by_difference = (self.tail(x - y - 1) - least_hide_probability) / show_probability
         return min(by_complement, by_difference * (1 + 2 * TAIL_ERROR))
 
-    def _show_probability(self, x: int, *, hidden: bool = False) -> float:
-        """Return the probability that a true count x is shown: above T, or at T by a coin.
-
-        With ``hidden``, return the probability that a count x > T is not shown, computed without
-        a difference of nearly equal numbers.
-        """
-        missing = self.threshold - x
+    def _show_probability(self, x: int) -> float:
+        """Return the probability that a true count x is shown: above T, or at T by a coin."""
+        above = self._signed_tail(self.threshold - x)
         tie = self.at_threshold
-        total = 0.0
-        for c, weight in ((missing, 1 - tie), (missing - 1, tie)):
-            if weight == 0:
-                continue
-            if hidden and c < 0:
-                total += weight * self.tail(-c - 1)
-            else:
-                total += weight * self._signed_tail(c)
-        return total
+        if tie == 0:
+            return above
+        at_least = self._signed_tail(self.threshold - x - 1)
+        return (1 - tie) * above + tie * at_least
+
+    def _hide_probability(self, x: int) -> float:
+        """Return the probability that a true count x > T is not shown, at most TAIL_ERROR too
+        large: computed from tails below T, without a difference of nearly equal numbers.
+        """
+        at_most = self.tail(x - self.threshold - 1)
+        tie = self.at_threshold
+        if tie == 0:
+            return at_most
+        below = self.tail(x - self.threshold)
+        return (1 - tie) * at_most + tie * below
 
     def _signed_tail(self, c: int) -> float:
         """Return P[N > c] for an integer c of either sign, by the symmetry of the law."""

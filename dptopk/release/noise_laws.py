@@ -30,6 +30,7 @@ from dptopk.errors import InvalidParameter
 Law = TypeVar("Law", bound=type["NoiseLaw"])
 # A bound below this is not improved by a sum, whose terms would underflow.
 SETTLED = 1e-100
+LARGEST_EXPONENT = 700.0  # e to a larger power may be no float
 _FAMILIES: dict[str, type[NoiseLaw]] = {}
 
 
@@ -194,7 +195,7 @@ class LaplaceNoise(IndependentNoiseLaw):
     def std(self) -> float:
         """Return the standard deviation without the cut: sqrt(2q)/(1-q), q = exp(-rate)."""
         half = self.rate / 2
-        if half < 700:
+        if half < LARGEST_EXPONENT:
             return 1 / (math.sqrt(2) * math.sinh(half))
         return 0.0
 
@@ -238,7 +239,7 @@ class GaussianNoise(IndependentNoiseLaw):
         """
         if self.scale >= 2:
             return self.scale
-        n = np.arange(-60.0, 61.0)
+        n = np.arange(-60.0, 61.0)  # more than 30 scales on each side, beyond which nothing is
         weights = tails.density(n, self.scale)
         variance = (weights * n**2).sum() / weights.sum()
         return float(np.sqrt(variance))
