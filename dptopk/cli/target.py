@@ -13,6 +13,8 @@ from typing import IO
 
 from dptopk.errors import InvalidParameter
 
+_SQLITE_HEADER = b"SQLite format 3\0"
+
 
 def check_target(
     out: Path | None, *, name: str = "out", inputs: Iterable[Path | str | None] = ()
@@ -44,6 +46,10 @@ def check_target(
             raise InvalidParameter(
                 f"--{name}: {str(out)!r} is read by this very command, and would be lost"
             )
+    if _is_database(out):
+        raise InvalidParameter(
+            f"--{name}: {str(out)!r} is a SQLite database, such as a ledger; name a new file"
+        )
     from dptopk.ledger.heads import lock_beside
 
     lock = lock_beside(out)
@@ -57,6 +63,15 @@ def check_target(
             pass
     except OSError:
         raise InvalidParameter(f"--{name}: {str(out)!r} cannot be written") from None
+
+
+def _is_database(path: Path) -> bool:
+    """Return whether a file begins as SQLite databases do; it is none that this process uses."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_SQLITE_HEADER)) == _SQLITE_HEADER
+    except OSError:
+        return False
 
 
 def _is_same_file(path: Path, other: Path) -> bool:

@@ -68,6 +68,7 @@ def _lock_stores() -> None:
     for store in sorted(_stores_in_use(), key=lambda store: -store.serial):
         store.lock.acquire()
         _locked_for_fork.append(store)
+        store.prepare_fork()
 
 
 def _unlock_stores() -> None:
@@ -240,6 +241,10 @@ class Store:
     def backup(self, path: Path) -> None:
         """Copy a SQLite ledger as of one moment into a new file."""
         self._database.backup(path)
+
+    def prepare_fork(self) -> None:
+        """Close what a child must not inherit; whoever forks holds the lock."""
+        self._database.prepare_fork()
 
     def close(self) -> None:
         """Close all connections; the next use opens one again."""

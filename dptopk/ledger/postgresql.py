@@ -103,6 +103,9 @@ class PostgreSQL:
         """Close the pool."""
         self._engine.dispose()
 
+    def prepare_fork(self) -> None:
+        """Do nothing: the child makes connections of its own, and leaves these alone."""
+
     def refuse_moved_file(self) -> None:
         """Do nothing: a server's database stays where it is."""
 

@@ -35,17 +35,35 @@ Run = Callable[..., list[tuple[Any, ...]]]
 
 
 @dataclass
-class _Idle:
-    """What is open between two transactions.
+class _Opened:
+    """What SQLite has open of one database in this process.
 
     Attributes:
-        connections: the connections, at most one.
-        memory: the identity of the file that a write-ahead log shares between processes, when the
-            first transaction began; None: there is no log.
+        connections: the numbers (``id``) of the connections.
+        log: the identities of the two files of a write-ahead log (``LedgerFile.log_files``), when
+            the first of them began a transaction; None: there is no log.
     """
 
+    connections: set[int] = field(default_factory=set)
+    log: tuple[int, ...] | None = None
+
+
+# Identity of a database -> what is open of it. All connections of a process share the memory of a
+# log that the first of them has opened.
+_opened: dict[tuple[int, int], _Opened] = {}
+
+
+@dataclass
+class _Idle:
+    """The connections that are open between two transactions, at most one.
+
+    Attributes:
+        database: the identity of their database.
+        connections: the connections.
+    """
+
+    database: tuple[int, int]
     connections: list[sqlite3.Connection] = field(default_factory=list)
-    memory: tuple[int, int] | None = None
 
 
 class SQLite:
@@ -57,7 +75,6 @@ class SQLite:
         ahead: whether it uses a write-ahead log; else it does so only while another process does.
         identity: the identity of the file when it was first opened (``LedgerFile.identity``); None:
             it is opened now.
-        memory: as in ``_Idle``, of the parent process.
 
     Raises:
         LedgerError: when the file is not there, or one whose locks may not hold.
@@ -78,7 +95,6 @@ class SQLite:
         read_only: bool,
         ahead: bool = False,
         identity: tuple[int, int] | None = None,
-        memory: tuple[int, int] | None = None,
     ) -> None:
         if identity is None:
             file.check()
@@ -87,7 +103,7 @@ class SQLite:
         # A write-ahead log needs memory that all processes share.
         self._ahead = ahead and not file.network
         self._identity = identity or file.identity()
-        self._idle = _Idle(memory=memory)
+        self._idle = _Idle(self._identity)
         weakref.finalize(self, _close, self._idle, file, os.getpid())
         # The time and size of the file when the write lock was taken.
         self._state_at_lock: tuple[int, int] | None = None
@@ -95,11 +111,7 @@ class SQLite:
     def reopened(self) -> SQLite:
         """Return the same file with a new connection."""
         return SQLite(
-            self._file,
-            read_only=self._read_only,
-            ahead=self._ahead,
-            identity=self._identity,
-            memory=self._idle.memory,
+            self._file, read_only=self._read_only, ahead=self._ahead, identity=self._identity
         )
 
     def take(self) -> sqlite3.Connection:
@@ -119,7 +131,7 @@ class SQLite:
         try:
             connection.rollback()
         except ERRORS:
-            connection.close()
+            _close_connection(connection, self._identity)
         else:
             self._idle.connections.append(connection)
 
@@ -137,12 +149,13 @@ class SQLite:
             check_same_thread=False,  # one thread at a time: see ``Store.lock``
             timeout=LOCK_TIMEOUT_MS / 1000,
         )
+        _opened.setdefault(self._identity, _Opened()).connections.add(id(connection))
         try:
             self.refuse_moved_file()
             if not self._read_only:
                 _make_durable(connection, ahead=self._ahead)
         except BaseException:
-            connection.close()
+            _close_connection(connection, self._identity)
             raise
         return connection
 
@@ -164,8 +177,7 @@ class SQLite:
         run("BEGIN" if purpose == "read" else "BEGIN IMMEDIATE")
         has_log = run("PRAGMA journal_mode") == [("wal",)]
         self._state_at_lock = None if purpose == "read" or has_log else self._file.change_state()
-        if not self._read_only:
-            self._refuse_lost_memory(has_log=has_log)
+        self._refuse_lost_log(has_log=has_log)
         if has_log and purpose != "read" and run("PRAGMA user_version") != [(NEEDS_LOG,)]:
             # An older version of this program removed the mark; the file itself must have it first.
             run(f"PRAGMA user_version = {NEEDS_LOG}")
@@ -173,11 +185,12 @@ class SQLite:
             run("PRAGMA wal_checkpoint(FULL)")
             run("BEGIN IMMEDIATE")
 
-    def _refuse_lost_memory(self, *, has_log: bool) -> None:
-        """Refuse to go on if somebody removed the file that a write-ahead log shares.
+    def _refuse_lost_log(self, *, has_log: bool) -> None:
+        """Refuse to go on if somebody removed or replaced a file of the write-ahead log.
 
-        The locks of the log are in that file. Whoever opens the ledger makes a new one, and would
-        write to the log at the same places as this process.
+        This process would write to a log that nobody else sees. The locks of the log are in its
+        -shm file: whoever opens the ledger makes a new one, and would write to the log at the same
+        places as this process.
 
         Args:
             has_log: whether there is a log now.
@@ -185,16 +198,18 @@ class SQLite:
         Raises:
             LedgerError: if so.
         """
+        opened = _opened[self._identity]
         if not has_log:
-            self._idle.memory = None
+            opened.log = None
             return
-        memory = self._file.memory()
-        if self._idle.memory is None:
-            self._idle.memory = memory  # None: SQLite could not make it, and says so itself
-        elif memory != self._idle.memory:
+        log = self._file.log_files()
+        if opened.log is None:
+            opened.log = log  # None: SQLite could not make one of them, and says so itself
+        elif log != opened.log:
+            name = self._file.path.name
             raise LedgerError(
-                f"somebody removed {self._file.path.name + '-shm'!r} while the ledger was open: "
-                "nothing more is written by this process; start it again"
+                f"somebody removed or replaced {name + '-wal'!r} or {name + '-shm'!r} while the "
+                "ledger was open: nothing more is written by this process; start it again"
             )
 
     # The signature is that of PostgreSQL's.
@@ -202,15 +217,18 @@ class SQLite:
         """Commit durably, unless another file was written over this one since the lock was taken.
 
         Raises:
-            LedgerError: if so, or if a file beside it was removed.
+            LedgerError: if so, or if a file beside it was removed or replaced.
         """
-        if self._idle.memory is not None:
-            self._refuse_lost_memory(has_log=True)
+        has_log = _opened[self._identity].log is not None
+        if has_log:
+            self._refuse_lost_log(has_log=True)
         if self._state_at_lock not in {None, self._file.change_state()}:
             raise LedgerError(
                 f"the ledger {self._file.path.name!r} was overwritten while it was in use"
             )
         run("COMMIT")
+        if has_log:
+            self._refuse_lost_log(has_log=True)
 
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
         """Return whether these tables and indexes exist."""
@@ -243,11 +261,22 @@ class SQLite:
             raise LedgerError(f"the backup failed: {error}") from None
         finally:
             target.close()
-            _close(_Idle([source], self._idle.memory), self._file, os.getpid())
+            _close(_Idle(self._identity, [source]), self._file, os.getpid())
 
     def close(self) -> None:
         """Close the cached connection."""
         _close(self._idle, self._file, os.getpid())
+
+    def prepare_fork(self) -> None:
+        """Close a connection with a write-ahead log, whose locks SQLite would believe to hold in
+        the child.
+
+        Such a connection holds them between transactions, too. Without them, another process takes
+        itself for the last one and removes the log.
+        """
+        opened = _opened.get(self._identity)
+        if opened is not None and opened.log is not None:
+            self.close()
 
 
 def _make_durable(connection: sqlite3.Connection, *, ahead: bool) -> None:
@@ -299,7 +328,8 @@ def _close(idle: _Idle, file: LedgerFile, pid: int) -> None:
     """
     while idle.connections and pid == os.getpid():
         connection = idle.connections.pop()
-        if idle.memory is not None and file.memory() != idle.memory:
+        opened = _opened[idle.database]
+        if opened.log is not None and file.log_files() != opened.log:
             # SQLite would take its own part of the log into the file, and remove the log with what
             # others wrote to it. The connection ends with the process: it is never freed.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
@@ -309,13 +339,23 @@ def _close(idle: _Idle, file: LedgerFile, pid: int) -> None:
             has_log = _pragma(connection, "journal_mode") == "wal" and not file.without_log
             if has_log and _pragma(connection, "journal_mode=PERSIST") == "persist":
                 _pragma(connection, f"user_version={COMPLETE}")
-        connection.close()
-        idle.memory = None
+        _close_connection(connection, idle.database)
+        if file.log_files() is None:  # this process was the last one
+            opened.log = None
         # If two processes closed at once, SQLite took the log in when the second one did.
         with suppress(*ERRORS):
             log_was_folded = has_log and file.path.exists() and not file.log().exists()
             if log_was_folded and file.lacks_log():
                 file.mark_complete()
+
+
+def _close_connection(connection: sqlite3.Connection, database: tuple[int, int]) -> None:
+    """Close a connection to the database with an identity."""
+    connection.close()
+    connections = _opened[database].connections
+    connections.discard(id(connection))
+    if not connections:
+        _opened.pop(database, None)
 
 
 def _pragma(connection: sqlite3.Connection, pragma: str) -> object:

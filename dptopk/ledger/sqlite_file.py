@@ -177,15 +177,16 @@ class LedgerFile:
         """Return the path of the write-ahead log."""
         return self.path.with_name(f"{self.path.name}-wal")
 
-    def memory(self) -> tuple[int, int] | None:
-        """Return device and inode number of the file that processes share for a write-ahead log;
-        None if there is none.
+    def log_files(self) -> tuple[int, ...] | None:
+        """Return device and inode number of the write-ahead log, and of the file that processes
+        share for it; None if one of them is not there.
         """
         try:
-            status = Path(f"{self.path}-shm").stat()
+            log = self.log().stat()
+            memory = Path(f"{self.path}-shm").stat()
         except OSError:
             return None
-        return status.st_dev, status.st_ino
+        return log.st_dev, log.st_ino, memory.st_dev, memory.st_ino
 
     def lacks_log(self) -> bool:
         """Return whether the file needs a write-ahead log that is missing or is no log.

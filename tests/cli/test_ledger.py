@@ -248,6 +248,18 @@ def test_nothing_is_written_over_the_head_file_of_a_ledger(tmp_path):
     assert live.read_bytes() == before == exported.read_bytes()
 
 
+def test_what_knows_no_ledger_does_not_write_over_one(tmp_path):
+    path = tmp_path / "l.db"
+    with Ledger(path):
+        pass
+    before = path.read_bytes()
+    for command in (["certify", "2*BR(0.1)", "--delta", "1e-6", "--out"], ["datasets", "macbeth"]):
+        refused = run(*command, path)
+        assert refused.exit_code == 2
+        assert "SQLite database" in refused.output
+    assert path.read_bytes() == before
+
+
 def test_a_name_too_long_for_the_file_of_a_lock_is_refused_in_words(tmp_path):
     out = tmp_path / ("x" * 250)
     refused = run("ledger", "export", tmp_path / "l.db", "--out", out)

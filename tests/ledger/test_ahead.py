@@ -348,6 +348,80 @@ def test_whoever_lost_the_shared_memory_of_a_log_writes_over_nobody(path, looked
     assert subprocess.check_output(shown, text=True) == "3*DP(0.1) True\n"
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("endings", [["-wal"], ["-wal", "-shm"]])
+def test_whoever_lost_the_log_itself_writes_nothing_more(path, endings):
+    """A copy of the log is put in its place: what was charged afterwards was in the log that nobody
+    else sees, and gone with the process.
+    """
+    charges = """
+ledger = Ledger(sys.argv[1], ahead=True)
+ledger.charge("d", "bob", Charge({PureDP(0.1): 1}))
+for ending in sys.argv[2:]:
+    shutil.copy(sys.argv[1] + ending, sys.argv[1] + ".copy")
+    os.replace(sys.argv[1] + ".copy", sys.argv[1] + ending)
+try:
+    print(ledger.charge("d", "bob", Charge({PureDP(0.1): 1})).seq)
+except LedgerError as error:
+    print(error)
+sys.stdout.flush()
+os.kill(os.getpid(), 9)
+"""
+    imports = "import os, shutil, sys\nfrom dptopk import Charge, Ledger, LedgerError, PureDP"
+    program = [sys.executable, "-c", imports + charges, path, *endings]
+    shown = subprocess.run(program, capture_output=True, text=True, check=False).stdout
+    assert "start it again" in shown
+    with Ledger(path) as ledger:
+        assert ledger.spent("d") == ONE.times(2)
+        assert ledger.verify()
+
+
+@pytest.mark.slow
+def test_a_second_ledger_of_a_process_has_the_log_that_the_first_one_opened(path):
+    """SQLite shares the memory of a log among all connections of a process."""
+    with Ledger(path, ahead=True) as ledger:
+        ledger.charge("d", "ann", ONE)
+        Path(f"{path}-shm").unlink()
+        subprocess.run([sys.executable, "-c", CHARGES, path, "1"], check=False)
+        with pytest.raises(LedgerError, match="start it again"):
+            Ledger(path, ahead=True)
+    count = "from dptopk import Ledger; import sys; print(Ledger(sys.argv[1]).spent('d'))"
+    counted = subprocess.check_output([sys.executable, "-c", count, path], text=True)
+    assert counted == "3*DP(0.1)\n"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inherited", [True, False])
+def test_a_child_has_the_log_of_its_file_and_not_that_of_its_parent(path, inherited):
+    """SQLite in a child believed that it held the parent's locks and shared its memory: when the
+    parent had closed the ledger and another process had opened it, both wrote to the same places.
+    """
+    ledger = Ledger(path, ahead=True)
+    ledger.charge("d", "ann", ONE)
+    context = multiprocessing.get_context("fork")
+    begin = context.Event()
+
+    def work():
+        begin.wait(60)
+        child_ledger = ledger if inherited else Ledger(path, ahead=True)
+        child_ledger.charge("d", "child", ONE)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    child = context.Process(target=work)
+    child.start()
+    ledger.close()
+    waits = CHARGES.replace("os.kill", "print(flush=True); sys.stdin.read(); os.kill")
+    other = [sys.executable, "-c", waits, str(path), "2"]
+    with subprocess.Popen(other, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        process.stdout.readline()  # it has charged twice
+        begin.set()
+        child.join(60)
+        process.stdin.close()
+    with Ledger(path) as ledger:
+        assert ledger.spent("d") == ONE.times(5)
+        assert ledger.verify()
+
+
 def test_a_ledger_that_was_closed_has_another_shared_memory_when_it_is_used_again(path):
     with Ledger(path, ahead=True) as ledger:
         ledger.charge("d", "ann", ONE)
