@@ -83,6 +83,7 @@ class Bounds:
         validate.parameters(self, per_label_cap=partial(validate.count, at_most=LARGEST_CAP))
         validate.member(CHOICES, choose=self.choose)
         validate.instance(str, key=self.key)
+        # The two differ where the key holds half of a surrogate pair.
         if self.key.encode("utf-8", "replace") != self.key.encode("utf-8", "surrogatepass"):
             raise InvalidParameter("key must be text that UTF-8 can hold")
         if self.choose == "random":
@@ -304,6 +305,7 @@ def _ranked_distinct_pairs(
         pairs = events.select(*user, "item")
         if not source.distinct:
             pairs = pairs.distinct()
+        # The last of ``user`` is the user, or the same number of another width (``with_persons``).
         numbered = pairs.mutate(user=pairs[user[-1]].cast(events.user.type()))
         lots = _lots(source, numbered, bounds)
         pairs = numbered.select(*user, "item", **lots)
@@ -439,6 +441,7 @@ def label_counts(
         The columns ``within``, item and ``sums``.
     """
     keys = [*within, "item"]
+    # Only under a cap are a user's labels ranked, for which fewer and narrower rows are faster.
     if bounds.labels_per_user is not None:
         source, events = _without_repeated_pairs(source, events, bounds, within)
     names = None if bounds.portable else codes(source, events, "item")
@@ -458,6 +461,7 @@ def label_counts(
         try:
             total = _total_counts(source, counts_of_part, parts, keys, sums, progress)
             if names is not None:
+                # All rows with the last count stay: which of them are cut, the texts decide.
                 total = _largest_rows(total, top, within, ties=True).join(names, "item")
                 total = total.select(*within, *sums, item=total["name"])
             rows = _largest_rows(_with_narrow_sums(total, sums), top, within).select(*keys, *sums)
@@ -467,7 +471,7 @@ def label_counts(
             if source.passes is not None or parts >= MOST_PARTS:
                 raise
             parts *= 2
-    if progress is not None and parts == 1:
+    if progress is not None and parts == 1:  # several parts have each reported theirs
         progress(1, 1)
     return columns
 
@@ -548,7 +552,7 @@ def with_persons(source: OpenTable, events: ir.Table) -> ir.Table:
         return events.mutate(person=code(source, events.user))
     aggregates = events.agg(low=events.user.min(), high=events.user.max())
     (extremes,) = run_query(source, aggregates).to_pylist()
-    low = extremes["low"]
+    low = extremes["low"]  # None without any events
     if low is not None and -(2**31) <= low and extremes["high"] < 2**31:
         return events.mutate(person=events.user.cast("int32"))
     return events

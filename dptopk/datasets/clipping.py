@@ -74,8 +74,9 @@ def users_by_labels(
     ):
         pairs = amounts(events, bounds)
         users = pairs.group_by("user").agg(labels=pairs.count())
-        bin_ = sum(ibis.ifelse(users.labels > end, 1, 0) for end in ENDS)
-        users_with_bin = users.mutate(place=bin_)
+        # The index of a user's bin is the number of ends below the user's number of labels.
+        bin_index = sum(ibis.ifelse(users.labels > end, 1, 0) for end in ENDS)
+        users_with_bin = users.mutate(place=bin_index)
         users_by_bin = users_with_bin.group_by("place").agg(users=users_with_bin.count())
         rows = hide_data_of_errors(
             "table", "the engine could not run the query", partial(source.run, users_by_bin)
@@ -154,8 +155,8 @@ def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
     users_above = min(max(float(counts @ share_above / users), 0.0), 1.0)
     share = min(max(float(counts @ mean_lost / pairs), 0.0), 1.0)
     # The delta method for a ratio: the deviation of lost - share * pairs, over pairs.
-    noise_std *= float(np.linalg.norm(mean_lost - share * mean_labels))
-    return ClippingLoss(cap, users_above, share, min(2 * noise_std / float(pairs), 1.0))
+    deviation = noise_std * float(np.linalg.norm(mean_lost - share * mean_labels))
+    return ClippingLoss(cap, users_above, share, min(2 * deviation / float(pairs), 1.0))
 
 
 def _released_bins(answer: Release) -> tuple[Array, float]:

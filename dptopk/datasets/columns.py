@@ -134,10 +134,15 @@ def _column_of_role(table: ir.Table, role: str, name: str) -> ir.Column:
         raise InvalidParameter(f"{role}: the table has no column {name!r}{hint}", parameter=role)
     column = table[name]
     kind = column.type()
-    for is_of_kind, read in _WEIGHTS if role == "weight" else _LABELS:
+    if role == "weight":
+        readings = _WEIGHTS
+        problem = "not a number"
+    else:
+        readings = _LABELS
+        problem = "make it text or integer first"
+    for is_of_kind, read in readings:
         if is_of_kind(kind):
             return read(column)
-    problem = "not a number" if role == "weight" else "make it text or integer first"
     raise InvalidParameter(
         f"{role}: the column {name!r} is of type {kind}; {problem}", parameter=role
     )
@@ -344,6 +349,7 @@ def _as_text(value: Constant) -> str | None:
 def _as_integer(value: Constant) -> int | None:
     """Return a value as an integer; None if it is neither an integer nor a text that spells one."""
     if isinstance(value, str):
+        # "007" and " 7" are other texts than the integer's, and perhaps other labels elsewhere.
         if str(int(value)) == value:
             return int(value)
         return None
@@ -422,12 +428,14 @@ def _equalities(source: OpenTable, table: ir.Table, where: Mapping[str, Any]) ->
         else:
             values = [value]
         column = table[name]
-        kind = table[name].type()
+        kind = column.type()
         constants = [
             constant_of_type(constant, kind, f"where: a value for {name!r}") for constant in values
         ]
         column = column.cast("string") if kind.is_uuid() else column
         refusal = f"the values for {name!r} do not fit the column"
+        # The comparison is made once as the caller would write it, to refuse a type of which the
+        # engine would convert the values.
         compared = hide_data_of_errors("where", refusal, partial(column.isin, constants))
         if not is_total(compared.op(), source.backend):
             raise InvalidParameter(f"where: {refusal}, which is of type {kind}")

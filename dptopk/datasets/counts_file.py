@@ -85,7 +85,7 @@ def _csv_table(file: _File) -> pd.DataFrame:
 
 def _text_format(file: _File) -> TextFormat:
     """Return the separator, the encoding and the header of a text file."""
-    column_names = [column for column in file.columns if column]
+    column_names = [column for column in file.columns if column]  # ``columns_of`` names none: ""
     stated = {"separator": file.separator, "encoding": file.encoding}
     try:
         return text_format(file.path, column_names, **stated)
@@ -102,6 +102,7 @@ def _csv_of_columns(file: _File, form: TextFormat) -> io.StringIO:
     present = [name for name in file.columns if name in form.names]
     label = form.names.index(file.label)
     count = form.names.index(file.count)
+    # There are two columns at least, so that a getter returns a tuple.
     cells_of = itemgetter(*(form.names.index(name) for name in present))
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
@@ -341,7 +342,7 @@ def _summed_by_label(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.Da
             continue
         else:
             key = _identity(label)
-        if key != "":
+        if key != "":  # an empty text is no label
             first_spelling.setdefault(key, label)
             sums[key] = sums.get(key, 0) + count
     # A sum that is too large for a histogram is cut, and refuses nothing.

@@ -83,8 +83,7 @@ def events_histogram(  # noqa: PLR0913
         A Histogram with the Sensitivity that was enforced. Its complete is False and its limit is
         ``top`` whenever that is given, even if there were fewer labels: only what is known
         beforehand decides, never the data. Events without a user or item (NULL) are dropped;
-            without any
-        events there are no rows, which is no error.
+        without any events there are no rows, which is no error.
 
     Raises:
         InvalidParameter: on a missing column, a type or file that cannot be read; never for a value
@@ -130,6 +129,7 @@ def events_histogram(  # noqa: PLR0913
             # There is no user by whom rows could be split if memory is full: labels serve instead.
             events = events.mutate(user=events.item)
             contribute = _one_row_contributions
+            # A row has one label, so that no cap on labels has to be enforced.
             enforced_bounds = replace(bounds, labels_per_user=None)
         else:
             contribute = partial(contributions, bounds=bounds)
@@ -156,6 +156,7 @@ def rows_in_order(columns: dict[str, Array]) -> dict[str, Array]:
     """
     order = label_order(columns["item"])
     below_largest = columns["count"].max(initial=0) - columns["count"][order]
+    # A stable sort leaves equal counts in the order of their labels.
     order = order[np.argsort(below_largest, kind="stable")]
     ordered = {name: columns.pop(name)[order] for name in list(columns)}
     ordered["item"].flags.writeable = False  # a Histogram need not copy it

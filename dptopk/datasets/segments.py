@@ -256,6 +256,7 @@ class _SegmentColumn:
         """Return the index in the list of each segment that the engine returned; -1 if it is none
         of them.
         """
+        # With a table of names the engine returns indices.
         values = self.values if self.names is None else range(len(self.values))
         places = {value: place for place, value in enumerate(values)}
         # Compared as Python does: NumPy ends a text at a NUL.

@@ -332,16 +332,16 @@ class EventsStore:
                 "INSERT INTO partitions SELECT count(*), ? FROM partitions", [version]
             )
 
-    def _add_day(self, day: pa.Table, items: str) -> None:
+    def _add_day(self, day: pa.Table, item_kind: str) -> None:
         """Add a day to the stored rows, of which each user's Δ smallest stay.
 
         Args:
             day: the rows of the day, with the columns user, item and amount.
-            items: DuckDB's type of the labels.
+            item_kind: DuckDB's type of the labels.
         """
         values = {"cap": self.bounds.per_label_cap, **_choice_parameters(self.bounds)}
         lot = _LOT[self.bounds.portable]
-        code = _CODE[items]
+        code = _CODE[item_kind]
         run = self._file.execute
         chosen = partial(_CHOSEN.format, lot=lot, code=code)
         self._file.register("day", day)
@@ -381,7 +381,7 @@ class EventsStore:
         """
         if not isinstance(user, str | int) or isinstance(user, bool):
             raise InvalidParameter(f"user must be text or an integer, got {type(user).__name__}")
-        if self.versions:
+        if self.versions:  # before the first partition there are no tables
             tables = ["kept"]
             if self._settings.get("partitions"):
                 tables.append("days")

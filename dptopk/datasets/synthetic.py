@@ -138,6 +138,7 @@ def _law(
     """
     users = validate.count(users=users)
     items = validate.count(items=items)
+    # These calls refuse values that are out of range.
     validate.positive(exponent=exponent)
     validate.nonnegative(spread=spread)
     validate.count(seed=seed, at_least=0)
@@ -173,7 +174,7 @@ def _arrow_chunk(
     lists.
 
     Args:
-        columns: the columns of the chunk, as ``_chunks`` yields them.
+        columns: the columns of the chunk, as ``_event_chunks`` yields them.
         texts: column -> its list of texts.
         schema: the schema of the file.
     """
@@ -206,7 +207,8 @@ def _event_chunks(
     members, articles = generators
     for start in range(0, law.events, chunk):
         rows = min(chunk, law.events - start)
-        # Inverse transform: one uniform a draw, so that the events do not depend on the chunks.
+        # Inverse transform: one uniform a draw, so that the events do not depend on the chunks. The
+        # last sum, 1 up to rounding, is left out: a draw above it still has an index.
         member = np.searchsorted(by_member[:-1], members.random(rows), side="right")
         article = np.searchsorted(by_article[:-1], articles.random(rows), side="right")
         yield {

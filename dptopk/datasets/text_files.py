@@ -207,7 +207,7 @@ def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
                 row = next(reader)
             except StopIteration:
                 return
-            except csv.Error:
+            except csv.Error:  # a row without cells that can be read, as of a cell beyond the limit
                 continue
             # A character has at most four bytes, so that few rows have to be encoded.
             may_be_too_long = 4 * sum(map(len, row)) > LONGEST_LINE
@@ -244,6 +244,7 @@ def _with_engine_quotes(lines: Iterable[str], separator: str) -> Iterator[str]:
         pieces = list[str]()
         place = 0
         while place < len(line):
+            # A cell begins at ``place``, or a quoted one goes on from the line before.
             opening = None if is_inside else _OPENING.match(line, place)
             if opening:
                 pieces.append('"')
@@ -260,7 +261,9 @@ def _with_engine_quotes(lines: Iterable[str], separator: str) -> Iterator[str]:
                     continue
                 is_inside = end == len(line)  # the cell goes on in the next line
                 pieces.append(line[end : end + 1])
+                # Blanks before a separator or the end of the line are left out.
                 place = after if next_character in ends else end + 1
+            # What is not quoted, up to the separator and with it.
             end = _match_end(unquoted_cell, line, place) + 1
             pieces.append(line[place:end])
             place = end
@@ -285,6 +288,7 @@ def _encoding(head: bytes) -> str:
         if head.startswith(mark):
             return name
     line = _header_line(head)
+    # In UTF-16 without a mark a letter of ASCII has a zero byte before or after it.
     if b"\0" in line[:2]:
         if line.startswith(b"\0"):
             return "utf-16-be"
@@ -326,14 +330,17 @@ def has_lone_returns(path: str | Path) -> bool:
 
 def _is_tabbed(path: Path) -> bool:
     """Return whether the ending of a file's name says that tabs separate its cells."""
-    return not set(_TABBED).isdisjoint(path.suffixes)
+    return any(suffix in _TABBED for suffix in path.suffixes)
 
 
 def _separator(text: str, columns: Sequence[str], *, is_tsv: bool) -> str:
-    """Return the separator with which the header has the columns wanted, or else the most
-    columns.
+    """Return the separator with which the header has the columns wanted, or else the most columns;
+    of several the first one, which in a TSV file is the tab.
     """
-    order = sorted(_SEPARATORS, key=lambda separator: is_tsv and separator != "\t")
+    order = list(_SEPARATORS)
+    if is_tsv:
+        order.remove("\t")
+        order.insert(0, "\t")
     headers = {separator: _cells(text, separator) for separator in order}
     for separator, names in headers.items():
         if columns and set(columns) <= set(names):
@@ -342,7 +349,7 @@ def _separator(text: str, columns: Sequence[str], *, is_tsv: bool) -> str:
 
 
 def _cells(text: str, separator: str) -> tuple[str, ...]:
-    """Return the cells of the first line."""
+    """Return the cells of the first line; the whole line if the csv module cannot divide it."""
     try:
         lines = _with_engine_quotes(io.StringIO(text, newline=""), separator)
         return tuple(next(csv.reader(lines, delimiter=separator)))
@@ -388,6 +395,7 @@ def hint_of_columns(name: str, names: Sequence[str]) -> str:
     more = ""
     if len(column_names) > _MOST_LISTED:
         more = f", and {len(column_names) - _MOST_LISTED} more"
+    # In reverse order: of names that are alike but for case, the first one is proposed.
     folded = {str(other).strip().casefold(): str(other) for other in reversed(names)}
     close_names = get_close_matches(name.strip().casefold(), list(folded), n=1)
     nearest = ""

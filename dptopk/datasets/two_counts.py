@@ -5,7 +5,7 @@ labels.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -40,7 +40,10 @@ def summed_columns(*, weights: bool, profile: bool) -> dict[str, str]:
     """
     if profile and not weights:
         raise InvalidParameter("profile: it goes with weights=True")
-    return {"count": "value", "capped": "capped"} | {name: name for name in PROFILE if profile}
+    sums = {"count": "value", "capped": "capped"}
+    if profile:
+        sums |= {name: name for name in PROFILE}
+    return sums
 
 
 def event_counts(  # noqa: PLR0913
@@ -98,20 +101,15 @@ def event_counts(  # noqa: PLR0913
         )
     sums = summed_columns(weights=weights, profile=profile)
     if isinstance(table, EventsStore):
-        other_options = (weight, where, engine, table_name, progress, key or None, portable or None)
+        other_options = (weight, where, engine, table_name, progress)
         has_others = any(value is not None for value in other_options)
-        has_bounds = (per_label_cap, choose) != (1, "hash")
+        has_bounds = (per_label_cap, choose, key, portable) != (1, "hash", "", False)
         has_columns = (user, item) not in ((None, None), table.columns)
         if has_others or has_bounds or has_columns:
             raise InvalidParameter(
                 "table: a store of events has its own columns, bounds and choice; give it alone"
             )
-        if weights and table.bounds.per_label_cap != 1:
-            raise InvalidParameter(
-                "weights: users add at most 1 to a label, and the store has another per_label_cap"
-            )
-        columns, bounds = table.counts_with_and_without_cap(cap, weights=weights, profile=profile)
-        return event_counts_of(columns, bounds, weights=weights, clipped=table.clips_amounts)
+        return _counts_of_store(table, cap, weights=weights, profile=profile)
     if user is None and item is None:
         statement_result = read_counted(table)
         if statement_result is not None:
@@ -140,6 +138,21 @@ def event_counts(  # noqa: PLR0913
     return event_counts_of(columns, bounds, weights=weights, clipped=clipped, labels=labels)
 
 
+def _counts_of_store(store: EventsStore, cap: int, *, weights: bool, profile: bool) -> EventCounts:
+    """Return the counts of the events in a store, with and without a cap on labels.
+
+    Raises:
+        InvalidParameter: for weights of a store in which a user may add more than 1 to a label, and
+            for a store that holds a part of each user's labels only.
+    """
+    if weights and store.bounds.per_label_cap != 1:
+        raise InvalidParameter(
+            "weights: users add at most 1 to a label, and the store has another per_label_cap"
+        )
+    columns, bounds = store.counts_with_and_without_cap(cap, weights=weights, profile=profile)
+    return event_counts_of(columns, bounds, weights=weights, clipped=store.clips_amounts)
+
+
 def _counts_of_statement(
     result: CountedEvents, cap: int, *, weights: bool, profile: bool
 ) -> EventCounts:
@@ -157,7 +170,8 @@ def _counts_of_statement(
         )
     columns = {"item": result.columns["item"], "count": result.columns["count"]}
     columns["capped"] = result.columns["weights" if weights else "capped"]
-    columns |= {name: result.columns[name] for name in PROFILE if profile}
+    if profile:
+        columns |= {name: result.columns[name] for name in PROFILE}
     return event_counts_of(columns, Bounds(labels_per_user=cap), weights=weights, clipped=False)
 
 
@@ -179,22 +193,25 @@ def event_counts_of(
         labels: the labels of the rows, which are in order, instead of the column item; None: the
             column item.
     """
-    profile = list[Any]()
+    profile: Histogram | None = None
     if PROFILE.keys() <= columns.keys():
         # The users with more labels than each of CELLS; their differences are the users of a cell.
         users_above = [int(columns.pop(f"above_{cell}").sum()) for cell in CELLS]
         users = -np.diff(users_above, append=0)
         one_cell = Sensitivity(l0=1)  # a user is in one cell
-        profile.append(Histogram(list(CELLS), users, sensitivity=one_cell, domain="public"))
+        profile = Histogram(list(CELLS), users, sensitivity=one_cell, domain="public")
     if labels is None:
         columns = rows_in_order(columns)
     without_cap = Sensitivity(linf=bounds.per_label_cap)
     names = columns["item"] if labels is None else labels
     uncapped = Histogram(names, columns["count"], sensitivity=without_cap, capped=clipped)
     finding = finding_sensitivity(
-        bounds.labels_per_user or 1, bounds.per_label_cap, weights=weights
+        bounds.labels_per_user or 1,  # the bounds of a second histogram have a cap: never None
+        bounds.per_label_cap,
+        weights=weights,
     )
-    if profile:
-        profile.append({cap: columns[f"under_{cap}"] for cap in NARROW})
     under_cap = uncapped.recounted(columns["capped"], finding)
-    return EventCounts.of_histograms(uncapped, under_cap, *profile)
+    if profile is None:
+        return EventCounts.of_histograms(uncapped, under_cap)
+    narrow = {cap: columns[f"under_{cap}"] for cap in NARROW}
+    return EventCounts.of_histograms(uncapped, under_cap, profile, narrow)

@@ -67,6 +67,7 @@ def unread_counts(
         sums: name of a sum -> column, as for ``label_counts``.
     """
     kind = events.item.type()
+    # Labels of other types, which no engine with ``count`` has, would be read in another way.
     if source.count is not None and (kind.is_binary() or kind.is_int64()):
         grouped_events = source.together(events)
         profile = PROFILE.keys() <= sums.keys()
@@ -75,6 +76,7 @@ def unread_counts(
         )
         count = partial(source.count, counts_by_label(rows, sums))
         return _read_held_counts(partial(answer_of, source, count), sums)
+    # A stated number of passes asks for less memory than one pass over all users takes.
     if source.store is None or source.passes is not None:
         return None
     if not (kind.is_string() or kind.is_int64()):
@@ -82,7 +84,7 @@ def unread_counts(
     try:
         if _are_many(source, events):
             return _store_counts(source, events, bounds, weights=weights, sums=sums)
-    except MemoryFull:  # a part of the users may still fit
+    except MemoryFull:  # a part of the users may still fit, once the tables so far are dropped
         source.store(_ROWS, drop=(_ROWS, _COUNTS, NAMES)).forget()
     return None
 
@@ -130,7 +132,7 @@ def _store_counts(
     coded = events if keeps_items else events.mutate(item=code(source, events.item))
     rows = counts_with_and_without_cap(source, coded, bounds, weights=weights, profile=False)
     profile = PROFILE.keys() <= sums.keys()
-    assert source.store is not None  # noqa: S101
+    assert source.store is not None  # noqa: S101 - ``unread_counts`` has asked
     stored = source.store(_ROWS, names=None if keeps_items else NAMES, drop=(_COUNTS,))
     table_of_counts = engine_table(source, _COUNTS, _sums_by_label(rows, profile=profile))
     answer_of(source, stored.compress)

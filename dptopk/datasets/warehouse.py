@@ -115,7 +115,8 @@ def events_statement(
     True
     """
     sqlglot = import_of_extra("sqlglot", extra="data")
-    validate.member(tuple(DIALECTS), dialect=dialect)
+    validate.member(tuple(DIALECTS), dialect=dialect)  # refuses other dialects
+    # Of more labels each would have the weight isqrt(WEIGHT² // d) = 0.
     cap = validate.count(labels_per_user=labels_per_user, at_most=WEIGHT**2)
     caps = {
         "format": FORMAT,
@@ -168,7 +169,7 @@ def _with_sha256(node: exp.Expression, sqlglot: ModuleType, dialect: str) -> exp
 
 def _quoted_column(sqlglot: ModuleType, argument: str, name: str) -> str:
     """Return the name of a column in quotes; ``argument`` is its name in messages."""
-    validate.text(**{argument: name})
+    validate.text(**{argument: name})  # refuses what is no text
     return str(sqlglot.exp.column(name, quoted=True).sql())
 
 
@@ -179,13 +180,13 @@ def _quoted_table(sqlglot: ModuleType, dialect: str, argument: str, name: str) -
     Raises:
         InvalidParameter: naming the argument, if no table can have the name.
     """
-    validate.text(**{argument: name})
+    validate.text(**{argument: name})  # refuses what is no text
     if not _TABLE.fullmatch(name):
         raise InvalidParameter(f"{argument}: {name!r} is no name of a table", parameter=argument)
-    parse = hide_data_of_errors(
+    parsed_name = hide_data_of_errors(
         argument, "it is no name of a table", lambda: sqlglot.exp.to_table(name, dialect=dialect)
     )
-    return str(parse.sql())
+    return str(parsed_name.sql())
 
 
 @dataclass(frozen=True)
@@ -317,7 +318,9 @@ def _only_text(table: pd.DataFrame, row: str, what: str) -> str | None:
     if len(texts) != 1:
         raise InvalidParameter(f"table: the counted events need one row with {what}")
     value = texts.iloc[0]
-    return value if isinstance(value, str) else None
+    if isinstance(value, str):
+        return value
+    return None
 
 
 def _whole_counts(column: pd.Series[Any]) -> Array:
@@ -328,6 +331,7 @@ def _whole_counts(column: pd.Series[Any]) -> Array:
     """
     import pandas as pd
 
+    # What is no number becomes NaN, which is above and below nothing, and so refused.
     numbers = pd.to_numeric(column, errors="coerce").to_numpy(dtype=float, na_value=np.nan)
     if not np.all((numbers >= 0) & (numbers < 2.0**53) & (numbers == np.floor(numbers))):
         raise InvalidParameter("table: a sum of the counted events is no count")

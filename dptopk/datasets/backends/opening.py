@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Engine = DuckDB | Spark
 
-# The backends that have passed the contract, by Ibis's names: these in our tests, more by `admit`
-# in this process.
+# The backends that have passed the contract, by Ibis's names: these in our tests, others in this
+# process by ``register_backend``.
 REGISTERED: dict[str, Backend] = {
     backend.name: backend for backend in (DUCKDB, SPARK, POSTGRES, DATAFUSION)
 }
@@ -111,7 +111,7 @@ def _open_ibis(table: ir.Table, engine: Engine | None) -> OpenTable:
         passes = engine.passes
     else:
         passes = None
-    if engine not in (None, DuckDB(passes=passes)):
+    if engine not in (None, DuckDB(passes=passes)):  # it has another setting, or is Spark
         raise InvalidParameter(
             "engine: an Ibis table has its own connection; only DuckDB(passes=) applies, on DuckDB"
         )

@@ -29,12 +29,12 @@ def check_backend(connection: BaseBackend, backend: Backend) -> pd.DataFrame:
     """
     import pandas as pd
 
-    verdicts = Tried(connection, backend)
+    tried = Tried(connection, backend)
     rows = []
     for check in CHECKS:
         difference = ""
         try:
-            check(verdicts)
+            check(tried)
         except Exception as error:  # noqa: BLE001
             difference = f"{type(error).__name__}: {error}"
         clause = (check.__doc__ or "").strip()

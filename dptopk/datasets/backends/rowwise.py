@@ -36,9 +36,8 @@ def refuse_across_rows(argument: str, expression: ir.Expr, *, hint: str = "") ->
     """
     refused = expression.op().find(lambda node: not _looks_at_one_row(node))
     if refused:
-        name = getattr(
-            refused[0], "__func_name__", type(refused[0]).__name__
-        )  # of a user's own function, its own
+        # A function of the user's own has a name of its own.
+        name = getattr(refused[0], "__func_name__", type(refused[0]).__name__)
         raise InvalidParameter(
             f"{argument} must look at one row at a time: projections, casts, filters on single "
             f"rows and unions do, "
@@ -54,8 +53,9 @@ def _looks_at_one_row(node: ops.Node) -> bool:
     if package != "ibis.expr.operations":
         return False
     if isinstance(node, ops.Relation):
+        # A union of distinct rows compares each row with all others.
         return type(node).__name__ in RELATIONS and not getattr(node, "distinct", False)
-    if isinstance(node, ops.Field | ops.Alias):
+    if isinstance(node, ops.Field | ops.Alias):  # their modules also hold what is refused
         return True
     several_rows = (
         ops.Reduction,

@@ -50,6 +50,7 @@ class Statements:
         query = self._sql_of(expression)
         if query is None:
             return self.connection.to_pyarrow(expression)
+        # DuckDB's types may be wider than those that Ibis states, as of sums.
         kinds = expression.schema().to_pyarrow()
         return self.connection.con.sql(query).to_arrow_table().cast(kinds)
 
