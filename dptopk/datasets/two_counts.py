@@ -195,11 +195,7 @@ def event_counts_of(
     """
     profile: Histogram | None = None
     if PROFILE.keys() <= columns.keys():
-        # The users with more labels than each of CELLS; their differences are the users of a cell.
-        users_above = [int(columns.pop(f"above_{cell}").sum()) for cell in CELLS]
-        users = -np.diff(users_above, append=0)
-        one_cell = Sensitivity(l0=1)  # a user is in one cell
-        profile = Histogram(list(CELLS), users, sensitivity=one_cell, domain="public")
+        profile = _users_by_cell(columns)
     if labels is None:
         columns = rows_in_order(columns)
     without_cap = Sensitivity(linf=bounds.per_label_cap)
@@ -215,3 +211,14 @@ def event_counts_of(
         return EventCounts.of_histograms(uncapped, under_cap)
     narrow = {cap: columns[f"under_{cap}"] for cap in NARROW}
     return EventCounts.of_histograms(uncapped, under_cap, profile, narrow)
+
+
+def _users_by_cell(columns: dict[str, Array]) -> Histogram:
+    """Return how many users are in each of CELLS, by their number of labels; the columns
+    ``above_`` are removed.
+    """
+    # The users with more labels than each of CELLS; their differences are the users of a cell.
+    users_above = [int(columns.pop(f"above_{cell}").sum()) for cell in CELLS]
+    users = -np.diff(users_above, append=0)
+    one_cell = Sensitivity(l0=1)  # a user is in one cell
+    return Histogram(list(CELLS), users, sensitivity=one_cell, domain="public")
