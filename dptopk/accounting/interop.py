@@ -30,7 +30,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.rounding import ROUNDOFF
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.cost_models.conversions import converted
+from dptopk.accounting.cost_models.conversions import implied_parameters
 from dptopk.accounting.cost_models.cost_registry import cost_model_of
 from dptopk.accounting.cost_models.counterparts import stated_distribution
 from dptopk.accounting.registry import split_failure
@@ -163,7 +163,7 @@ def charge_rho(charge: Charge, *, exact: bool = True) -> float:
         )
     rhos = []
     for cost, times in failure_free:
-        xi, rho = converted(cost, "exact_zcdp" if exact else "zcdp")
+        xi, rho = implied_parameters(cost, "exact_zcdp" if exact else "zcdp")
         if xi > 0:
             raise IncompatibleCosts(f"{cost} is no ρ-zCDP cost with ξ = 0")
         rhos.append(sum_up({rho: times}))
@@ -212,7 +212,9 @@ def to_opendp(
         distance = charge_rho(failure_free)
     else:
         inner = dp.max_divergence()
-        distance = sum_up([sum_up({converted(cost, "pure"): n}) for cost, n in failure_free])
+        distance = sum_up(
+            [sum_up({implied_parameters(cost, "pure"): n}) for cost, n in failure_free]
+        )
     if approximate:
         return (dp.approximate(inner), (distance, own_delta))
     return (inner, distance)

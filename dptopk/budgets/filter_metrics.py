@@ -40,7 +40,7 @@ from dptopk._internal.rounding import (
     sum_up,
 )
 from dptopk._internal.search import bisect, bracket
-from dptopk.accounting.cost_models.conversions import cost_with_row, implied, pure_epsilons
+from dptopk.accounting.cost_models.conversions import cost_with_row, implications_of, pure_epsilons
 from dptopk.accounting.gaussian.pair import gaussian_mu
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR
 from dptopk.accounting.registry import split_failure
@@ -230,7 +230,7 @@ class Zcdp(Metric):
         if exact is not None:
             return _price_of_fraction(exact)
         covering = cost_with_row(cost)
-        zcdp = None if covering is None else implied(covering).exact_zcdp
+        zcdp = None if covering is None else implications_of(covering).exact_zcdp
         if zcdp is None or covering is None:
             raise IncompatibleCosts(f"{cost} implies no zCDP")
         return decimal_up(Fraction(sum_up(list(zcdp(covering)))))

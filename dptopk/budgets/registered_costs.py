@@ -31,7 +31,7 @@ from collections.abc import Callable, Hashable, Mapping
 from itertools import pairwise
 from typing import Any, TypeVar
 
-from dptopk.accounting.cost_models.conversions import implied, statements
+from dptopk.accounting.cost_models.conversions import implications_of, statements
 from dptopk.accounting.cost_models.cost_registry import cost_model_of
 from dptopk.costs import Cost
 
@@ -61,7 +61,7 @@ def size(cost: Cost) -> tuple[float, float]:
     if cost_model_of(cost).statements is not None:
         epsilon, delta = max(statements(cost))  # the one with the largest ε
         return epsilon**2 / 2, delta  # ε-DP is ε²/2-zCDP
-    zcdp = implied(cost).zcdp
+    zcdp = implications_of(cost).zcdp
     if zcdp is not None:
         return sum(zcdp(cost)), 0.0
     pair = cost_model_of(cost).loss_components

@@ -26,7 +26,7 @@ from dptopk.datasets.text_files import (
 )
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.counts import LARGEST_COUNT, whole_counts
-from dptopk.histogram.labels import identity, missing
+from dptopk.histogram.labels import identity, is_missing
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -338,7 +338,7 @@ def _summed_by_label(labels: pd.Series[Any], counts: NDArray[np.int64]) -> pd.Da
     for label, count in zip(labels, counts.tolist(), strict=True):
         if type(label) is str:  # the usual case: a text is its own identity
             key = label
-        elif missing(label):
+        elif is_missing(label):
             continue
         else:
             key = _identity(label)

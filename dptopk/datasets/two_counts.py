@@ -206,7 +206,7 @@ def event_counts_of(
         bounds.per_label_cap,
         weights=weights,
     )
-    under_cap = uncapped.recounted(columns["capped"], finding)
+    under_cap = uncapped.with_counts(columns["capped"], finding)
     if profile is None:
         return EventCounts.of_histograms(uncapped, under_cap)
     narrow = {cap: columns[f"under_{cap}"] for cap in NARROW}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 # Counts stay below 2^62, so that count + threshold + noise never overflows an int64.
 LARGEST_COUNT = 2**62
 # The names that libraries give to a column of counts.
-COUNTS = {"count", "counts", "count_star()", "len"}
+NAMES_OF_COUNTS = {"count", "counts", "count_star()", "len"}
 
 
 def _pandas_columns(frame: pd.DataFrame) -> list[Any]:
@@ -75,7 +75,8 @@ def pairs_of(data: Any) -> tuple[Any, Any]:
         return list(data.keys()), list(data.values())
     if _is_list_of_pairs(data):
         return [label for label, _ in data], [count for _, count in data]
-    if hasattr(data, "iloc") and not hasattr(data, "columns"):
+    is_series = hasattr(data, "iloc") and not hasattr(data, "columns")  # of pandas
+    if is_series:
         return _pairs_of_series(data)
     columns = _columns(data)
     if len(columns) != 2:
@@ -84,9 +85,9 @@ def pairs_of(data: Any) -> tuple[Any, Any]:
             f"{len(columns)}; choose two, or use dptopk.datasets.events_histogram if each row is "
             "an event"
         )
-    first_name, second_name = _column_names(data) or ("", "")
-    first_is_counts = str(first_name).lower() in COUNTS
-    second_is_counts = str(second_name).lower() in COUNTS
+    first_name, second_name = _column_names(data) or ("", "")  # without names none is refused
+    first_is_counts = str(first_name).lower() in NAMES_OF_COUNTS
+    second_is_counts = str(second_name).lower() in NAMES_OF_COUNTS
     if first_is_counts and not second_is_counts:
         raise InvalidParameter(
             "labels: the first column has the name of counts; give the labels first, counts second"

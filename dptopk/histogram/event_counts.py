@@ -60,7 +60,7 @@ class EventCounts(Histogram):
 
     def under(self, cap: int) -> Histogram:
         """Return the histogram of the events under one of the caps of ``narrow``."""
-        return self.recounted(self.narrow[cap], Sensitivity(l0=cap))
+        return self.with_counts(self.narrow[cap], Sensitivity(l0=cap))
 
 
 def finding_sensitivity(labels_per_user: int, per_label_cap: int, *, weights: bool) -> Sensitivity:

@@ -24,7 +24,7 @@ from dptopk.histogram.labels import (
     check_distinct,
     identity,
     label_order,
-    listed,
+    labels_as_list,
 )
 from dptopk.histogram.stored_labels import StoredLabels
 
@@ -134,9 +134,10 @@ class Sensitivity:
         """
         if (other.neighbours, other.l2 is None) != (self.neighbours, self.l2 is None):
             return False
+        # Both l2 are numbers, or neither is.
         if other.linf > self.linf or (other.l2 or 0) > (self.l2 or 0):
             return False
-        if self.l0 is None:
+        if self.l0 is None:  # then l1 is None too
             return True
         if other.l0 is None or other.l0 > self.l0:
             return False
@@ -295,7 +296,7 @@ class Histogram:
         wider.__dict__["sensitivity"] = sensitivity
         return wider
 
-    def recounted(self, counts: Array, sensitivity: Sensitivity) -> Histogram:
+    def with_counts(self, counts: Array, sensitivity: Sensitivity) -> Histogram:
         """Return a private histogram of the same labels with other counts, which were capped;
         labels whose new count is 0 are left out.
 
@@ -358,7 +359,7 @@ class Histogram:
         (label,) = self._labels[index : index + 1].tolist()
         return label
 
-    def named(self, index: int) -> Label:
+    def label_in_domain(self, index: int) -> Label:
         """Return the label of index 0 <= i < domain_size in the whole of a public domain, as
         ``absent_label`` names it.
         """
@@ -366,12 +367,12 @@ class Histogram:
             return self.label_at(index)
         return self._naming(index)
 
-    def whole(self) -> tuple[Array, Array]:
+    def whole_domain(self) -> tuple[Array, Array]:
         """Return all labels of a public domain and their counts, shape (domain_size,) each; the
         rows come first if they are listed.
         """
         if self._naming is not None:
-            names = [self.named(index) for index in range(self.domain_size)]
+            names = [self.label_in_domain(index) for index in range(self.domain_size)]
             return as_labels(names), self.count_of(names)
         labels = np.arange(self.domain_size) if self._labels is None else self.labels
         if not self.absent:
@@ -399,10 +400,10 @@ class Histogram:
         else:
             candidates = np.flatnonzero(self.counts > 0)
         labels = None if self._labels is None else self._labels[candidates]
-        ordered: Array = candidates[descending(self.counts[candidates], labels)]
+        ordered: Array = candidates[descending_order(self.counts[candidates], labels)]
         return ordered[: max(d, 0)]
 
-    def outside(self, labels: Sequence[Any]) -> bool:
+    def has_label_outside(self, labels: Sequence[Any]) -> bool:
         """Return whether one of the labels is known not to be in the public domain; that depends
         on the domain, not on the counts.
         """
@@ -423,7 +424,7 @@ class Histogram:
         Raises:
             InvalidParameter: for labels that are repeated or cannot be compared.
         """
-        labels = listed(labels)
+        labels = labels_as_list(labels)
         check_distinct(labels)
         if isinstance(self._labels, StoredLabels):
             return self._labels.positions(labels)
@@ -558,13 +559,13 @@ def _size_and_naming(
     return size, None if numbered else absent_label
 
 
-def descending(values: Array, labels: Array | StoredLabels | None = None) -> Array:
+def descending_order(values: Array, labels: Array | StoredLabels | None = None) -> Array:
     """Return the permutation that sorts integer values in descending order, shape (n,); ties are in
     label order, or in the given order if ``labels`` is None.
 
     Labels are compared only among equal values.
 
-    >>> descending(np.array([3, 5, 3]), np.array(["b", "c", "a"], dtype=object)).tolist()
+    >>> descending_order(np.array([3, 5, 3]), np.array(["b", "c", "a"], dtype=object)).tolist()
     [1, 2, 0]
     """
     order: Array = np.argsort(-values, kind="stable")

@@ -34,7 +34,7 @@ _REAL = (int, float, bool, Fraction)  # all comparable with one another, exactly
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
-def listed(labels: Any) -> list[Any]:
+def labels_as_list(labels: Any) -> list[Any]:
     """Return labels as a new list, each as it was given, except that a NumPy scalar becomes the
     Python value it stands for.
 
@@ -88,10 +88,10 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
         return integers
     if isinstance(labels, np.ndarray) and labels.dtype == TEXT and labels.ndim == 1:
         return _text_labels(labels)
-    values = listed(labels)
+    values = labels_as_list(labels)
     check_distinct(values)
     types = set(map(type, values))
-    if not types <= {str, int} and any(map(missing, values)):
+    if not types <= {str, int} and any(map(is_missing, values)):
         raise InvalidParameter("labels must not be missing")
     if types == {int} and min(values) in INT64 and max(values) in INT64:
         return np.array(values, dtype=np.int64)
@@ -151,13 +151,13 @@ def check_distinct(labels: list[Any]) -> None:
     _refuse_ties(list(map(_sort_key, labels)))
 
 
-def missing(label: Label) -> bool:
+def is_missing(label: Label) -> bool:
     """Return whether a value stands for a missing label: None, NaN, NaT, pandas' NA."""
     if label is None:
         return True
     try:
         return bool(label != label)  # noqa: PLR0124
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001  the comparison of pandas' NA has no truth value
         return True
 
 
@@ -306,7 +306,7 @@ def to_plain(label: Label) -> Json:
         return writer(label)
     try:
         text = str(label)
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001  of a caller's type it may raise anything
         text = ""
     return {"object": [type(label).__name__, _write_text(text)]}
 

@@ -18,7 +18,7 @@ from dptopk._internal.rounding import read_up
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Charge, Cost, GaussianDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram, Sensitivity, descending
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending_order
 from dptopk.histogram.labels import as_labels, from_plain, identity
 from dptopk.mechanisms.mechanism import LARGEST_SCALE, finite_l0, require_add_remove, touched_counts
 from dptopk.mechanisms.samplers.factorisation import (
@@ -580,7 +580,7 @@ class Stream:
             places = places[top]
         candidates = map(self.names.__getitem__, places.tolist())
         names = np.fromiter(candidates, dtype=object, count=places.size)
-        best = descending(values, names)[: self.mechanism.k]
+        best = descending_order(values, names)[: self.mechanism.k]
         note = f"day {self.day} of {self.mechanism.days}"
         if self.day > 1:
             note += ", paid for with the first answer"

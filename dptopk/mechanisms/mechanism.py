@@ -18,8 +18,8 @@ from dptopk._internal.formatting import numbered
 from dptopk._internal.rounding import ceil_digits, floor_digits
 from dptopk.costs import Charge, Cost
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram, Sensitivity, descending
-from dptopk.histogram.labels import identity, label_order, listed
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending_order
+from dptopk.histogram.labels import identity, label_order, labels_as_list
 from dptopk.histogram.stored_labels import StoredLabels
 from dptopk.mechanisms.samplers.noise import ExactNoise
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints, Rng, random_bits
@@ -437,15 +437,15 @@ def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Mechan
             raise InvalidParameter(
                 f"domain_size={size} is too large to count every label; give labels="
             )
-        return Rows(*histogram.whole())
+        return Rows(*histogram.whole_domain())
     validate.instance(Histogram, histogram=histogram)
     is_own_release = isinstance(labels, Release) and labels.made_on(histogram)
-    names = list(labels.labels) if isinstance(labels, Release) else listed(labels)
+    names = list(labels.labels) if isinstance(labels, Release) else labels_as_list(labels)
     if not histogram.complete and not is_own_release:
         raise InvalidParameter(
             "labels: on an incomplete histogram they must be a Release made on that very histogram"
         )
-    if histogram.outside(names):
+    if histogram.has_label_outside(names):
         raise InvalidParameter("labels: one of them is not in the public domain")
     return Rows(np.fromiter(names, dtype=object, count=len(names)), histogram.count_of(names))
 
@@ -489,7 +489,7 @@ def _labels_without_row(histogram: Histogram, size: int, bits: Bits) -> list[Any
     tries = 100 * (size + histogram.domain_size // (histogram.absent - size + 1))
     while len(names) < size:
         (index,) = bits.below(histogram.domain_size, 1).tolist()
-        name = histogram.named(index)
+        name = histogram.label_in_domain(index)
         if identity(name) not in identities:
             identities.add(identity(name))
             names.append(name)
@@ -763,7 +763,7 @@ def ordered_release(
     """Return a release of the values and their labels, in descending order of the values; ties
     are in label order.
     """
-    order = descending(values, labels)
+    order = descending_order(values, labels)
     return Release.drawn(
         histogram,
         rng,

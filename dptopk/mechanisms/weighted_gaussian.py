@@ -16,7 +16,7 @@ from dptopk._internal.tails import gaussian_tail, gaussian_tails, smallest_offse
 from dptopk.accounting.pld.dominating import dominating_mu
 from dptopk.costs import Charge, GaussianDP
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram, Sensitivity, descending
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending_order
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.mechanism import LARGEST_SCALE, LabelsOnly
 from dptopk.mechanisms.samplers.random import random_bits
@@ -138,7 +138,7 @@ class WeightedGaussian(FromData, LabelsOnly):
         shown = is_above_threshold(present.counts, noise, 0, 0, offset)
         values = (present.counts + noise)[shown]
         labels = present.labels[shown]
-        order = descending(values, labels)
+        order = descending_order(values, labels)
         return Release.drawn(
             histogram, rng, labels=tuple(labels[order].tolist()), charge=charge, mechanism=self
         )

@@ -12,7 +12,7 @@ import numpy as np
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.histogram.labels import listed, to_plain
+from dptopk.histogram.labels import labels_as_list, to_plain
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.preview import Preview
 from dptopk.planning.protocol import Plan, Reading
@@ -196,7 +196,7 @@ def _read_once(name: str, value: Any) -> Any:
     if value is None or isinstance(value, Release):
         return value
     if name != "utilities":
-        return listed(value)
+        return labels_as_list(value)
     if getattr(value, "dtype", None) is not None:
         return np.array(value)
     # Beside floats NumPy would round integers.

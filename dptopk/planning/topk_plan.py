@@ -21,7 +21,7 @@ from dptopk._internal.formatting import (
 from dptopk.accounting.registry import Bound
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, ReleaseWithheld
-from dptopk.histogram.histogram import Histogram, Sensitivity, descending
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending_order
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.named import mechanism_of
 from dptopk.planning.preview import Preview, bar_of, large_counts
@@ -529,7 +529,7 @@ def rows_shown(released: Release, k: int, counted: bool) -> Release:
         counted: whether the rows show their counts.
     """
     if released.counts is not None:
-        order = descending(released.counts, None)
+        order = descending_order(released.counts, None)
         released = replace(
             released,
             labels=tuple(released.labels[row] for row in order),

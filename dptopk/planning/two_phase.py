@@ -285,7 +285,7 @@ class TwoPhasePlan(TopKPlan):
         if not self._most_of_too_few_users:
             return histogram
         hidden = min(self._most_of_too_few_users, LARGEST_COUNT)  # no count is larger
-        return histogram.recounted(np.maximum(histogram.counts - hidden, 0), self.under)
+        return histogram.with_counts(np.maximum(histogram.counts - hidden, 0), self.under)
 
     def draw(
         self,

@@ -20,7 +20,7 @@ from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.remaining import Remaining
 from dptopk.costs import Budget, Charge
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
-from dptopk.histogram.labels import listed, to_plain
+from dptopk.histogram.labels import labels_as_list, to_plain
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.question import Question, Stated
 from dptopk.release.release import Release
@@ -666,7 +666,7 @@ def _plain_labels(labels: Release | Sequence[Hashable]) -> list[Any]:
     """Return labels, or those of a release, as JSON holds them."""
     if isinstance(labels, Release):
         return [to_plain(label) for label in labels.labels]
-    return [to_plain(label) for label in listed(labels)]
+    return [to_plain(label) for label in labels_as_list(labels)]
 
 
 def _number(value: float | None) -> float:

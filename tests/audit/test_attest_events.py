@@ -111,14 +111,16 @@ def reads_more(table, *, labels_per_user, **options):
     """Two labels of a user count, under a stated cap of one."""
     read = event_counts(table, labels_per_user=labels_per_user + 1, **options)
     stated = Sensitivity(l0=labels_per_user)
-    return EventCounts.of_histograms(read, read.under_cap.recounted(read.under_cap.counts, stated))
+    return EventCounts.of_histograms(
+        read, read.under_cap.with_counts(read.under_cap.counts, stated)
+    )
 
 
 def counts_rows(table, *, per_label_cap, **options):
     """Each row of a user counts, although a user counts once at a label."""
     read = event_counts(table, per_label_cap=per_label_cap + 1, **options)
-    under = read.under_cap.recounted(read.under_cap.counts, Sensitivity(l0=1))
-    return EventCounts.of_histograms(read.recounted(read.counts, Sensitivity()), under)
+    under = read.under_cap.with_counts(read.under_cap.counts, Sensitivity(l0=1))
+    return EventCounts.of_histograms(read.with_counts(read.counts, Sensitivity()), under)
 
 
 @pytest.mark.slow

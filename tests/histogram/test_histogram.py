@@ -104,7 +104,7 @@ def test_no_labels_means_a_public_domain_of_integers():
 def test_a_domain_that_is_not_listed_is_named_as_a_whole():
     named = Histogram(["b"], [1], domain="public", domain_size=3, absent_label="abc".__getitem__)
     assert not named.listed
-    labels, counts = named.whole()
+    labels, counts = named.whole_domain()
     assert (labels.tolist(), counts.tolist()) == (["a", "b", "c"], [0, 1, 0])
 
 
@@ -117,8 +117,8 @@ def test_public_labels_are_the_rows():
     )
     huge = Histogram([7, 1.0, -3], [5, 4, 3], domain=range(10**15))
     assert (huge.labels.tolist(), huge.counts.tolist(), huge.domain_size) == ([7], [5], 10**15)
-    assert not huge.outside([9])
-    assert huge.outside([9, 10**15])
+    assert not huge.has_label_outside([9])
+    assert huge.has_label_outside([9, 10**15])
 
 
 @pytest.mark.parametrize(

@@ -31,14 +31,14 @@ from dptopk import (
     UnknownGumbel,
     UnknownLaplace,
 )
-from dptopk.histogram.histogram import descending
+from dptopk.histogram.histogram import descending_order
 from dptopk.histogram.labels import (
     as_labels,
     from_plain,
     identity,
     label_order,
     label_text,
-    listed,
+    labels_as_list,
     to_plain,
 )
 
@@ -149,7 +149,7 @@ def test_labels_are_kept_as_they_are_given(labels, expected):
 )
 def test_what_is_no_sequence_of_labels_is_refused(labels):
     with pytest.raises(InvalidParameter, match="sequence"):
-        listed(labels)
+        labels_as_list(labels)
 
 
 @pytest.mark.parametrize(
@@ -270,7 +270,7 @@ def listing(labels):
         return str(refusal)
     return [
         identity(array.tolist()[row])
-        for row in descending(np.ones(len(array), dtype=np.int64), array)
+        for row in descending_order(np.ones(len(array), dtype=np.int64), array)
     ]
 
 

@@ -63,7 +63,7 @@ def histograms(pairs, cap, *, weights):
     everything = Histogram(labels, true.to_numpy())
     return EventCounts.of_histograms(
         everything,
-        everything.recounted(capped.to_numpy(), under),
+        everything.with_counts(capped.to_numpy(), under),
         Histogram(list(CELLS), users, sensitivity=Sensitivity(l0=1), domain="public"),
         narrow,
     )

@@ -47,7 +47,7 @@ def events() -> EventCounts:
         sensitivity=Sensitivity(l0=1),
         domain="public",
     )
-    capped = everything.recounted(WEIGHT * COUNTS, usual.under)
+    capped = everything.with_counts(WEIGHT * COUNTS, usual.under)
     return EventCounts.of_histograms(everything, capped, users, dict.fromkeys(NARROW, COUNTS))
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from dptopk.histogram.histogram import Histogram, Sensitivity, descending
+from dptopk.histogram.histogram import Histogram, Sensitivity, descending_order
 from dptopk.mechanisms.mechanism import rows_to_count
 from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, is_above_threshold
 
@@ -67,7 +67,7 @@ def seen_by(mechanism, histogram):
     return Slots(rows.labels, rows.counts, floor=0, noisy_floor=False)
 
 
-def counting_law(mechanism, histogram, pmf, order=descending):
+def counting_law(mechanism, histogram, pmf, order=descending_order):
     """The law of the ordered table that a counting mechanism releases.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dptopk import Box, Sensitivity
-from dptopk.histogram.histogram import descending
+from dptopk.histogram.histogram import descending_order
 from dptopk.mechanisms import UnknownBox
 from dptopk.mechanisms.box import box_cost, loss_chance
 from dptopk.mechanisms.thresholds import is_above_threshold
@@ -232,7 +232,7 @@ def floor_law(mechanism, histogram, law):
         noise[:, -1:],
         mechanism.threshold_offset(histogram.sensitivity),
     )
-    codes = encode(seen.counts + noise[:, :-1], kept, seen.labels, descending)
+    codes = encode(seen.counts + noise[:, :-1], kept, seen.labels, descending_order)
     outcomes, place = np.unique(codes, return_inverse=True)
     return outcomes, np.bincount(place, weights=mass)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dptopk import Charge, KnownGaussian, KnownLaplace, Sensitivity
-from dptopk.histogram.histogram import descending
+from dptopk.histogram.histogram import descending_order
 from dptopk.mechanisms import UnknownCentred
 from dptopk.mechanisms.thresholds import is_above_threshold
 
@@ -42,7 +42,7 @@ def shown(mechanism, histogram):
     kept = is_above_threshold(
         seen.counts, above, seen.floor, 0, mechanism.threshold_offset(sensitivity)
     )
-    codes = encode(b * seen.counts + noise + y, kept, seen.labels, descending)
+    codes = encode(b * seen.counts + noise + y, kept, seen.labels, descending_order)
     outcomes, place = np.unique(codes, return_inverse=True)
     return outcomes, np.bincount(place, weights=mass)
 

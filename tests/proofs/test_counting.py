@@ -20,7 +20,7 @@ from dptopk import (
     UnknownGaussian,
     UnknownLaplace,
 )
-from dptopk.histogram.histogram import descending
+from dptopk.histogram.histogram import descending_order
 from dptopk.mechanisms import SparseGaussian
 from dptopk.mechanisms.samplers.noise import gaussian_law, laplace_law
 from dptopk.mechanisms.thresholds import is_above_threshold
@@ -184,7 +184,7 @@ def test_the_harness_runs_what_a_release_runs(mechanism, monkeypatch):
         release = mechanism.release(histogram)
         floor_noise = noise[None, -1:] if seen.noisy_floor else 0
         kept = is_above_threshold(seen.counts, noise[None, :-1], seen.floor, floor_noise, offset)
-        code = encode(seen.counts + noise[None, :-1], kept, seen.labels, descending)[0]
+        code = encode(seen.counts + noise[None, :-1], kept, seen.labels, descending_order)[0]
         shown = 0
         for label, value in zip(release.labels, release.counts.tolist(), strict=True):
             shown = shown * (4 * WIDTH + 1) + 1 + list(LABELS).index(label) * WIDTH + value + SHIFT

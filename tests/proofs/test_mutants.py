@@ -18,7 +18,7 @@ from dptopk import (
 )
 from dptopk._internal import maxima, tails
 from dptopk.costs import PureDP
-from dptopk.histogram.histogram import descending
+from dptopk.histogram.histogram import descending_order
 from dptopk.mechanisms.thresholds import Slots
 
 from .charges import delta_of
@@ -173,7 +173,7 @@ def test_rows_in_the_order_of_the_true_counts_are_caught():
     promised = delta_of(mechanism.charge(ONE), 1.0)
     assert hockey_stick(laws(world, by_true_counts), world.neighbours(), [1.0])[0] > 0.8 > promised
     honest = laws(
-        world, lambda histogram: counting_law(mechanism, histogram, pmf, order=descending)
+        world, lambda histogram: counting_law(mechanism, histogram, pmf, order=descending_order)
     )
     assert hockey_stick(honest, world.neighbours(), [1.0])[0] <= promised + TOLERANCE
 

@@ -72,16 +72,16 @@ class OptimumCurve(Curve):
 
     Args:
         epsilon_max: an ε from which on δ = 0.
-        everywhere: the optimum at 0 <= x < epsilon_max.
-        nearby: the value of a strategy that is likely to be the best one: at most the optimum, and
-            cheap.
-        start: a first guess at ε(δ), from ln δ.
+        optimum: the optimum at 0 <= x < epsilon_max.
+        guessed_value: the value of a strategy that is likely to be the best one: at most the
+            optimum, and cheap.
+        first_guess: maps ln δ to a first guess at ε(δ).
     """
 
     epsilon_max: float
-    everywhere: Value
-    nearby: Value
-    start: Callable[[float], float]
+    optimum: Value
+    guessed_value: Value
+    first_guess: Callable[[float], float]
 
     def _deltas(self, epsilon: Floats) -> Floats:
         """Return δ, the optimum rounded outward; a positive δ never underflows to 0."""
@@ -91,7 +91,7 @@ class OptimumCurve(Curve):
         """Return ln δ(x), rounded up."""
         if x >= self.epsilon_max:
             return -math.inf
-        return self.everywhere(x).upper
+        return self.optimum(x).upper
 
     def _epsilons(self, delta: Floats) -> Floats:
         """Return upper bounds on ε."""
@@ -106,7 +106,7 @@ class OptimumCurve(Curve):
         if query.epsilon is not None:
             if query.epsilon >= self.epsilon_max:
                 return Answer(0.0, 0.0)
-            point = self.everywhere(query.epsilon)
+            point = self.optimum(query.epsilon)
             # Of exp, and of its argument, which is at most 0.
             rounding = ROUNDING * (2 - point.log_value)
             lower = math.exp(min(point.lower, 0.0)) * (1 - rounding)
@@ -128,9 +128,10 @@ class OptimumCurve(Curve):
         fitting = self.epsilon_max
         x = self._guess(log_target)
         for attempt in range(MOST_CHECKS):
+            # However late it is, one x is checked.
             if x >= fitting or (attempt and late()):
                 break
-            point = self.everywhere(x)
+            point = self.optimum(x)
             excess = point.upper - log_target
             if excess <= 0:
                 fitting = x
@@ -154,9 +155,9 @@ class OptimumCurve(Curve):
         """
         low = 0.0
         high = self.epsilon_max
-        x = min(self.start(log_target), 0.9 * high)
+        x = min(self.first_guess(log_target), 0.9 * high)  # inside the bracket
         for _ in range(MOST_NEWTON_STEPS):
-            point = self.nearby(x)
+            point = self.guessed_value(x)
             # Aims just past the root, so that the check of all strategies succeeds at once.
             excess = point.upper - log_target + AIMED_BEYOND
             if excess > 0:
@@ -169,7 +170,8 @@ class OptimumCurve(Curve):
                 if low <= newton <= high:
                     return newton
                 return x
-            if low == 0 and newton <= 0 and self.nearby(0.0).upper <= log_target:
+            # The root may be 0 itself, which no bisection reaches.
+            if low == 0 and newton <= 0 and self.guessed_value(0.0).upper <= log_target:
                 return 0.0
             x = newton if low < newton < high else low + (high - low) / 2
         return x
@@ -186,13 +188,13 @@ class OptimumCurve(Curve):
         log_delta = _log_up(delta) if delta > 0 else -math.inf
         # Any strategy proves a lower bound; the guessed one is cheap, and usually the best.
         x = upper * (1 - SMALLEST_GAP)
-        if self._exceeds(self.nearby, x, log_delta):
+        if self._exceeds(self.guessed_value, x, log_delta):
             return x
         for gap in LARGER_GAPS:
             if late():
                 break
             x = upper * (1 - gap)
-            if self._exceeds(self.everywhere, x, log_delta):
+            if self._exceeds(self.optimum, x, log_delta):
                 return x
         return 0.0
 
@@ -209,7 +211,7 @@ def common_epsilon_curve(
     epsilon: float,
     br_count: int,
     dp_count: int,
-    everywhere: Value,
+    optimum: Value,
     turning: Turning,
     largest: Largest,
     *,
@@ -222,7 +224,7 @@ def common_epsilon_curve(
         epsilon: ε > 0, common to all.
         br_count: the number of BR mechanisms.
         dp_count: the number of DP mechanisms.
-        everywhere: as for ``OptimumCurve``.
+        optimum: as for ``OptimumCurve``.
         turning: maps x to the indices between which the values seem to turn from rising to falling.
         largest: maps x and indices to the place of the largest of these candidates, and its value.
         probes: how many candidates a search between the turning points looks at in a step.
@@ -230,7 +232,7 @@ def common_epsilon_curve(
     # Upper bounds on the variance of a loss: ε²/4 in a range of length ε, ε² in [-ε, ε].
     variance = (br_count / 4 + dp_count) * epsilon**2
 
-    def nearby(x: float) -> LogDeltaPoint:
+    def guessed_value(x: float) -> LogDeltaPoint:
         """Return the value found by sections between the turning points; it is the largest if the
         values rise and then fall there.
         """
@@ -243,12 +245,12 @@ def common_epsilon_curve(
             low = int(probe[max(best - 1, 0)])
             high = int(probe[min(best + 1, len(probe) - 1)])
 
-    def start(log_delta: float) -> float:
+    def first_guess(log_delta: float) -> float:
         """Return the ε of Gaussian tails with this variance and the largest mean: a first guess."""
         return variance / 2 + math.sqrt(2 * variance * -log_delta)
 
     epsilon_max = math.nextafter(epsilon * (br_count + dp_count), math.inf)
-    return OptimumCurve(epsilon_max, everywhere, nearby, start)
+    return OptimumCurve(epsilon_max, optimum, guessed_value, first_guess)
 
 
 def _log_down(delta: float) -> float:

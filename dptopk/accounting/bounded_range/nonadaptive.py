@@ -107,11 +107,11 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     turning = partial(_turning_points, epsilon, count)
     largest = partial(_evaluate, epsilon, count)
 
-    def everywhere(x: float) -> LogDeltaPoint:
+    def optimum(x: float) -> LogDeltaPoint:
         """Return the largest value of all candidates that are not proven to be smaller."""
         return _largest_value(epsilon, count, x, candidates(epsilon, count, at_epsilon=x))
 
-    return common_epsilon_curve(epsilon, count, 0, everywhere, turning, largest, probes=9)
+    return common_epsilon_curve(epsilon, count, 0, optimum, turning, largest, probes=9)
 
 
 def interaction(charge: Charge) -> Interaction:
@@ -276,7 +276,7 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
         last = [max(end - 1, 0) for end in high]
         probe = np.unique(np.linspace(low, last, PROBES).astype(int))
         bounds = _log_ratio(epsilon, count, x, probe.astype(float))
-        for side, values in enumerate(bounds):
+        for side, values in enumerate(bounds):  # of the lower bound, then of the upper one
             rises = np.nan_to_num(values, nan=0.0) > 0
             rising = probe[rises & (probe < high[side])]
             low[side] = max(low[side], int(rising.max(initial=-1)) + 1)
@@ -357,10 +357,10 @@ class _PmfWindows:
         start = np.minimum(at.index, mode)  # the largest pmf(i) with i <= l is at this i
         width = np.maximum(top - start, 0) + _reach_downwards(k, start, at.q, at.one_minus_q)
         offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
-        i = np.maximum(top[:, None] - offset, -1.0)
+        i = np.maximum(top[:, None] - offset, -1.0)  # at -1 the pmf is 0
         odds = at.q / at.one_minus_q
         rises = np.log((i + 1) / (k - i) * odds[:, None])  # ln of pmf(i) / pmf(i+1)
-        rises[:, 0] = 0.0
+        rises[:, 0] = 0.0  # of the top itself
         log_weights = np.cumsum(rises, axis=1)
         peak = log_weights.max(axis=1)
         weights = np.exp(log_weights - peak[:, None])

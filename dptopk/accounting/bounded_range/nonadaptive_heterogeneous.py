@@ -32,6 +32,7 @@ from dptopk.accounting.work import late
 from dptopk.costs import BoundedRange, Charge, sum_up
 from dptopk.errors import NotApplicable
 
+# The limits of the search: different ε's, outcomes of their product, and cells of strategies.
 MOST_EPSILONS = 3
 MOST_BATCH_OUTCOMES = 300
 MOST_BATCH_CELLS = 200_000
@@ -122,7 +123,7 @@ class _Heterogeneous(Curve):
             # A bracket half as wide as the room between the best strategy and δ decides; where
             # there is no room, the narrowest one that is tried.
             ratio = delta / max(self._best_strategy_value(x), UNDERFLOW)
-            log_room = math.log(max(ratio, 1 + 1e-9))
+            log_room = math.log(max(ratio, 1 + 1e-9))  # the least is 1e-9
             _, upper = self.bracket(x, min(log_room / 2, 1.0))
             if upper <= delta:
                 return Answer(x, root, "" if gap <= rtol else "not refined further")
@@ -214,6 +215,7 @@ def _pair_law(top: Floats, spread: Floats, count: int) -> tuple[Floats, Floats]:
     """Return losses and masses of the sum of ``count`` pairs, each with the losses top and top -
     spread; a row for each pair of values.
     """
+    # The masses of the two losses sum to 1, and so do the masses times e^{-loss}.
     hit = np.expm1(top - spread) / np.expm1(-spread)
     miss = np.exp(top - spread) * np.expm1(-top) / np.expm1(-spread)
     misses = np.arange(count + 1)

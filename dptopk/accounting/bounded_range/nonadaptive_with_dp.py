@@ -50,8 +50,8 @@ from dptopk.errors import InvalidParameter, NotApplicable
 # b sqrt(b (b + m)), about the work of one evaluation, above which the bound declines: some three
 # seconds.
 LARGEST_WORK = 4e7
-OUTSIDE = 2.2e-20  # 2 e^-46, the most a window leaves out
-CUT = 2 * OUTSIDE  # of the sum, by the windows of its two parts
+MASS_OUTSIDE_WINDOW = 2.2e-20  # 2 e^-46, the most that a window leaves out
+CUT = 2 * MASS_OUTSIDE_WINDOW  # of the sum, by the windows of its two parts
 LARGEST_TILT = 60.0  # of i; beyond, e^θ leaves a law of which windows see one point
 
 
@@ -122,7 +122,7 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     value = partial(_log_delta_at, epsilon, ranged, pure)
     candidates_between = partial(_first_and_last, epsilon, ranged, pure)
 
-    def everywhere(x: float) -> LogDeltaPoint:
+    def optimum(x: float) -> LogDeltaPoint:
         """Return the largest value of all candidates."""
         first, last = candidates_between(x)
         points = [value(x, n) for n in range(first, last + 1)]
@@ -135,7 +135,7 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
         return best, points[best]
 
     return common_epsilon_curve(
-        epsilon, ranged, pure, everywhere, candidates_between, largest, probes=7
+        epsilon, ranged, pure, optimum, candidates_between, largest, probes=7
     )
 
 
@@ -188,11 +188,12 @@ def _log_delta_at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaP
         n: the index of the candidate t_n.
     """
     t = min(max((x + (n + 1 - m) * epsilon) / (b + 1), 0.0), epsilon)
-    s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)  # ε - t
+    # s = ε - t is above 0 for all candidates, but rounding may make the last one 0.
+    s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)
     answers = _TrueAnswers.of(epsilon, b, m, t, s, n)
     first, law = answers.sum()
     gap = n - (first + np.arange(len(law)))
-    law = law[gap >= 0]
+    law = law[gap >= 0]  # the sum is over ν <= n
     gap = gap[gap >= 0]
     law = law * np.exp(answers.tilt * gap)
     gains = -np.expm1(-s - gap * epsilon)
@@ -253,10 +254,12 @@ class _TrueAnswers:
         q = math.expm1(-s) / math.expm1(-epsilon)
         one_minus_q = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
         pure_odds = math.exp(-epsilon)
-        theta = _tilt_to_mean(n, b, one_minus_q / q, m, pure_odds) if q > 0 else 0.0
+        theta = 0.0
+        if q > 0:  # it may underflow; any tilt is sound
+            theta = _tilt_to_mean(n, b, one_minus_q / q, m, pure_odds)
         ranged = _tilted_binomial(b, one_minus_q, q, theta)
-        up, _ = signs(epsilon)
-        pure = _tilted_binomial(m, pure_odds * up, up, 2 * theta)
+        chance_of_plus, _ = signs(epsilon)  # of the loss +ε; j counts the losses -ε
+        pure = _tilted_binomial(m, pure_odds * chance_of_plus, chance_of_plus, 2 * theta)
         return cls(theta, ranged, pure)
 
     def sum(self) -> tuple[int, Floats]:
@@ -304,17 +307,20 @@ def _tilt_to_mean(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) 
 
 
 def _tilted_binomial(trials: int, success: float, failure: float, theta: float) -> _TiltedBinomial:
-    """Return the law P[i] e^{θi} of a binomial i, in a window around its mean.
+    """Return the law P[i] e^{θi} of a binomial i of this number of trials, in a window around its
+    mean; ``success`` and ``failure`` are the probabilities of a trial, which sum to 1.
 
     The tilted law over e^log_scale is a binomial law again; outside the window it has mass at most
-    ``OUTSIDE``.
+    ``MASS_OUTSIDE_WINDOW``.
     """
-    success = success * math.exp(theta)
-    total = success + failure
-    success = success / total
-    failure = failure / total
-    reach = 1 + float(bernstein_reach(trials * success * failure))
-    first = max(math.floor(trials * success - reach), 0)
-    last = min(math.ceil(trials * success + reach), trials)
-    law = np.exp(log_binomial_pmf(np.arange(first, last + 1), trials, success, failure))
+    weight = success * math.exp(theta)
+    total = weight + failure
+    tilted_success = weight / total
+    tilted_failure = failure / total
+    mean = trials * tilted_success
+    reach = 1 + float(bernstein_reach(mean * tilted_failure))
+    first = max(math.floor(mean - reach), 0)
+    last = min(math.ceil(mean + reach), trials)
+    window = np.arange(first, last + 1)
+    law = np.exp(log_binomial_pmf(window, trials, tilted_success, tilted_failure))
     return _TiltedBinomial(first, law, trials * math.log(total))

@@ -10,7 +10,7 @@ import math
 from fractions import Fraction
 
 from dptopk._internal.rounding import square_up
-from dptopk.accounting.cost_models.conversions import cost_with_row, implied
+from dptopk.accounting.cost_models.conversions import cost_with_row, implications_of
 from dptopk.accounting.cost_models.cost_registry import CostModel, Implied
 from dptopk.accounting.pld.log_mgf import quadratic_log_mgf, zcdp_log_mgf
 from dptopk.costs import CDP, ZCDP, Cost
@@ -21,26 +21,26 @@ def _covers_zcdp(token: ZCDP, cost: Cost) -> bool:
 
     ξ' + ρ'α <= ξ + ρα for all α > 1 when it holds at α = 1 and ρ' <= ρ.
     """
-    xi, rho = _implied_parameters(cost, "exact_zcdp")
+    xi, rho = _implied_parameters_or_inf(cost, "exact_zcdp")
     at_1 = Fraction(token.xi) + Fraction(token.rho)
     return rho <= token.rho and Fraction(xi) + Fraction(rho) <= at_1
 
 
 def _covers_cdp(token: CDP, cost: Cost) -> bool:
     """Return whether every mechanism with the cost is (μ, τ)-CDP as the token states."""
-    mu, tau = _implied_parameters(cost, "cdp")
+    mu, tau = _implied_parameters_or_inf(cost, "cdp")
     return mu <= token.mu and tau <= token.tau
 
 
-def _implied_parameters(cost: Cost, notion: str) -> tuple[float, float]:
+def _implied_parameters_or_inf(cost: Cost, notion: str) -> tuple[float, float]:
     """Return the parameters of the notion, a field of ``Implied``, that a cost implies; inf where
     none is known.
     """
     stated = cost_with_row(cost)
-    convert = getattr(implied(stated), notion) if stated else None
+    convert = getattr(implications_of(stated), notion) if stated else None
     if convert:
         return convert(stated)
-    return (math.inf, math.inf)
+    return math.inf, math.inf
 
 
 def _own_parameters(cost: ZCDP) -> tuple[float, float]:

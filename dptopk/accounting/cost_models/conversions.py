@@ -39,14 +39,14 @@ DIFFERENCE_SLACK = 1e-12  # relative, above what cancels in ``max_kl`` from ε =
 NOTIONS = {"pure": "pure DP", "zcdp": "zCDP", "exact_zcdp": "zCDP", "cdp": "CDP"}
 
 
-def implied(cost: Cost) -> Implied:
+def implications_of(cost: Cost) -> Implied:
     """Return the row of the table for one cost without failure mass (see
     ``registry.split_failure``).
     """
     return cost_model_of(cost).implied
 
 
-def converted(cost: Cost, notion: str) -> Any:
+def implied_parameters(cost: Cost, notion: str) -> Any:
     """Return what a cost implies in a notion, a column of the table named as in ``Implied``.
 
     Returns:
@@ -55,7 +55,7 @@ def converted(cost: Cost, notion: str) -> Any:
     Raises:
         NotApplicable: when it implies nothing.
     """
-    convert = getattr(implied(cost), notion)
+    convert = getattr(implications_of(cost), notion)
     if convert is None:
         raise NotApplicable(f"{cost} implies no {NOTIONS[notion]}")
     return convert(cost)
@@ -63,15 +63,15 @@ def converted(cost: Cost, notion: str) -> Any:
 
 def statements(cost: Cost) -> tuple[tuple[float, float], ...]:
     """Return pairs (ε, δ) for which the cost is known to imply (ε, δ)-DP; ε may be inf."""
-    listed = cost_model_of(cost).statements
-    if listed:
-        return listed(cost)
+    by_definition = cost_model_of(cost).statements
+    if by_definition:
+        return by_definition(cost)
     return ((_pure(cost), 0.0),)
 
 
 def _pure(cost: Cost) -> float:
     """Return the ε for which the cost implies ε-DP by the table; inf where it implies none."""
-    pure = implied(cost).pure
+    pure = implications_of(cost).pure
     if pure:
         return pure(cost)
     return math.inf
@@ -113,7 +113,7 @@ def pure_epsilons(charge: Charge) -> dict[float, int]:
     """
     epsilons: Counter[float] = Counter()
     for cost, times in charge:
-        epsilons[converted(cost, "pure")] += times
+        epsilons[implied_parameters(cost, "pure")] += times
     return dict(epsilons)
 
 
@@ -132,9 +132,9 @@ def max_kl(epsilon: float) -> float:
     """
     if epsilon < EXACT_BELOW:
         return square_up(epsilon, 8)
-    # The closed form cancels here. The terms alternate and fall, so ending the series with a
-    # positive one makes it too large.
     if epsilon < 0.1:
+        # The closed form would cancel here. The terms of the series alternate and fall, so that
+        # ending it with a positive one makes it too large.
         series = epsilon**2 / 8 - epsilon**4 / 576 + epsilon**6 / 25920
         return float(outward(series))
     log_y = math.log(epsilon) - epsilon - math.log(-math.expm1(-epsilon))

@@ -86,26 +86,26 @@ class Bracket:
         upper: the upper bound.
         lower: the lower bound; 0 where none was computed.
         note: why the bracket is wider than asked, or empty.
-        above: the number of points of the loss distribution that proves the upper bound.
-        below: the number of points of the one that proves the lower bound.
+        points_above: the number of points of the loss distribution that proves the upper bound.
+        points_below: that of the one that proves the lower bound; 0 where it has none of its own.
     """
 
     upper: float
     lower: float
     note: str
-    above: int = 1
-    below: int = 0
+    points_above: int = 1
+    points_below: int = 0
 
     @property
     def points(self) -> int:
         """Return the number of points of the larger loss distribution."""
-        return max(self.above, self.below)
+        return max(self.points_above, self.points_below)
 
     def with_better_ends(self, other: Bracket) -> Bracket:
         """Return the bracket with the better end of each of two brackets, without a note."""
         upper = min(self, other, key=lambda b: b.upper)
         lower = max(self, other, key=lambda b: b.lower)
-        return Bracket(upper.upper, lower.lower, "", upper.above, lower.below)
+        return Bracket(upper.upper, lower.lower, "", upper.points_above, lower.points_below)
 
 
 def certified_bracket(charge: Charge, query: Query) -> Bracket:
@@ -157,7 +157,9 @@ def _best_bracket(
         work_left = room
         while best is None or not _is_narrow(best, scale, query):
             finer = effort.finer(scale, work_left)
-            if finer is None or (best is not None and best.points > MOST_GRID_POINTS / 2):
+            # With half the step there would be twice as many points.
+            is_finest = best is not None and best.points > MOST_GRID_POINTS / 2
+            if finer is None or is_finest:
                 break
             amount = effort.amount(finer)
             if not query.work.take(amount):
@@ -220,6 +222,8 @@ class _GridWork:
 def _scaled_grids(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
     """Return the grids with their steps multiplied by a scale."""
     above, below = grids
+    # The step from below is proportional to the tolerance of ``_first_grids``, the width to its
+    # root; coarser grids merge no farther ε's.
     width = below.width * min(scale, 1.0) ** 0.5
     below = replace(below, step=scale * below.step, width=width)
     return replace(above, step=scale * above.step), below
@@ -255,7 +259,11 @@ def _number_of_places(
 
 
 def _uses_splitting_gap(parts: Sequence[LossComponent]) -> bool:
-    """Return whether the lower end comes from ``splitting_gap``, not from a product of its own."""
+    """Return whether the lower end comes from ``splitting_gap``, not from a product of its own.
+
+    The gap bounds what the grid adds, not by how much pairs that are not exact were too large
+    before.
+    """
     above = sum(part.roundings()[0] for part in parts)
     return above >= MANY_PAIRS and all(part.exact for part in parts)
 
@@ -275,7 +283,7 @@ def _with_finer_upper_end(
 
     The upper end is off to second order only; the width of the bracket is that of its lower end.
     """
-    size = best.above * sum(part.roundings()[0] for part in parts)
+    size = best.points_above * sum(part.roundings()[0] for part in parts)
     candidates = UPPER_END_FACTORS if query.lower else UPPER_END_FACTORS[1:]
     cheap = [factor for factor in candidates if factor * size <= MOST_FINER_POINTS]
     if not cheap:
@@ -349,6 +357,7 @@ def _loss_tolerance(query: Query, tilt: float, typical: float) -> float:
     width = _first_width(query)
     if query.epsilon is None:
         return width * typical
+    # Losses that are moved by x change δ by about (1 + tilt) x of it.
     return min(width / (1 + tilt), typical / 2)
 
 
@@ -361,6 +370,7 @@ def _added_variance(step: float, pairs: int, spread: float) -> float:
         spread: about the variance of the total loss.
     """
     deviation = math.sqrt(spread / max(pairs, 1))  # of one pair
+    # Splitting a loss that is x above a grid point adds x (step - x) to its variance.
     return pairs * min(step**2 / 4, step * deviation)
 
 

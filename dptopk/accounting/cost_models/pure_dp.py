@@ -24,11 +24,12 @@ from dptopk.accounting.pld.log_mgf import (
 from dptopk.accounting.pld.loss_components import Responses, SeveralConstraints
 from dptopk.costs import ApproxDP, Cost, MultiDP, PureDP
 
-SPLIT = 256  # costs that are remembered without their atom: one has hundreds of constraints
+# Costs whose atom stays split off; that takes time, as a cost may have hundreds of constraints.
+CACHED_COSTS = 256
 THREE_ROUNDINGS = 4e-16  # of two differences and a quotient, relative: the differences are of δ's
 
 
-@lru_cache(maxsize=SPLIT)
+@lru_cache(maxsize=CACHED_COSTS)
 def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
     """Return what is left of a cost without its atom at infinity (None: nothing), and the atom.
 
@@ -42,7 +43,7 @@ def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
         if delta > atom:
             conditional = min((delta - atom) / (1 - atom) * (1 + THREE_ROUNDINGS), delta)
         reduced.append((epsilon, conditional))
-    if (0.0, 0.0) in reduced:
+    if (0.0, 0.0) in reduced:  # (0, 0)-DP: nothing is left
         return None, atom
     if len(reduced) == 1:
         epsilon, _ = reduced[0]

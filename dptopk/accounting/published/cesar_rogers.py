@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats, outward, sum_times
-from dptopk.accounting.cost_models.conversions import converted
+from dptopk.accounting.cost_models.conversions import implied_parameters
 from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Curve, EpsilonCurve
 from dptopk.accounting.registry import bound
@@ -146,7 +146,7 @@ def setwise_cdp(charge: Charge) -> Curve:
     means = []
     squares = []
     for cost, times in charge:
-        mean, tau = converted(cost, "cdp")
+        mean, tau = implied_parameters(cost, "cdp")
         means.append((mean, times))
         # The product rounds by one unit of roundoff; nextafter is for squares that underflow.
         squares.append((math.nextafter(tau * tau * (1 + 1e-15), math.inf), times))

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
 from dptopk._internal.rounding import Floats, outward, sum_times
-from dptopk.accounting.cost_models.conversions import converted
+from dptopk.accounting.cost_models.conversions import implied_parameters
 from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.log_mgf import ChernoffCurve
@@ -32,7 +32,10 @@ def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
     >>> zcdp_total(Charge({BoundedRange(0.2): 4, ZCDP(0.5): 1}))[1].__round__(9)
     0.52
     """
-    terms = [(*converted(cost, "exact_zcdp" if exact else "zcdp"), times) for cost, times in charge]
+    terms = [
+        (*implied_parameters(cost, "exact_zcdp" if exact else "zcdp"), times)
+        for cost, times in charge
+    ]
     xi = sum_times((xi, times) for xi, _, times in terms)
     return xi, sum_times((rho, times) for _, rho, times in terms)
 

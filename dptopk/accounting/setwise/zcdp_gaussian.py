@@ -18,7 +18,7 @@ from typing import TypeVar
 import numpy as np
 
 from dptopk._internal.rounding import ROUNDOFF, Floats, outward, sum_up
-from dptopk.accounting.cost_models.conversions import converted, implied
+from dptopk.accounting.cost_models.conversions import implications_of, implied_parameters
 from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.gaussian.gaussian_sum import gaussian, total_mu
@@ -117,9 +117,9 @@ def zcdp_constant(cost: Cost) -> float:
 
     A (ξ, ρ)-zCDP cost is (ξ + ρ)-zCDP, because ξ + ρα <= (ξ + ρ) α for α > 1.
     """
-    if implied(cost).exact_zcdp is None:
+    if implications_of(cost).exact_zcdp is None:
         return math.inf
-    return sum_up(list(converted(cost, "exact_zcdp")))
+    return sum_up(list(implied_parameters(cost, "exact_zcdp")))
 
 
 def gaussian_of(charge: Charge) -> GaussianDP:

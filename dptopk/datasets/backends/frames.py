@@ -14,7 +14,7 @@ from dptopk.datasets.backends.base import hide_data_of_errors
 from dptopk.datasets.backends.readable import readable
 from dptopk.datasets.backends.relation import from_relation
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.labels import label_text, missing
+from dptopk.histogram.labels import is_missing, label_text
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +83,7 @@ def _object_text(value: Any) -> str | None:
     """Return one value of a column of objects as text; None for what is missing."""
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()
-    if missing(value):
+    if is_missing(value):
         return None
     if isinstance(value, bool | np.bool_):
         return str(value).lower()

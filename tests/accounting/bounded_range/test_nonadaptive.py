@@ -112,7 +112,7 @@ def test_agrees_with_the_literal_formula_to_the_stated_error(epsilon, count):
     for share in (0.0, 0.2, 0.61, 1 - 1e-9):
         x = share * epsilon * count
         exact, index = literal(epsilon, count, x)
-        point = curve.everywhere(x)
+        point = curve.optimum(x)
         difference = abs(mp.log(exact) - mp.mpf(point.log_value))
         assert difference <= point.error, (share, index)
         assert point.error < 1e-10 or share > 0.99
@@ -134,7 +134,7 @@ def test_pruning_keeps_the_maximum_among_all_candidates():
         exact, _ = literal(epsilon, count, x) if count <= 100 else (None, None)
         everything = _largest_value(epsilon, count, x, np.arange(int(count - x / epsilon)))
         assert len(kept) < count / 3
-        assert curve.everywhere(x).log_value >= everything.log_value - 1e-12
+        assert curve.optimum(x).log_value >= everything.log_value - 1e-12
         if exact is not None:
             assert abs(mp.log(exact) - mp.mpf(everything.log_value)) <= everything.error
 

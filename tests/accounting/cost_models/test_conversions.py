@@ -6,7 +6,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from dptopk.accounting.cost_models.conversions import implied, max_kl
+from dptopk.accounting.cost_models.conversions import implications_of, max_kl
 from dptopk.accounting.pld.log_mgf import bounded_range_log_mgf, pure_dp_log_mgf
 from dptopk.costs import CDP, ZCDP, BoundedRange, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
 
@@ -18,8 +18,8 @@ ORDERS = np.geomspace(1e-8, 1e12, 21)
 def test_exact_zcdp_constants_hold_at_every_order_and_are_approached(epsilon):
     pairs = [(BoundedRange(epsilon), bounded_range_log_mgf), (PureDP(epsilon), pure_dp_log_mgf)]
     for cost, log_mgf in pairs:
-        _, rho = implied(cost).exact_zcdp(cost)
-        _, published = implied(cost).zcdp(cost)
+        _, rho = implications_of(cost).exact_zcdp(cost)
+        _, published = implications_of(cost).zcdp(cost)
         ratio = log_mgf(epsilon, ORDERS) / (ORDERS * (1 + ORDERS))
         assert (ratio <= rho * (1 + 1e-13)).all()
         assert ratio[0] == pytest.approx(rho, rel=1e-5)
@@ -49,18 +49,18 @@ def test_max_kl_matches_high_precision_and_is_below_an_eighth_of_the_square():
 
 
 def test_table_of_implications():
-    assert implied(PureDP(0.3)).bounded_range(PureDP(0.3)) == 0.6
-    assert implied(BoundedRange(0.3)).pure(BoundedRange(0.3)) == 0.3
+    assert implications_of(PureDP(0.3)).bounded_range(PureDP(0.3)) == 0.6
+    assert implications_of(BoundedRange(0.3)).pure(BoundedRange(0.3)) == 0.3
     multi = MultiDP(((1.0, 0.0), (0.2, 1e-3)))
-    assert implied(multi).zcdp(multi) == implied(PureDP(1.0)).zcdp(PureDP(1.0))
-    assert implied(ZCDP(0.2, xi=0.1)).zcdp(ZCDP(0.2, xi=0.1)) == (0.1, 0.2)
+    assert implications_of(multi).zcdp(multi) == implications_of(PureDP(1.0)).zcdp(PureDP(1.0))
+    assert implications_of(ZCDP(0.2, xi=0.1)).zcdp(ZCDP(0.2, xi=0.1)) == (0.1, 0.2)
     for cost in (GaussianDP(0.4), DiscreteGaussianDP(5.0, 2)):
-        mu, tau = implied(cost).cdp(cost)
+        mu, tau = implications_of(cost).cdp(cost)
         assert mu == pytest.approx(0.08)
         assert tau == pytest.approx(0.4)
-        assert implied(cost).pure is None
+        assert implications_of(cost).pure is None
     for mu in (0.1, 0.5, 7.0):
-        assert implied(CDP(mu, 0.6)).zcdp(CDP(mu, 0.6)) == pytest.approx((0.0, 0.18))
+        assert implications_of(CDP(mu, 0.6)).zcdp(CDP(mu, 0.6)) == pytest.approx((0.0, 0.18))
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -79,7 +79,7 @@ def test_a_subgaussian_loss_has_a_small_mean(seed):
         for log_mgf, mean in zip(log_mgfs, means, strict=True)
     ]
     cost = CDP(max(means), math.sqrt(max(proxies)))
-    xi, rho = implied(cost).zcdp(cost)
+    xi, rho = implications_of(cost).zcdp(cost)
     assert max(means) <= (xi + rho) * (1 + 1e-9)
     for log_mgf in log_mgfs:
         above = orders > 0
@@ -97,5 +97,5 @@ def test_discrete_gaussian_is_concentrated_with_the_continuous_constants():
             log_moment = np.logaddexp.reduce(log_p + lam * loss)
             assert log_moment <= lam * (1 + lam) * (shift / scale) ** 2 / 2 * (1 + 1e-9)
     assert math.isclose(
-        implied(DiscreteGaussianDP(0.5, 1)).zcdp(DiscreteGaussianDP(0.5, 1))[1], 2.0
+        implications_of(DiscreteGaussianDP(0.5, 1)).zcdp(DiscreteGaussianDP(0.5, 1))[1], 2.0
     )

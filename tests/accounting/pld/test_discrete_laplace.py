@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.cost_models.conversions import implied
+from dptopk.accounting.cost_models.conversions import implications_of
 from dptopk.accounting.pld.discrete_laplace import discrete_laplace_log_mgf, mean_loss
 from dptopk.budgets.registered_costs import dominates
 from dptopk.costs import Charge, DiscreteLaplaceDP, PureDP
@@ -54,8 +54,8 @@ def test_mean_loss_and_log_mgf_match_sixty_digits(scale, shift):
 def test_one_unit_is_pure_dp(epsilon):
     cost, pure = DiscreteLaplaceDP(1 / epsilon, 1), PureDP(epsilon)
     for notion in ("zcdp", "exact_zcdp", "cdp"):
-        assert getattr(implied(cost), notion)(cost) == pytest.approx(
-            getattr(implied(pure), notion)(pure), rel=1e-12
+        assert getattr(implications_of(cost), notion)(cost) == pytest.approx(
+            getattr(implications_of(pure), notion)(pure), rel=1e-12
         )
     one, other = (compose(Charge({c: 7}), delta=1e-6, rtol=1e-5) for c in (cost, pure))
     assert other.lower <= one.epsilon * (1 + 1e-12)

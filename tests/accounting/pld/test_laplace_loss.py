@@ -12,7 +12,7 @@ import pytest
 from dp_accounting.pld import privacy_loss_distribution
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.cost_models.conversions import implied
+from dptopk.accounting.cost_models.conversions import implications_of
 from dptopk.accounting.interop import to_pld
 from dptopk.accounting.pld.laplace_loss import Laplace, laplace_log_mgf, laplace_mean_loss
 from dptopk.accounting.pld.loss_components import Grid
@@ -90,7 +90,7 @@ def test_it_costs_less_than_what_it_implies():
     steps = Charge({DiscreteLaplaceDP(80.0, 4): 100})
     found = [compose(charge, delta=1e-6).epsilon for charge in (laplace, steps, pure)]
     assert found == sorted(found)
-    assert implied(LaplaceDP(20.0, 1.0)).pure(LaplaceDP(20.0, 1.0)) == 0.05
+    assert implications_of(LaplaceDP(20.0, 1.0)).pure(LaplaceDP(20.0, 1.0)) == 0.05
     assert str(laplace) == "100*Lap(20.0, 1.0)"
     assert Charge.parse("100*Lap(20, 1)") == Charge.parse(str(laplace)) == laplace
 

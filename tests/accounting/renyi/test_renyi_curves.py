@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import compose
-from dptopk.accounting.cost_models.conversions import implied
+from dptopk.accounting.cost_models.conversions import implications_of
 from dptopk.accounting.pld.log_mgf import mixture_log_mgf
 from dptopk.accounting.renyi.concentrated import zcdp_curve
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
@@ -95,7 +95,7 @@ def test_log_mgf_adds_up_over_all_costs():
     "cost", [PureDP(0.7), BoundedRange(2.0), GaussianDP(0.5), CDP(0.1, 0.5), ZCDP(0.2, xi=0.1)]
 )
 def test_each_log_mgf_is_below_its_zcdp_bound(cost):
-    xi, rho = implied(cost).exact_zcdp(cost)
+    xi, rho = implications_of(cost).exact_zcdp(cost)
     assert (
         log_mgf(Charge({cost: 1}))(ORDERS) <= ORDERS * (xi + rho * (1 + ORDERS)) * (1 + 1e-12)
     ).all()
