@@ -30,6 +30,10 @@ COUNTS = {
     1.0: (9, 10, 12, 15, 25, 40, 70, 100),
 }
 DELTA = 1e-6
+SMALL_GAP = 0.02  # what is taken for "quite small", relatively
+# Gaps below these are shown as these, where an axis or a mean is logarithmic.
+LEAST_GAP_SHOWN = 1e-5
+LEAST_GAP = 1e-9
 
 
 def gaps(point: tuple[float, int]) -> dict[str, float | None]:
@@ -56,9 +60,9 @@ def gaps(point: tuple[float, int]) -> dict[str, float | None]:
 
 def compute(settings: RunSettings) -> Table:
     """Return brackets of the relative gap in ε_g and in δ for each ε and k, a row each."""
-    chosen = {0.1: (10, 30, 100), 1.0: (10, 25)} if settings.quick else COUNTS
+    counts_of_epsilon = {0.1: (10, 30, 100), 1.0: (10, 25)} if settings.quick else COUNTS
     points: list[tuple[float, int]] = []
-    for epsilon, counts in chosen.items():
+    for epsilon, counts in counts_of_epsilon.items():
         points += [(epsilon, k) for k in counts]
     data = table_of(gaps, points, settings)
     for side in ("lower", "upper"):
@@ -88,15 +92,15 @@ def plot(data: Table) -> Figure:
 
 def _bracket(axes: Axes, part: Table, quantity: str, label: str, colour: str) -> None:
     """Draw the brackets of the gap in "epsilon" or "delta" against k, in percent."""
-    low = 100 * part[f"{quantity}_gap_lower"].clip(lower=1e-5)  # the axis is logarithmic
-    high = 100 * part[f"{quantity}_gap_upper"].clip(lower=1e-5)
+    low = 100 * part[f"{quantity}_gap_lower"].clip(lower=LEAST_GAP_SHOWN)
+    high = 100 * part[f"{quantity}_gap_upper"].clip(lower=LEAST_GAP_SHOWN)
     axes.fill_between(part["k"], low, high, color=colour, alpha=0.35, linewidth=0)
     axes.plot(part["k"], high, color=colour, marker="o", markersize=3, label=label, linewidth=1.2)
 
 
 def _middles(part: Table) -> Floats:
     """Return the geometric mean of each bracket of the gap in δ, shape (rows,)."""
-    squares = part["delta_gap_lower"].clip(lower=1e-9) * part["delta_gap_upper"]
+    squares = part["delta_gap_lower"].clip(lower=LEAST_GAP) * part["delta_gap_upper"]
     return np.sqrt(squares.to_numpy())
 
 
@@ -114,7 +118,7 @@ def compare(data: Table) -> list[Comparison]:
             claim(
                 f"ε = {epsilon:g}: the gap is quite small",
                 "believed",
-                worst["epsilon_gap_upper"] < 0.02,
+                worst["epsilon_gap_upper"] < SMALL_GAP,
                 largest,
             ),
             claim(

@@ -41,7 +41,7 @@ def compare(data: Table) -> list[Comparison]:
     import numpy as np
 
     t = np.linspace(0, 1, 1001)
-    curves = regions_plot.at(data, t)
+    curves = regions_plot.type_2_errors(data, t)
     mixture = curves.pop(MIXTURE)
     union = np.minimum(*curves.values())
     excess = (union - mixture).max()

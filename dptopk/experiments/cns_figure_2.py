@@ -21,6 +21,7 @@ SETTING = "ε = (0.3, 0.15), δ = (0, 0.02), k in {3, 20}."
 FIRST = (0.3, 0.0)
 SECOND = (0.15, 0.02)
 KS = (3, 20)
+ROUNDING = 1e-12  # of an error probability
 LABELS = ("exact (Theorems 2, 3)", "total variation (Remark 2)", "separately (Remark 1)")
 
 
@@ -54,7 +55,7 @@ def compare(data: Table) -> list[Comparison]:
         lines.append(Comparison(f"k = {k}: exact inside both", "proved", verdict, nested))
     (few_separate, few_variation), (many_separate, many_variation) = (gaps[k] for k in KS)
     worse = few_separate < many_separate and few_variation < many_variation
-    ours = [f"k = {k}: {wide:.3f} and {narrow:.3f}" for k, (wide, narrow) in gaps.items()]
+    ours = [f"k = {k}: {first:.3f} and {second:.3f}" for k, (first, second) in gaps.items()]
     quantity = "largest gap to Remarks 1 and 2"
     return [*lines, Comparison(quantity, "“rapidly worsen” with k", ", ".join(ours), bool(worse))]
 
@@ -63,9 +64,10 @@ def _nesting(data: Table) -> tuple[bool, tuple[float, float]]:
     """Return whether the three regions are nested, and the largest gaps from the exact region to
     the separate and to the total-variation one, in type II error.
     """
-    curves = regions_plot.at(data, np.linspace(0, 1, 2001))
+    curves = regions_plot.type_2_errors(data, np.linspace(0, 1, 2001))
     exact, variation, separate = (curves[label] for label in LABELS)
-    inner = exact >= variation - 1e-12
-    outer = variation >= separate - 1e-12
+    # A region is the smaller, the larger the type II errors of its boundary are.
+    inner = exact >= variation - ROUNDING
+    outer = variation >= separate - ROUNDING
     gaps = ((exact - separate).max(), (exact - variation).max())
     return bool(inner.all() and outer.all()), gaps

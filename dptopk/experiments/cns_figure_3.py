@@ -29,6 +29,7 @@ SETTING = "μ = 1, k in {3, 10}; two pieces as in the paper, and more."
 MU = 1.0
 KS = (3, 10)
 PIECES = 16
+ROUNDING = 1e-9  # of an error probability, and of its interpolation
 EXACT = "exact (μ√k)"
 BELOW = "Proposition 1 (two tangents)"
 ABOVE = "Proposition 2 (two chords)"
@@ -92,10 +93,11 @@ def _distance_lines(data: Table, k: int) -> list[Comparison]:
     """
     exact = GaussianTradeoff(MU * math.sqrt(k))
     t = np.linspace(0, exact.fixed_point, 2001)
-    curves = regions_plot.at(data, t)
-    above = curves[BELOW] <= exact(t) + 1e-9
-    below = curves[ABOVE] >= exact(t) - 1e-9
-    is_between = bool(above.all() and below.all())
+    curves = regions_plot.type_2_errors(data, t)
+    exact_errors = exact(t)
+    is_above = curves[BELOW] <= exact_errors + ROUNDING
+    is_below = curves[ABOVE] >= exact_errors - ROUNDING
+    is_between = bool(is_above.all() and is_below.all())
     width = (curves[ABOVE] - curves[BELOW]).max()
     ours = (curves[MORE_ABOVE] - curves[MORE_BELOW]).max()
     verdict = "holds" if is_between else "fails"

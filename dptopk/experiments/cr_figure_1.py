@@ -24,6 +24,7 @@ DELTA = 1e-6
 LARGEST_K = {0.01: 1000, 0.1: 100}
 SHARES = {"m = k": 1.0, "m = 3k/4": 0.75, "m = k/2": 0.5, "m = k/4": 0.25, "m = 0": 0.0}
 OPTIMAL = "optimal DP bound (KOV)"
+ALMOST = 0.1  # the relative distance that is taken for "almost the same"
 
 
 def mix(epsilon: float, k: int, pure: int) -> Charge:
@@ -68,7 +69,7 @@ def compare(data: Table) -> list[Comparison]:
     k = wide.index.get_level_values("k")
     ratio = wide["m = k/2"] / wide[OPTIMAL]
     off = ratio[k > k.min()] - 1
-    almost = off.abs().median() < 0.1
+    almost = off.abs().median() < ALMOST
     spread = f"{off.min():+.1%} to {off.max():+.1%}"
     measured = f"{spread}, median {off.median():+.1%}"
     steps = np.diff(wide[list(SHARES)].to_numpy(), axis=1)

@@ -21,6 +21,8 @@ SETTING = (
 
 SETTINGS = ((0.1, 20, 2.0), (1.0, 8, 8.0))  # ε, k, largest ε_g
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+LEAST_DELTA_SHOWN = 1e-14  # smaller ones are mostly rounding
+ROUNDING = 1e-9  # relative, of two ways to compute one δ
 
 
 def compute(settings: RunSettings) -> Table:
@@ -47,7 +49,7 @@ def compute(settings: RunSettings) -> Table:
 def plot(data: Table) -> Figure:
     """Plot δ against ε_g on a logarithmic axis, a panel for each setting."""
     parts = []
-    visible = data[data["delta"] > 1e-14]
+    visible = data[data["delta"] > LEAST_DELTA_SHOWN]
     for (epsilon, k), part in visible.groupby(["epsilon", "k"]):
         series = style.curves(part, _family(k), "epsilon_global", "delta")
         parts.append((f"ε = {epsilon:g}, k = {k}", series))
@@ -85,13 +87,13 @@ def compare(data: Table) -> list[Comparison]:
             claim(
                 f"{setting}: m = k is the DP optimum",
                 "proved",
-                dp < 1e-9,
+                dp < ROUNDING,
                 f"to a relative {dp:.1g}",
             ),
             claim(
                 f"{setting}: m = 0 is the BR optimum",
                 "proved",
-                br < 1e-9,
+                br < ROUNDING,
                 f"to a relative {br:.1g}",
             ),
             claim(f"{setting}: δ rises with m", "shown", rises),

@@ -26,6 +26,10 @@ SETTING = (
 EPSILON = 0.1
 DELTA = 1e-10
 D_BAR = 1000
+# How exactly values were read off the paper's figure: T, to its two decimals; and the thresholds of
+# UnkLap, relatively.
+READ_OFF = 0.005
+READ_OFF_SHARE = 2.5e-3
 GAUSS = "TruncGauss, T of eq. (10)"
 LAPLACE = "UnkLap, published"
 OUR_LAPLACE = "UnknownLaplace (slot lemma)"
@@ -61,6 +65,7 @@ def truncation(l0: int) -> float:
         shown = l0 * edge / (1 - 2 * below)
         return math.log(shown) - math.log(DELTA / 2)
 
+    # The left side is far above δ/2 at T = σ, and far below it at 30 σ.
     return float(brentq(excess, sigma, 30 * sigma, xtol=1e-9))
 
 
@@ -93,6 +98,7 @@ def ours(l0: int) -> dict[str, float]:
         """Return the offset of the mechanism with the smallest σ that the budget allows."""
 
         def charge(scale: float) -> Charge:
+            """Return the charge for a σ of 1/``scale``, with which it grows."""
             return make(1 / scale).charge(sensitivity)
 
         scale = calibrate(charge, budget, rtol=1e-6)
@@ -150,13 +156,13 @@ def compare(data: Table) -> list[Comparison]:
         claim(
             "T of TruncGauss",
             "figure",
-            gauss <= 0.005 * (1 + 1e-6),
+            gauss <= READ_OFF * (1 + 1e-6),
             f"within {gauss:.3f} of the values read off",
         ),
         claim(
             "threshold of UnkLap",
             "figure",
-            laplace < 2.5e-3,
+            laplace < READ_OFF_SHARE,
             f"within {laplace:.2%} of the values read off",
         ),
         Comparison("slot lemma, Laplace", "", f"at least {saved.min():.1%} lower, and proven"),

@@ -80,7 +80,7 @@ def number(quantity: str, paper: float, ours: float, *, digits: int) -> Comparis
     """Return a line that compares a printed number with ours, to the ``digits`` after the point
     that the paper prints.
     """
-    rounding = 0.5 * 10.0**-digits * (1 + 1e-9)
+    rounding = 0.5 * 10.0**-digits * (1 + 1e-9)  # half of the last digit, and its own rounding
     agrees = bool(abs(ours - paper) <= rounding)
     return Comparison(quantity, f"{paper:.{digits}f}", f"{ours:.{digits + 3}f}", agrees)
 

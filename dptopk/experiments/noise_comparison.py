@@ -51,6 +51,7 @@ def composed_gaussian_epsilon(epsilon: float, touched: int, count: int, splits: 
     the optimal composition, at the best of ``splits`` values of δ'.
     """
     mu = math.sqrt(touched / 2) * epsilon
+    # The δ' add up to less than δ: what they leave is for the composition.
     deltas = np.geomspace(1e-4, 0.999, splits) * DELTA / count
     pairs = zip(gaussian_epsilon(mu, delta=deltas).tolist(), deltas.tolist(), strict=True)
     charges = [Charge({ApproxDP(*pair): count}) for pair in pairs]

@@ -35,7 +35,7 @@ def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[st
     return points_of_all
 
 
-def at(data: Table, t: Floats) -> dict[str, Floats]:
+def type_2_errors(data: Table, t: Floats) -> dict[str, Floats]:
     """Return the type II errors of each curve at the type I errors t, by linear interpolation, each
     of the shape of t.
     """

@@ -129,13 +129,15 @@ def _mark(settings: RunSettings) -> dict[str, object]:
         "quick": settings.quick,
         "seed": settings.seed,
         "version": dptopk.__version__,
-        "code": _code(),
+        "code": _digest_of_package(),
     }
 
 
 @cache
-def _code() -> str:
-    """Return a digest of the whole package, because the figures depend on all of it."""
+def _digest_of_package() -> str:
+    """Return the SHA-256 of the package's code and data, because the figures depend on all of
+    it.
+    """
     root = Path(dptopk.__file__).parent
     digest = hashlib.sha256()
     for file in sorted(root.rglob("*")):

@@ -81,9 +81,10 @@ def exact_delta(noise: Floats, offset: int, *, noisy_floor: bool, epsilons: Floa
     worst = np.zeros(len(epsilons))
 
     def law_of(gap: int, shift: int) -> Floats:
+        """Return the law of the answer for this difference of the counts, both moved."""
         return law(noise, gap, offset, noisy_floor=noisy_floor, shift=shift)
 
-    for gap in range(4 * bound + 4):
+    for gap in range(4 * bound + 4):  # beyond 3T + 1 in any case
         top_grows = divergence(law_of(gap, 0), law_of(gap + 1, 0), epsilons)
         worst = np.maximum(worst, top_grows)
         if gap:

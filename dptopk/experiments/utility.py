@@ -83,9 +83,11 @@ def truncated_mechanism(d_bar: int | None) -> Mechanisms:
     """
 
     def mechanism(inverse_sigma: float) -> TruncatedGaussian:
+        """Return the mechanism with a σ of 1/``inverse_sigma``."""
         return TruncatedGaussian(sigma=1 / inverse_sigma, delta=BUDGET.delta / 2, d_bar=d_bar)
 
     def charge(inverse_sigma: float) -> Charge:
+        """Return its charge, which grows with ``inverse_sigma``."""
         return mechanism(inverse_sigma).charge(Sensitivity(l0=L0))
 
     return (mechanism(calibrate(charge, BUDGET)),)

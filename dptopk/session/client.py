@@ -55,6 +55,11 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 _OPENER = build_opener(_NoRedirects)
+# How long the service may hold a request until it has the answer, in seconds; and the pauses, in
+# seconds, after which a question is sent again: each is twice the one before.
+SECONDS_PER_REQUEST = 10
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 5.0
 
 
 class Client:
@@ -124,18 +129,19 @@ class Client:
         budgets = self.budget()
         scarcer_budget = budgets["total"]
         analyst_budget = budgets.get("mine", scarcer_budget)
-        if _number(analyst_budget["epsilon_left"]) <= _number(scarcer_budget["epsilon_left"]):
+        left_to_all = _number_or_inf(scarcer_budget["epsilon_left"])
+        if _number_or_inf(analyst_budget["epsilon_left"]) <= left_to_all:
             scarcer_budget = analyst_budget
         fits = {str(query["text"]): int(query["fits"]) for query in budgets["fits"]}
         return Remaining(
-            scarcer_budget["remaining"],
-            _number(scarcer_budget["epsilon_spent"]),
-            _number(scarcer_budget["epsilon"]),
-            _number(scarcer_budget["epsilon_left"]),
-            scarcer_budget["delta"],
-            scarcer_budget["share"],
-            fits,
-            scarcer_budget.get("question", ""),
+            left=scarcer_budget["remaining"],
+            epsilon_spent=_number_or_inf(scarcer_budget["epsilon_spent"]),
+            epsilon_total=_number_or_inf(scarcer_budget["epsilon"]),
+            epsilon_left=_number_or_inf(scarcer_budget["epsilon_left"]),
+            delta=scarcer_budget["delta"],
+            share_used=scarcer_budget["share"],
+            fits=fits,
+            question=scarcer_budget.get("question", ""),
         )
 
     def plan(
@@ -373,6 +379,10 @@ class Client:
 
         A new key is remembered until the outcome of the question is known, so that the same
         question asked again is not charged again.
+
+        Raises:
+            DptopkError: as ``_answer``; where the question may have been charged nevertheless, a
+                note says under which key it is asked again.
         """
         if key is not None:
             return self._answer(path, body, _header_value(key=key))
@@ -407,15 +417,14 @@ class Client:
         """
         start = time.monotonic()
         end = start + self._patience
-        pause = 0.1
+        path_that_waits = f"{path}?wait={SECONDS_PER_REQUEST}"
+        pause = FIRST_PAUSE
         while True:
             try:
-                answer = self._dataset_call(
-                    "POST", f"{path}?wait=10", body, {"Idempotency-Key": key}
-                )
+                answer = self._dataset_call("POST", path_that_waits, body, {"Idempotency-Key": key})
                 if _is_complete(answer):
                     return answer
-                pause = 0.1
+                pause = FIRST_PAUSE  # the service is there, and computes
             except (ServiceError, LedgerError) as error:
                 if not _is_transient(error) or time.monotonic() + pause > end:
                     raise
@@ -424,7 +433,7 @@ class Client:
                     202, "unfinished", f"there was no answer within {self._longest:g} seconds"
                 )
             time.sleep(pause)
-            pause = min(2 * pause, 5.0)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     def releases(self) -> list[Release | dict[str, Release]]:
         """Return this analyst's earlier answers, newest first; free. An answer for segments is a
@@ -669,7 +678,7 @@ def _plain_labels(labels: Release | Sequence[Hashable]) -> list[Any]:
     return [to_plain(label) for label in labels_as_list(labels)]
 
 
-def _number(value: float | None) -> float:
+def _number_or_inf(value: float | None) -> float:
     """Return a number from the service, which writes null for infinity."""
     if value is None:
         return math.inf

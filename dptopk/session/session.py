@@ -522,6 +522,7 @@ class Session:
         paying = self._paying(reuse=reuse)
 
         def covers(plan: Plan) -> bool:
+            """Return whether a plan is paid for: by a stored answer, or by the account."""
             stored = reuse and paying.has(plan.first(self._histogram))
             return stored or paying.covers(plan)
 
@@ -613,10 +614,10 @@ class Session:
 
         self._refuse_fork()
         book = self._book
-        days = calendar or Calendar()
         if isinstance(book, InMemoryBudget):
             raise InvalidParameter("ledger: a stream needs one that exists as long as the stream")
-        stream = StreamSession.begin(book, self._histogram, name, mechanism, path, days)
+        calendar = calendar or Calendar()
+        stream = StreamSession.begin(book, self._histogram, name, mechanism, path, calendar)
         stream.rng = self._rng
         return stream
 

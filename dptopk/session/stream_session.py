@@ -160,7 +160,7 @@ class StreamSession:
         name: str,
         mechanism: ContinualTopK,
         path: str | Path,
-        days: Calendar,
+        calendar: Calendar,
     ) -> StreamSession:
         """Charge a stream and make its file, or open the stream that was charged before on the same
         terms.
@@ -171,13 +171,13 @@ class StreamSession:
             name: the stream's name.
             mechanism: the mechanism that answers the days.
             path: the stream's file.
-            days: the dates of the days.
+            calendar: the dates of the days.
 
         Raises:
             BudgetExceeded: if it does not fit; nothing was charged.
             InvalidParameter: as ``Session.stream``.
         """
-        terms = _terms(validate.text(name=name), mechanism, day_shape, days) | book.owner
+        terms = _terms(validate.text(name=name), mechanism, day_shape, calendar) | book.owner
         public_labels = day_shape.labels.tolist() if day_shape.domain == "public" else None
         # The state before day 1: a mechanism that cannot run fails here, before it is charged.
         start = mechanism.stream(day_shape.sensitivity, labels=public_labels)
@@ -352,8 +352,8 @@ class StreamSession:
             partition: the name of the day's data.
 
         Raises:
-            InvalidParameter: for another day than the next, data that were counted before, or a
-                store without the cap on days that the stream needs.
+            InvalidParameter: for another day than the next, a name of data that is no text, data
+                that were counted before, or a store without the cap on days that the stream needs.
             LedgerError: where the stream's budget was renewed, or what its file measures costs more
                 than was charged.
         """
@@ -365,8 +365,9 @@ class StreamSession:
                 f"for a day without data "
                 "give an empty histogram"
             )
+        validate.text(partition=partition)
         for same_day, (name, _) in days.items():
-            if name == validate.text(partition=partition):
+            if name == partition:
                 raise InvalidParameter(
                     f"partition: {partition!r} was counted on day {same_day}, and counts only once"
                 )
@@ -403,10 +404,9 @@ class StreamSession:
             raise InvalidParameter(
                 f"data: a store sees to no days_apart={user_days.apart}; give the day's histogram"
             )
-        if (
-            1 < user_days.most < user_days.days
-            and (store.days_per_user or user_days.days) > user_days.most
-        ):
+        needs_cap = 1 < user_days.most < user_days.days
+        days_in_store = store.days_per_user or user_days.days  # None: a user may count on all
+        if needs_cap and days_in_store > user_days.most:
             raise InvalidParameter(
                 f"data: {user_days.most} days of a user are protected; make a store of "
                 f"days_per_user={user_days.most}"

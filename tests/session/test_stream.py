@@ -131,6 +131,8 @@ def test_a_missed_day_is_refused_until_it_is_said_to_be_empty(session, path, dra
 
 def test_data_that_were_counted_under_their_name_are_refused_again(session, path):
     stream = session.stream("daily", MECHANISM, path=path)
+    with pytest.raises(InvalidParameter, match="partition must be non-empty text"):
+        stream.answer(1, day(tea=900), partition="")
     stream.answer(1, day(tea=900), partition="monday")
     with pytest.raises(InvalidParameter, match="partition: 'monday' was counted on day 1"):
         stream.answer(2, day(tea=1800), partition="monday")
