@@ -11,7 +11,7 @@ nothing until all its moments hold (docs/notes/setwise.md, "Few concentrated cos
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal.choices import Interaction
-from dptopk._internal.rounding import Floats
-from dptopk.accounting.renyi.renyi_curves import renyi_curve
+from dptopk._internal.rounding import ROUNDOFF, Floats
+from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_above
 from dptopk.accounting.setwise.law_families import family_near, law_family, step_solutions
@@ -33,8 +33,14 @@ from dptopk.accounting.setwise.moment_program import (
     ProgramSolution,
 )
 from dptopk.accounting.setwise.playable_laws import PlayableFamily, playable_family
-from dptopk.accounting.setwise.recursion import FLOOR
-from dptopk.costs import CDP, ZCDP, Charge, Cost
+from dptopk.accounting.setwise.range_steps import (
+    CHORD_ROUNDING,
+    range_on_grid,
+    range_step_above,
+    range_step_below,
+)
+from dptopk.accounting.setwise.recursion import FLOOR, NEARLY_WHOLE, mean_loss
+from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost
 
 # Of sums of a few exponentials with exponents up to 600, relative to the sum of their sizes.
 ROUNDING = 1e-12
@@ -44,6 +50,8 @@ LARGEST_RHO = 2.0
 SMALLEST_DELTA = 1e-10
 MOST_COSTS = 20
 MOST_STATES = 60
+MOST_STATES_WITH_RANGES = 4000
+LARGEST_DEVIATION = 4.0
 MOST_NODES = 6000
 ANSWER_POINTS = 65  # x's of a cell of the tables at which an answer is looked for
 NEAREST_PROGRAMS = 12
@@ -354,15 +362,16 @@ Multiset = tuple[int, ...]
 
 @dataclass(frozen=True)
 class ConcentratedGame:
-    """A few costs of moment classes.
+    """A few costs of moment classes, perhaps together with a few bounded ranges.
 
     Attributes:
         classes: the distinct classes, by rising ρ.
-        counts: of each.
+        counts: of each class, and then of each range.
         h: the distance of two nodes.
         reach: the largest x of a table.
         sparsity: how many times farther apart the nodes are at which steps of centred losses are
             solved.
+        ranges: the distinct ε's of bounded ranges, rising.
     """
 
     classes: tuple[MomentClass, ...]
@@ -370,50 +379,71 @@ class ConcentratedGame:
     h: float
     reach: float
     sparsity: float = 1.0
+    ranges: tuple[float, ...] = ()
 
     @classmethod
-    def of(cls, charge: Charge, reach: float, *, fineness: float = 1.0) -> Self | None:
-        """Return the game of ZCDP and CDP costs; None where they are too many, too different, too
-        small or too large.
+    def of(
+        cls,
+        charge: Charge,
+        reach: float,
+        *,
+        fineness: float = 1.0,
+        ranges: Mapping[float, int] | None = None,
+    ) -> Self | None:
+        """Return the game of ZCDP and CDP costs and bounded ranges; None where they are too many,
+        too different, too small or too large.
 
         Args:
-            charge: the costs.
+            charge: the ZCDP and CDP costs, at least one.
             reach: the largest x at which V is needed.
             fineness: how many times the nodes of the coarsest grid it has.
+            ranges: the ε's of bounded ranges with counts; None: none.
         """
+        ranges = dict(sorted((ranges or {}).items()))
         if not 0 < charge.count <= MOST_COSTS or not math.isfinite(reach):
             return None
         counts_of = _counts_of_classes(charge)
-        if counts_of is None:
+        if not counts_of:
             return None
         classes = tuple(sorted(counts_of, key=lambda moments: (moments.rho, moments.xi)))
-        counts = tuple(counts_of[moments] for moments in classes)
-        if math.prod(count + 1 for count in counts) > MOST_STATES:
-            return None
+        counts_of_classes = tuple(counts_of[moments] for moments in classes)
+        counts = (*counts_of_classes, *ranges.values())
+        too_many = math.prod(count + 1 for count in counts_of_classes) > MOST_STATES
+        too_many |= math.prod(count + 1 for count in counts) > MOST_STATES_WITH_RANGES
         deviations = [moments.deviation for moments in classes]
+        deviations += [epsilon / 2 for epsilon in ranges]
         widest = max(deviations)
         narrowest = min(deviations)
-        if widest > LARGEST_RATIO * narrowest:
+        if too_many or widest > min(LARGEST_RATIO * narrowest, LARGEST_DEVIATION):
             return None
         step = min(widest / tuning.GAME_NODES, narrowest / tuning.GAME_NODES_OF_SMALLEST)
         step /= fineness
+        if ranges:
+            step = _step_for_ranges(ranges, step)
         # A reach in whole deviations, so that questions share their tables.
         reach = widest * math.ceil(reach / widest + tuning.GAME_BEYOND)
         if reach > MOST_NODES * step:
             return None
-        return cls(classes, counts, step, reach)
+        return cls(classes, counts, step, reach, ranges=tuple(ranges))
 
     @classmethod
-    def fitting(cls, charge: Charge, reach: float, room: float) -> Self | None:
+    def fitting(
+        cls,
+        charge: Charge,
+        reach: float,
+        room: float,
+        ranges: Mapping[float, int] | None = None,
+    ) -> Self | None:
         """Return the finest game of some costs whose work fits into ``room``; None where none does.
 
         Args:
             charge: the costs, of types ZCDP and CDP.
             reach: the largest x at which V is needed.
             room: of work, in seconds.
+            ranges: the ε's of bounded ranges with counts; None: none.
         """
         for fineness, sparsity in tuning.GAME_FINENESS:
-            game = cls.of(charge, reach, fineness=fineness)
+            game = cls.of(charge, reach, fineness=fineness, ranges=ranges)
             if game is None:
                 continue
             game = replace(game, sparsity=sparsity)
@@ -437,7 +467,7 @@ class ConcentratedGame:
         if interaction == "batch":
             return alone and sum(self.counts) == 1
         if interaction == "ordered":
-            return len(self.classes) == 1
+            return len(self.counts) == 1
         return True
 
     @property
@@ -451,6 +481,8 @@ class ConcentratedGame:
                 if moments.centred:
                     of_one += tuning.WORK_PER_CENTRED_MAJORANT
                 work += of_one * len(self.solved_nodes(costs_left, moments))
+            if self.ranges:
+                work += tuning.WORK_PER_MIXED_STATE + per_node * len(self.ranges)
         for moments in self.classes:
             if moments.centred:
                 work += tuning.WORK_PER_CENTRED_FAMILY
@@ -462,9 +494,12 @@ class ConcentratedGame:
         """Return the nodes at which the programs of a step of one class are solved: the farther
         apart, the smoother V of what is left, and none where V is negligible.
         """
-        counts = list(zip(costs_left, self.classes, strict=True))
+        counts = list(zip(costs_left, self.classes, strict=False))
         variance = math.fsum(count * 2 * of_class.rho for count, of_class in counts)
         mean = math.fsum(count * of_class.mean for count, of_class in counts)
+        ranges = self.ranges_left(costs_left)
+        variance += math.fsum(count * epsilon**2 / 4 for epsilon, count in ranges)
+        mean += math.fsum(count * mean_loss(epsilon) for epsilon, count in ranges)
         far = min(mean + tuning.SOLVED_REACH * math.sqrt(variance), self.reach)
         per_deviation: float = tuning.SOLVED_PER_DEVIATION
         if moments.centred:
@@ -516,9 +551,20 @@ class ConcentratedGame:
         firsts = []
         for place, moments in enumerate(self.classes):
             if costs_left[place]:
-                after_first = (*costs_left[:place], costs_left[place] - 1, *costs_left[place + 1 :])
-                firsts.append((moments, after_first))
+                firsts.append((moments, _without_one(costs_left, place)))
         return firsts
+
+    def range_firsts(self, costs_left: Multiset) -> list[tuple[float, Multiset]]:
+        """Return each range that may be played first, with the multiset that is left afterwards."""
+        firsts = []
+        for place, epsilon in enumerate(self.ranges, start=len(self.classes)):
+            if costs_left[place]:
+                firsts.append((epsilon, _without_one(costs_left, place)))
+        return firsts
+
+    def ranges_left(self, costs_left: Multiset) -> list[tuple[float, int]]:
+        """Return the ε of each range with how many of it are left."""
+        return list(zip(self.ranges, costs_left[len(self.classes) :], strict=True))
 
     def programs(self, costs_left: Multiset, moments: MomentClass) -> tuple[ProgramSolution, ...]:
         """Return the solutions of the programs of one class's step, from a multiset that has it,
@@ -528,17 +574,23 @@ class ConcentratedGame:
 
     def conversion(self, costs_left: Multiset, x: Floats) -> Floats:
         """Return the upper bound on V of a multiset, at each x, by the Rényi conversion."""
+        ranges: dict[Cost, int] = {
+            BoundedRange(epsilon): count for epsilon, count in self.ranges_left(costs_left) if count
+        }
+        of_ranges = log_mgf(Charge(ranges))
 
-        def log_mgf(orders: Floats) -> Floats:
+        def of_all(orders: Floats) -> Floats:
             """Return an upper bound on the log-MGF of the loss of all costs."""
             parts = [
                 count * moments.log_moment(orders)
-                for moments, count in zip(self.classes, costs_left, strict=True)
+                for moments, count in zip(self.classes, costs_left, strict=False)
             ]
+            if ranges:
+                parts.append(of_ranges(orders))
             total: Floats = np.sum(parts, axis=0) * (1 + 1e-15 * len(parts))
             return total
 
-        return np.minimum(renyi_curve(log_mgf).delta(x), 1.0)
+        return np.minimum(renyi_curve(of_all).delta(x), 1.0)
 
     def above(self, x: Floats) -> Floats:
         """Return an upper bound on V of all costs at any x >= 0, from the majorants themselves.
@@ -548,6 +600,8 @@ class ConcentratedGame:
         table, _ = self.tables(self.counts)
         left = np.floor(x / self.h * (1 - 1e-15)).astype(np.int64)
         at_left = table.at(left)
+        if self.ranges:
+            return _chord(table, left, x)
         converted = np.minimum(self.conversion(self.counts, x), at_left)
         above = np.zeros(len(x))
         for moments, after_first in self.firsts(self.counts):
@@ -589,8 +643,10 @@ def _tables(game: ConcentratedGame, costs_left: Multiset) -> tuple[ValueTable, V
     above = np.zeros(len(nodes))
     below = np.zeros(len(nodes))
     x = nodes.astype(np.float64) * game.h
-    converted = game.conversion(costs_left, x)
-    for moments, after_first in game.firsts(costs_left):
+    firsts = game.firsts(costs_left)
+    # Of ranges alone the steps bound all.
+    converted = game.conversion(costs_left, x) if firsts else np.ones(len(x))
+    for moments, after_first in firsts:
         upper, lower = game.tables(after_first)
         bounds = converted
         for solution in game.programs(costs_left, moments):
@@ -598,9 +654,54 @@ def _tables(game: ConcentratedGame, costs_left: Multiset) -> tuple[ValueTable, V
         for laws in _laws(game, costs_left, moments):
             below = np.maximum(below, laws.step(lower, len(nodes) - 1))
         above = np.maximum(above, bounds)
+    for epsilon, after_first in game.range_firsts(costs_left):
+        upper, lower = game.tables(after_first)
+        on_grid = range_on_grid(epsilon, game.h)
+        of_range = range_step_above(on_grid, upper, len(nodes) - 1)
+        above = np.maximum(above, np.minimum(converted, of_range))
+        below = np.maximum(below, range_step_below(on_grid, lower, upper, len(nodes) - 1))
     # V falls, but where programs know the wrong orders the bounds may rise.
     above = np.minimum.accumulate(above)
     return ValueTable(game.h, above, upper=True), ValueTable(game.h, below, upper=False)
+
+
+def _without_one(costs_left: Multiset, place: int) -> Multiset:
+    """Return the multiset without one of the costs at a place."""
+    return (*costs_left[:place], costs_left[place] - 1, *costs_left[place + 1 :])
+
+
+def _step_for_ranges(ranges: Mapping[float, int], step: float) -> float:
+    """Return a grid step, at most about ``step``, of which the ranges are nearly multiples.
+
+    Of a coin between two multiples, a and b, about (b - ε)(ε - a)/4 is added to the variance.
+    """
+    epsilons = np.array(list(ranges))
+    counts = np.array(list(ranges.values()), dtype=float)
+    fewest = math.ceil(epsilons[-1] / step)
+    tried = np.arange(fewest, math.ceil(fewest * tuning.FINER_FOR_RANGES) + 1)
+    steps = epsilons[-1] / tried
+    misfits = np.mod(epsilons / steps[:, None] + NEARLY_WHOLE, 1.0)
+    added = steps**2 * ((1 - misfits) * misfits @ counts)
+    best = float(steps[np.argmin(added + tuning.GRID_CELL * steps**2 * counts.sum())])
+    # The largest range is a multiple, if need be a little less than the grid has it.
+    return best * (1 + 4 * ROUNDOFF)
+
+
+def _chord(table: ValueTable, left: Nodes, x: Floats) -> Floats:
+    """Return upper bounds on V at each x by the chord between the nodes next to it.
+
+    Args:
+        table: upper bounds at the nodes.
+        left: the node to the left of each x.
+        x: ε's.
+    """
+    at_left = table.at(left)
+    at_right = table.at(left + 1)
+    share = np.clip(np.expm1(x - left * table.h) / math.expm1(table.h), 0.0, 1.0)
+    moved = CHORD_ROUNDING * (1 + np.abs(x) / table.h)
+    chord = at_left * (1 - share) + at_right * share + moved * np.maximum(at_left - at_right, 0.0)
+    bounds: Floats = np.minimum(chord * (1 + CHORD_ROUNDING), 1.0)
+    return bounds
 
 
 def _laws(
@@ -614,6 +715,8 @@ def _laws(
     if moments.centred:
         for count in range(1, costs_left[place] + 1):
             left = (*costs_left[:place], count, *costs_left[place + 1 :])
+            # With ranges left the laws are nearly the same, and there are many such multisets.
+            left = left[: len(game.classes)] + (0,) * len(game.ranges)
             nearby = _laws_near_solutions(game, left, moments)
             if nearby is not None:
                 families.append(nearby)

@@ -16,7 +16,12 @@ from dptopk.accounting.curves import Query
 from dptopk.accounting.pld.lattice import LossDistribution, product
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.concentrated_game import ConcentratedGame
+from dptopk.accounting.setwise.concentrated_game import (
+    ConcentratedGame,
+    Ends,
+    delta_at,
+    epsilon_at,
+)
 from dptopk.accounting.setwise.cost_groups import (
     GroupPair,
     concentrated_pair,
@@ -78,7 +83,8 @@ class Evaluation:
         tolerance: relative, of the answer; a guess.
         group_work: the work that the recursions of its groups may take.
         guess: an upper bound on the answer.
-        concentrated_game: the game of the concentrated costs, where it is played step by step.
+        concentrated_game: the game of the concentrated costs, where it is played step by step; it
+            may have all ranges in it.
         curve_with_ranges: whether one Rényi curve of the concentrated costs and the ranges is tried
             too. It takes long, and gets no better with other groups.
     """
@@ -106,9 +112,16 @@ class Evaluation:
         ranges.
         """
         ranges = self.game.ranges
-        if not ranges:
+        if not ranges or self._whole_game is not None:
             return []
         return partition(ranges, self.variance, self.tolerance, self.group_work, self.order)
+
+    @property
+    def _whole_game(self) -> ConcentratedGame | None:
+        """Return the game of the concentrated costs if it has the ranges in it, else None."""
+        if self.concentrated_game is not None and self.concentrated_game.ranges:
+            return self.concentrated_game
+        return None
 
     @cached_property
     def work(self) -> float:
@@ -190,6 +203,9 @@ class Evaluation:
             query: what is asked; None: the evaluation's own query.
         """
         asked = query or self.query
+        if self._whole_game is not None and not self.game.parts:
+            start = self.guess if query is None else self.game.chernoff(query)[0]
+            return _answer_of_game(self._whole_game, asked, start).upper
         return min([product.answer(asked) for product in self.products], default=math.inf)
 
     @cached_property
@@ -199,6 +215,8 @@ class Evaluation:
         """
         pairs = self.pairs()
         step = self.lattice_step(pairs)
+        if self._whole_game is not None:
+            return [self._product([*self.game.parts, self._whole_game.pair()], step)]
         all_costs = self.game.all_costs.count
         splits = [split for split in self.splits() if split.by_renyi.count < all_costs]
         products = [self._split_product(*split, pairs, step) for split in splits]
@@ -319,11 +337,15 @@ class Evaluation:
             query: what is asked; None: the evaluation's own query.
         """
         asked = query or self.query
+        if self._whole_game is not None and not self.game.parts:
+            return _answer_of_game(self._whole_game, asked, value).lower
         best = 0.0
         low = self._smallest_tried_epsilon(value, asked)
         if self._strategy_before_game is not None:
             best = self._strategy_before_game.answer(asked, low, value)
         ranges = self.game.ranges
+        if self._whole_game is not None:
+            return best
         if not ranges:
             return max(best, self._lower_bound_without_ranges(asked, value))
         if len(ranges) <= MANY_RANGES:
@@ -381,12 +403,17 @@ class Evaluation:
         if not concentrated_game.is_lower_bound_in(self.query.interaction, alone=False):
             return None
         game = self.game
+        first_ranges = game.ranges
+        last = game.concentrated
+        if concentrated_game.ranges:
+            last = Charge.join(last, Charge(range_costs(first_ranges)))
+            first_ranges = {}
         return strategy_before(
             concentrated_game,
-            game.ranges,
+            first_ranges,
             game.dominated,
             order=self.order,
-            log_chernoff=log_chernoff_of(game.concentrated, self.order),
+            log_chernoff=log_chernoff_of(last, self.order),
             variance=self.variance,
             tolerance=self.tolerance,
         )
@@ -411,6 +438,19 @@ class Evaluation:
                 product_below, _lower_bound_by_two_outcomes(cost, query, value, product_below)
             )
         return product_below
+
+
+def _answer_of_game(game: ConcentratedGame, query: Query, start: float) -> Ends:
+    """Return both ends of an answer by a game of all costs.
+
+    Args:
+        game: the game.
+        query: what is asked.
+        start: an upper bound on an ε that is asked for.
+    """
+    if query.epsilon is not None:
+        return delta_at(game, query.epsilon)
+    return epsilon_at(game, query.delta, query.delta_below, start)
 
 
 def _lower_bound_by_two_outcomes(cost: ZCDP, query: Query, value: float, least: float) -> float:

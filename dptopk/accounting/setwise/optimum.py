@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from dptopk.accounting.cost_models.dominating_pairs import (
@@ -38,7 +39,7 @@ from dptopk.accounting.setwise.concentrated_game import (
 )
 from dptopk.accounting.setwise.cost_groups import GroupPair
 from dptopk.accounting.setwise.evaluation import Evaluation
-from dptopk.accounting.setwise.game import SetwiseGame
+from dptopk.accounting.setwise.game import SetwiseGame, range_costs
 from dptopk.accounting.setwise.partition import CostGroup
 from dptopk.accounting.setwise.recursion import FLOOR
 from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians
@@ -175,7 +176,7 @@ class SetwiseCurve(SetwiseGame, Curve):
         """Return the first evaluation of the refinement whose upper bound is about as good as the
         best one; a certificate is made of it.
         """
-        search = Refinement(self, query)
+        search = Refinement(self, query, ranges_in_game=False)
         if not self.ranges and not self.dominated.costs:
             return search.evaluation_within(search.wanted, 1.0)
         search.run()
@@ -202,6 +203,7 @@ class Refinement:
         groups: the groups of the last evaluation.
         evaluations: each upper bound with the evaluation that found it.
         concentrated_game: the game of the concentrated costs, once it fits into the work.
+        ranges_in_game: whether the ranges may be played in the same game.
         lower_tolerance: the tolerance of the strategy that was evaluated last.
         last_above: the upper bound of the last evaluation; inf before there is one.
         lower_end_evaluation: the evaluation whose strategy gave the lower end, or None.
@@ -209,8 +211,9 @@ class Refinement:
             groups.
     """
 
-    def __init__(self, game: SetwiseGame, query: Query) -> None:
+    def __init__(self, game: SetwiseGame, query: Query, *, ranges_in_game: bool = True) -> None:
         """Begin with the Rényi route and the Gaussian of Theorem H."""
+        self.ranges_in_game = ranges_in_game
         self.game = game
         self.query = query
         self.value, self.order = game.chernoff(query)
@@ -244,6 +247,8 @@ class Refinement:
         for room in work.stage_rooms():
             self.last = math.inf  # larger groups may be better at the same tolerance
             work_left = room - self._bound_by_reductions(room) - self._compute_game(room)
+            if self.gap <= self.query.rtol:
+                return self.answer("")
             while (evaluation := self._affordable_evaluation(work_left)) is not None:
                 if not work.take(evaluation.work):
                     return self.answer(work.note)
@@ -378,7 +383,7 @@ class Refinement:
 
     def _compute_game(self, room: float) -> float:
         """Compute, at the start of a stage, the game of the concentrated costs if it fits into the
-        work.
+        work. If it has the ranges in it, it is evaluated at once, as there are no groups then.
 
         Args:
             room: the work of the stage.
@@ -387,7 +392,9 @@ class Refinement:
             The work that it took.
         """
         concentrated = self.game.concentrated
-        if self.concentrated_game is not None or not concentrated.costs:
+        known_game = self.concentrated_game
+        ranges_may_join = bool(self.game.ranges) and self.ranges_in_game
+        if not concentrated.costs or (known_game is not None and not ranges_may_join):
             return 0.0
         negligible = tuning.GAME_NEGLIGIBLE
         if self.query.epsilon is None:
@@ -398,12 +405,10 @@ class Refinement:
             reach = self.query.epsilon
         if not negligible > SMALLEST_DELTA * tuning.GAME_NEGLIGIBLE:
             return 0.0
-        alone = float(renyi_curve(log_mgf(concentrated)).epsilon(negligible))
-        # Beyond the ε at which these costs alone are worth a negligible δ their game says nothing.
-        fitting_game = ConcentratedGame.fitting(
-            concentrated, min(reach, alone), tuning.GAME_SHARE * room
-        )
-        if fitting_game is None:
+        fitting_game = self._fitting_game(reach, negligible, tuning.GAME_SHARE * room)
+        if fitting_game is None or fitting_game == known_game:
+            return 0.0
+        if known_game is not None and not fitting_game.ranges:
             return 0.0
         work = fitting_game.work
         if not self.query.work.take(work):
@@ -411,7 +416,34 @@ class Refinement:
         self.concentrated_game = fitting_game
         self.groups = None  # the same groups are worth another evaluation
         self.lower_tolerance = math.inf
+        if fitting_game.ranges:
+            with suppress(OutOfTime):
+                self._evaluate(self.evaluation_within(self.wanted, 0.0))
         return work
+
+    def _fitting_game(
+        self, reach: float, negligible: float, room: float
+    ) -> ConcentratedGame | None:
+        """Return the finest game of the concentrated costs, if possible together with the ranges,
+        whose work fits into ``room``; None where none does.
+
+        Beyond the ε at which these costs alone are worth a negligible δ their game says nothing.
+
+        Args:
+            reach: the largest ε that is asked for.
+            negligible: δ.
+            room: of work, in seconds.
+        """
+        concentrated = self.game.concentrated
+        if self.game.ranges and self.ranges_in_game:
+            ranges = self.game.ranges
+            costs = Charge.join(concentrated, Charge(range_costs(ranges)))
+            alone = float(renyi_curve(log_mgf(costs)).epsilon(negligible))
+            whole = ConcentratedGame.fitting(concentrated, min(reach, alone), room, ranges)
+            if whole is not None:
+                return whole
+        alone = float(renyi_curve(log_mgf(concentrated)).epsilon(negligible))
+        return ConcentratedGame.fitting(concentrated, min(reach, alone), room)
 
     @property
     def gap(self) -> float:
@@ -444,6 +476,8 @@ class Refinement:
         else to a coarser one that is still finer than the last one by a factor; None where there is
         none.
         """
+        if self.concentrated_game is not None and self.concentrated_game.ranges:
+            return None
         tolerance = self.target if work_left > 0 else math.inf
         coarsest = min(self.last / tuning.COARSER, tuning.COARSEST)
         # Most that does not fit at the coarsest tolerance fits at none, and plans take time too.
