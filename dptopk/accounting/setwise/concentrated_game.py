@@ -11,7 +11,7 @@ nothing until all its moments hold (docs/notes/setwise.md, "Few concentrated cos
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -50,9 +50,10 @@ LARGEST_RHO = 2.0
 SMALLEST_DELTA = 1e-10
 MOST_COSTS = 20
 MOST_STATES = 60
-MOST_STATES_WITH_RANGES = 4000
+MOST_STATES_WITH_RANGES = 400  # their tables are remembered while they are computed
 LARGEST_DEVIATION = 4.0
 MOST_NODES = 6000
+CONVERTED_EVERY = 4  # nodes; that of ranges takes long, and decides only where no majorant does
 ANSWER_POINTS = 65  # x's of a cell of the tables at which an answer is looked for
 NEAREST_PROGRAMS = 12
 LARGEST_RATIO = 12.0  # of the deviations of two costs of a game, which share its nodes
@@ -358,6 +359,7 @@ def chord_factor(exponent: float, h: float) -> float:
 
 
 Multiset = tuple[int, ...]
+NO_RANGES: Mapping[float, int] = {}
 
 
 @dataclass(frozen=True)
@@ -388,7 +390,7 @@ class ConcentratedGame:
         reach: float,
         *,
         fineness: float = 1.0,
-        ranges: Mapping[float, int] | None = None,
+        ranges: Mapping[float, int] = NO_RANGES,
     ) -> Self | None:
         """Return the game of ZCDP and CDP costs and bounded ranges; None where they are too many,
         too different, too small or too large.
@@ -397,9 +399,9 @@ class ConcentratedGame:
             charge: the ZCDP and CDP costs, at least one.
             reach: the largest x at which V is needed.
             fineness: how many times the nodes of the coarsest grid it has.
-            ranges: the ε's of bounded ranges with counts; None: none.
+            ranges: the ε's of bounded ranges with counts.
         """
-        ranges = dict(sorted((ranges or {}).items()))
+        ranges = dict(sorted(ranges.items()))
         if not 0 < charge.count <= MOST_COSTS or not math.isfinite(reach):
             return None
         counts_of = _counts_of_classes(charge)
@@ -410,16 +412,11 @@ class ConcentratedGame:
         counts = (*counts_of_classes, *ranges.values())
         too_many = math.prod(count + 1 for count in counts_of_classes) > MOST_STATES
         too_many |= math.prod(count + 1 for count in counts) > MOST_STATES_WITH_RANGES
-        deviations = [moments.deviation for moments in classes]
-        deviations += [epsilon / 2 for epsilon in ranges]
-        widest = max(deviations)
-        narrowest = min(deviations)
+        widest, narrowest = _widest_and_narrowest(classes, ranges)
         if too_many or widest > min(LARGEST_RATIO * narrowest, LARGEST_DEVIATION):
             return None
         step = min(widest / tuning.GAME_NODES, narrowest / tuning.GAME_NODES_OF_SMALLEST)
-        step /= fineness
-        if ranges:
-            step = _step_for_ranges(ranges, step)
+        step = _step_for_ranges(ranges, step / fineness)
         # A reach in whole deviations, so that questions share their tables.
         reach = widest * math.ceil(reach / widest + tuning.GAME_BEYOND)
         if reach > MOST_NODES * step:
@@ -432,7 +429,7 @@ class ConcentratedGame:
         charge: Charge,
         reach: float,
         room: float,
-        ranges: Mapping[float, int] | None = None,
+        ranges: Mapping[float, int] = NO_RANGES,
     ) -> Self | None:
         """Return the finest game of some costs whose work fits into ``room``; None where none does.
 
@@ -440,7 +437,7 @@ class ConcentratedGame:
             charge: the costs, of types ZCDP and CDP.
             reach: the largest x at which V is needed.
             room: of work, in seconds.
-            ranges: the ε's of bounded ranges with counts; None: none.
+            ranges: the ε's of bounded ranges with counts.
         """
         for fineness, sparsity in tuning.GAME_FINENESS:
             game = cls.of(charge, reach, fineness=fineness, ranges=ranges)
@@ -475,7 +472,7 @@ class ConcentratedGame:
         """Return the work of V of all costs on all nodes, in seconds."""
         per_node = tuning.WORK_PER_NODE * self.reach / self.h
         work = 0.0
-        for costs_left in product(*(range(count + 1) for count in self.counts)):
+        for costs_left in self.multisets:
             for moments, _ in self.firsts(costs_left):
                 of_one = tuning.WORK_PER_MAJORANT + per_node
                 if moments.centred:
@@ -544,7 +541,16 @@ class ConcentratedGame:
                 ValueTable.of_nothing(self.h, upper=True),
                 ValueTable.of_nothing(self.h, upper=False),
             )
+        if costs_left == self.counts:
+            # The smaller multisets first, so that no call is nested deeply.
+            for smaller in self.multisets:
+                _tables(self, smaller)
         return _tables(self, costs_left)
+
+    @property
+    def multisets(self) -> list[Multiset]:
+        """Return the multisets that may be left, without the empty one, by their sizes."""
+        return sorted(product(*(range(count + 1) for count in self.counts)), key=sum)[1:]
 
     def firsts(self, costs_left: Multiset) -> list[tuple[MomentClass, Multiset]]:
         """Return each class that may be played first, with the multiset that is left afterwards."""
@@ -634,35 +640,58 @@ class ConcentratedGame:
         return pair_above(nodes, values, self.h)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=2 * MOST_STATES_WITH_RANGES)
 def _tables(game: ConcentratedGame, costs_left: Multiset) -> tuple[ValueTable, ValueTable]:
     """Return upper and lower bounds on V of the costs still to come, from the tables of what is
     left after each first cost.
     """
-    nodes = np.arange(math.ceil(game.reach / game.h) + 1)
-    above = np.zeros(len(nodes))
-    below = np.zeros(len(nodes))
-    x = nodes.astype(np.float64) * game.h
-    firsts = game.firsts(costs_left)
-    # Of ranges alone the steps bound all.
-    converted = game.conversion(costs_left, x) if firsts else np.ones(len(x))
-    for moments, after_first in firsts:
-        upper, lower = game.tables(after_first)
-        bounds = converted
-        for solution in game.programs(costs_left, moments):
-            bounds = np.minimum(bounds, _majorant_bounds(solution, moments, upper, x))
-        for laws in _laws(game, costs_left, moments):
-            below = np.maximum(below, laws.step(lower, len(nodes) - 1))
-        above = np.maximum(above, bounds)
-    for epsilon, after_first in game.range_firsts(costs_left):
-        upper, lower = game.tables(after_first)
-        on_grid = range_on_grid(epsilon, game.h)
-        of_range = range_step_above(on_grid, upper, len(nodes) - 1)
-        above = np.maximum(above, np.minimum(converted, of_range))
-        below = np.maximum(below, range_step_below(on_grid, lower, upper, len(nodes) - 1))
+    last = math.ceil(game.reach / game.h)
+    above = np.zeros(last + 1)
+    below = np.zeros(last + 1)
+    for steps in (_moment_steps, _range_steps):
+        for from_above, from_below in steps(game, costs_left, last):
+            above = np.maximum(above, from_above)
+            below = np.maximum(below, from_below)
     # V falls, but where programs know the wrong orders the bounds may rise.
     above = np.minimum.accumulate(above)
     return ValueTable(game.h, above, upper=True), ValueTable(game.h, below, upper=False)
+
+
+def _moment_steps(
+    game: ConcentratedGame, costs_left: Multiset, last: int
+) -> Iterator[tuple[Floats, Floats]]:
+    """Yield for each class that may be played first upper and lower bounds on what that is worth
+    at the nodes 0, ..., last.
+    """
+    x = np.arange(last + 1.0) * game.h
+    firsts = game.firsts(costs_left)
+    if not firsts:
+        return
+    every = CONVERTED_EVERY if game.ranges else 1
+    # V falls, so that what bounds it at a node does at those to the right.
+    converted = np.repeat(game.conversion(costs_left, x[::every]), every)[: last + 1]
+    for moments, after_first in firsts:
+        upper, lower = game.tables(after_first)
+        above = converted
+        for solution in game.programs(costs_left, moments):
+            above = np.minimum(above, _majorant_bounds(solution, moments, upper, x))
+        below = np.zeros(last + 1)
+        for laws in _laws(game, costs_left, moments):
+            below = np.maximum(below, laws.step(lower, last))
+        yield above, below
+
+
+def _range_steps(
+    game: ConcentratedGame, costs_left: Multiset, last: int
+) -> Iterator[tuple[Floats, Floats]]:
+    """Yield for each range that may be played first upper and lower bounds on what that is worth
+    at the nodes 0, ..., last.
+    """
+    for epsilon, after_first in game.range_firsts(costs_left):
+        upper, lower = game.tables(after_first)
+        on_grid = range_on_grid(epsilon, game.h)
+        from_above = range_step_above(on_grid, upper, last)
+        yield from_above, range_step_below(on_grid, lower, upper, last)
 
 
 def _without_one(costs_left: Multiset, place: int) -> Multiset:
@@ -670,11 +699,22 @@ def _without_one(costs_left: Multiset, place: int) -> Multiset:
     return (*costs_left[:place], costs_left[place] - 1, *costs_left[place + 1 :])
 
 
+def _widest_and_narrowest(
+    classes: Sequence[MomentClass], ranges: Mapping[float, int]
+) -> tuple[float, float]:
+    """Return about the largest and the smallest standard deviation of a cost's loss."""
+    deviations = [moments.deviation for moments in classes]
+    deviations += [epsilon / 2 for epsilon in ranges]
+    return max(deviations), min(deviations)
+
+
 def _step_for_ranges(ranges: Mapping[float, int], step: float) -> float:
     """Return a grid step, at most about ``step``, of which the ranges are nearly multiples.
 
     Of a coin between two multiples, a and b, about (b - ε)(ε - a)/4 is added to the variance.
     """
+    if not ranges:
+        return step
     epsilons = np.array(list(ranges))
     counts = np.array(list(ranges.values()), dtype=float)
     fewest = math.ceil(epsilons[-1] / step)

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -102,25 +103,30 @@ def range_step_below(
         upper: upper bounds on it.
         last: the last node.
     """
-    chords = _chords(on_grid.epsilon, lower.h)
-    first = -len(chords)
-    nodes = np.arange(first, last + on_grid.above + 1)
+    weights = _chord_weights(on_grid.epsilon, lower.h)
+    nodes = np.arange(-len(weights), last + on_grid.above + 1)
     near = lower.at(nodes) * INWARD
     far = continued_to_the_left(lower, upper, nodes, on_grid.short) * INWARD
-    best = near[-first : -first + last + 1].copy()
-    for offset, (near_weight, far_weight) in enumerate(chords):
-        at = -first - offset
-        beyond = at + on_grid.above
-        chord = (
-            near_weight * near[at : at + last + 1] + far_weight * far[beyond : beyond + last + 1]
-        )
-        np.maximum(best, chord, out=best)
+    # A chord over a node with its near end there is worth V itself.
+    best = near[len(weights) :][: last + 1]
+    for offset, weight in enumerate(weights):
+        at = len(weights) - offset
+        chord = weight.near * near[at:][: last + 1]
+        chord += weight.far * far[at + on_grid.above :][: last + 1]
+        best = np.maximum(best, chord)
     bounds: Floats = best * (1 - CHORD_ROUNDING)
     return bounds
 
 
+class _Weights(NamedTuple):
+    """The weights of the two ends of a chord."""
+
+    near: float
+    far: float
+
+
 @lru_cache(maxsize=256)
-def _chords(epsilon: float, h: float) -> list[tuple[float, float]]:
+def _chord_weights(epsilon: float, h: float) -> list[_Weights]:
     """Return the weights of the near and the far end of the chords over a node whose near end lies
     0, 1, ... nodes to the left of it.
     """
@@ -129,7 +135,7 @@ def _chords(epsilon: float, h: float) -> list[tuple[float, float]]:
     for offset in range(math.floor(Fraction(epsilon) / Fraction(h)) + 1):
         behind = offset * Fraction(h)
         near = math.exp(float(behind)) * math.expm1(float(Fraction(epsilon) - behind)) / whole
-        weights.append((near, math.expm1(float(behind)) / whole))
+        weights.append(_Weights(near, math.expm1(float(behind)) / whole))
     return weights
 
 

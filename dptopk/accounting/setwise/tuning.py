@@ -264,7 +264,7 @@ WORK_PER_CENTRED_FAMILY = 0.5
 PROGRAM_TOLERANCE = 1e-5  # relative, of a program's value: how far from the largest it may end
 # Work of a step of ranges beside concentrated costs; by how much a grid may be finer so that ranges
 # fit it.
-WORK_PER_MIXED_STATE = 2e-3
+WORK_PER_MIXED_STATE = 8e-3
 FINER_FOR_RANGES = 1.3
 # Beside other costs the game is looked at up to where it is worth this share of δ; it may take this
 # share of a stage.
