@@ -104,20 +104,37 @@ def _log_sinhc_rise(start: Floats, step: Floats) -> Floats:
     """Return S(start + step) - S(start) for S(x) = ln(sinh(x)/x), to a few ulps, for start, step >
     0.
     """
-    h = np.minimum(step, 1.0)
+    is_small = step < 1
+    if is_small.all():
+        return _rise_by_small_step(start, step)
+    if not is_small.any():
+        return _rise_by_large_step(start, step)
+    for_small_step = _rise_by_small_step(start, np.minimum(step, 1.0))
+    for_large_step = _rise_by_large_step(start, np.maximum(step, 1.0))
+    return np.where(is_small, for_small_step, for_large_step)
+
+
+def _rise_by_small_step(start: Floats, step: Floats) -> Floats:
+    """Return ``_log_sinhc_rise`` for steps of at most 1."""
     # sinh(u+h) u / (sinh(u) (u+h)) - 1 with every term positive.
-    share = h / np.maximum(start + h, np.nextafter(0, 1))
-    hyperbolic = 2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)
-    rise = (1 - share) * hyperbolic + share * h**2 * _series(_SINHC, h)
-    # A step of 1 or more: from the closed form of S, or from its series where the start is below 1.
-    for_small_step = np.log1p(rise) + _LEAST
+    share = step / np.maximum(start + step, np.nextafter(0, 1))
+    hyperbolic = 2 * np.sinh(step / 2) ** 2 + _langevin(start) * np.sinh(step)
+    rise = (1 - share) * hyperbolic + share * step**2 * _series(_SINHC, step)
+    return np.log1p(rise) + _LEAST
+
+
+def _rise_by_large_step(start: Floats, step: Floats) -> Floats:
+    """Return ``_log_sinhc_rise`` for steps of at least 1: from the closed form of S, or from its
+    series where the start is below 1.
+    """
     u = np.maximum(start, 1.0)
-    w = np.maximum(step, 1.0)
-    log_after = np.log1p(-np.exp(-2 * (u + w)))
-    for_large_step = w - np.log1p(w / u) + log_after - np.log1p(-np.exp(-2 * u))
-    from_small = _log_sinhc(start + w) - _log_sinhc(np.minimum(start, 1.0))
-    for_large_step = np.where(start < 1, from_small, for_large_step)
-    return np.where(step < 1, for_small_step, for_large_step)
+    log_after = np.log1p(-np.exp(-2 * (u + step)))
+    from_large = step - np.log1p(step / u) + log_after - np.log1p(-np.exp(-2 * u))
+    is_small = start < 1
+    if not is_small.any():
+        return from_large
+    from_small = _log_sinhc(start + step) - _log_sinhc(np.minimum(start, 1.0))
+    return np.where(is_small, from_small, from_large)
 
 
 def _langevin(x: Floats) -> Floats:
@@ -139,9 +156,11 @@ def _log_sinhc(x: Floats) -> Floats:
 
 def _series(coefficients: Sequence[float], x: Floats) -> Floats:
     """Return Σ coefficients[j] x^{2j}, by Horner's rule."""
-    total = np.zeros_like(x)
-    for coefficient in reversed(coefficients):
-        total = total * x**2 + coefficient
+    square = x**2
+    *others, last = coefficients
+    total = np.full_like(x, last)
+    for coefficient in reversed(others):
+        total = total * square + coefficient
     return total
 
 
