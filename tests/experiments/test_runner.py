@@ -91,7 +91,7 @@ def test_a_damaged_table_is_computed_again(tmp_path):
 @pytest.mark.slow
 def test_other_code_is_computed_again(tmp_path, monkeypatch):
     run([CHEAP], tmp_path, QUICK)
-    monkeypatch.setattr(runner, "_code", lambda: "changed")
+    monkeypatch.setattr(runner, "_digest_of_package", lambda: "changed")
     (outcome,) = run([CHEAP], tmp_path, QUICK)
     assert not outcome.resumed
 
