@@ -190,7 +190,7 @@ RESULTS = {
     "macbeth": lambda: datasets.macbeth(sensitivity=ONE),
     "macbeth_counts": datasets.macbeth_counts,
     "Calendar": lambda: session.Calendar(first_day="2026-01-01"),
-    "attest": lambda: audit.attest(mechanisms.KnownLaplace(epsilon=1.0), WORLD),
+    "attest": lambda: audit.attest(mechanisms.KnownLaplace(epsilon=4.0), WORLD),
     "audit": lambda: audit.audit(
         audit.from_mechanism(LIAR, ONE, domain="public"), Budget(0.01), world=WORLD, draws=10000
     ),

@@ -492,7 +492,7 @@ def test_concentrated_costs_beside_others(charge, kinds, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seed", [0, 1, 3, 5, 6, *(pytest.param(seed, marks=pytest.mark.study) for seed in (2, 4, 7))]
+    "seed", [1, 5, *(pytest.param(seed, marks=pytest.mark.study) for seed in (0, 2, 3, 4, 6, 7))]
 )
 def test_a_random_charge_with_zcdp_costs_is_certified_as_it_is_composed(seed, tmp_path):
     rng = np.random.default_rng(1000 + seed)
