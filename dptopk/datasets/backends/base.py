@@ -60,33 +60,35 @@ class Backend:
     """The operations that an engine does differently from the Ibis defaults.
 
     Args:
-        name: of the Ibis backend, such as "postgres".
-        encode: text to its bytes in UTF-8, as a function of Ibis columns; None = text is ordered,
-            compared and hashed by its bytes always, under whatever settings.
-        decode: such bytes back to text; None as encode.
-        mix: a 64-bit hash of one to three columns or literals, text, bytes or integers, as an
-            integer column; None = the SHA-256 is used in its place, as with ``portable=True``.
-        digest: text to the hexadecimal digits of its SHA-256.
-        keep: of a connection, a name and an expression: a temporary table of this name with its
-            rows, instead of an earlier one. For engines on which several statements are faster than
-            one: 64-bit codes that no two texts share stand for the texts of users and labels. None
-            = a histogram is always one statement.
+        name: the name of the Ibis backend, such as "postgres".
+        encode: the function of Ibis columns that returns the bytes of a text in UTF-8; None: text
+            is ordered, compared and hashed by its bytes always, under whatever settings.
+        decode: the function that returns the text of such bytes; None where ``encode`` is.
+        mix: the function that returns a 64-bit hash of one to three columns or literals, text,
+            bytes or integers, as an integer column; None: the SHA-256 is used instead, as with
+            ``portable=True``.
+        digest: the function that returns the hexadecimal digits of the SHA-256 of a text.
+        keep: the function of a connection, a name and an expression that returns a temporary table
+            of this name with the expression's rows, instead of an earlier one. It is for engines on
+            which several statements are faster than one: 64-bit codes that no two texts share stand
+            for the texts of users and labels. None: a histogram is always one statement.
         bytewise: whether texts of which no two different ones are equal are sorted by their bytes,
             as fast as those.
         peers: whether rank and dense_rank give equal rows one place; else pairs are grouped before
             they are ranked.
-        unhashed: a constant of a type that can be sorted and not hashed: DISTINCT of rows with it
-            sorts them, in the order in which they are ranked next. None = repeated events are
-            ranked too, with equal places.
-        full: whether an error of the engine says that its memory is too small; a query of fewer
-            users may then fit.
-        nan: whether a floating-point column is NaN. An engine that reads files may answer isnan by
-            statistics of the file, which leave NaN out; it then needs another form.
-        decimals: the most digits of a decimal number; None = any number. Beyond it a comparison
+        unhashed: the function that returns a constant of a type that can be sorted and not hashed:
+            DISTINCT of rows with it sorts them, in the order in which they are ranked next. None:
+            repeated events are ranked too, with equal places.
+        full: the function that returns whether an error of the engine says that its memory is too
+            small; a query of fewer users may then fit.
+        nan: the function that returns whether a floating-point column is NaN. An engine that reads
+            files may answer isnan by statistics of the file, which leave NaN out; it then needs
+            another form.
+        decimals: the most digits of a decimal number; None: any number. Beyond it a comparison
             fails for a value.
-        total: of an operation on one row that may fail for a value of it, such as a cast (an Ibis
-            node): an expression that gives NULL instead, or None where there is none. None = such
-            operations of a caller are refused.
+        total: the function that takes an operation on one row which may fail for a value of it,
+            such as a cast (an Ibis node), and returns an expression that gives NULL instead, or
+            None where there is none. None: such operations of a caller are refused.
 
     >>> Backend(name="duckdb").peers
     True
@@ -256,6 +258,7 @@ class OpenTable:
             "the engine could not compare texts",
             lambda: self.run(no_rows.agg(**aggregates)),
         )
+        # NULL for a comparison says nothing, and counts as equal.
         return any(value is None or value for value in answer.to_pylist()[0].values())
 
     def user_column(self, name: str, column: ir.Column) -> ir.Column:
@@ -292,6 +295,9 @@ class OpenTable:
     def mix(self, *columns: ir.Value) -> ir.IntegerValue:
         """Return a 64-bit hash of some columns or literals, by the engine's own fast function,
         which may change with the version of the engine.
+
+        Raises:
+            InvalidParameter: if the engine has none.
         """
         if self.backend.mix is None:
             raise InvalidParameter(f"the backend {self.backend.name!r} has no hash function")
@@ -328,10 +334,10 @@ def _array(column: pa.Array) -> Array:
     """Return an Arrow column as a numpy array; bytes become text, which they hold in UTF-8."""
     import pyarrow as pa
 
-    if pa.types.is_integer(column.type) or pa.types.is_decimal(column.type):  # as DuckDB gives sums
-        array: Array = column.cast(
-            pa.int64() if pa.types.is_decimal(column.type) else column.type
-        ).to_numpy()
+    if pa.types.is_decimal(column.type):  # as DuckDB gives sums
+        column = column.cast(pa.int64())
+    if pa.types.is_integer(column.type):
+        array: Array = column.to_numpy()
         smallest_type = np.min_scalar_type(array.max(initial=0))
         # Beside negative numbers of another part, unsigned ones of 64 bits would all become
         # floating-point numbers.

@@ -254,11 +254,11 @@ def the_hash_spreads(tried: Tried) -> None:
         lots = tried.lots(pairs, Bounds(labels_per_user=1))
         orders: Counter[tuple[str, ...]] = Counter()
         for user in users:
-            hash_ranks = {
+            rank_of_item = {
                 item: lots[user_type(user), item if user_type is str else ord(item)]
                 for item in items
             }
-            orders[tuple(sorted(items, key=hash_ranks.__getitem__))] += 1
+            orders[tuple(sorted(items, key=rank_of_item.__getitem__))] += 1
         expected = len(users) / 6
         chi2 = sum(
             (orders[order] - expected) ** 2 / expected for order in itertools.permutations(items)
@@ -345,9 +345,9 @@ def names_and_values_are_quoted(tried: Tried) -> None:
         plain, table=plain.table.rename({name: f"c{place}" for place, name in enumerate(names)})
     )
     for place in range(0, len(names), 3):
-        user, item, kept = (names[(place + step) % len(names)] for step in range(3))
+        user, item, condition = (names[(place + step) % len(names)] for step in range(3))
         require_equal(
-            tried.counts(table, user=user, item=item, where={kept: "y"}),
+            tried.counts(table, user=user, item=item, where={condition: "y"}),
             {"y": 1},
             f"the columns {user}, {item}",
         )

@@ -30,6 +30,7 @@ from dptopk.datasets.backends.files import (
     refuse_array,
 )
 from dptopk.datasets.backends.frames import FRAMES, package_of
+from dptopk.datasets.backends.quoting import quote_name, text_literal
 from dptopk.datasets.backends.readable import ReadableFiles
 from dptopk.datasets.backends.spill import Spill
 from dptopk.datasets.backends.statements import Statements, attach_own_database, keep
@@ -145,6 +146,7 @@ def _refuse_invalid_pattern(operation: ops.Value) -> None:
         return
     replacement = operation.replacement if isinstance(operation, ops.RegexReplace) else None
     constants = [part for part in (operation.pattern, replacement) if isinstance(part, ops.Literal)]
+    # A pattern of a column is judged row by row, and NULL gives NULL: neither is a mistake.
     if operation.pattern not in constants or None in [constant.value for constant in constants]:
         return
     pattern, *replacements = [constant.value for constant in constants]
@@ -271,48 +273,73 @@ class DuckDB:
         table_name: str | None,
     ) -> OpenTable:
         """Return the table as one of this connection; files, frames and databases are read here."""
-        # Our own connection compares bytes; only a column of a database may have a collation.
-        collated = False
-        read = FRAMES.get(package_of(table))
         statements = Statements(connection)
-        run: Callable[[ir.Table], pa.Table] = statements.run
-        keep: Keep = statements.keep
-        stream: RowStream = statements.stream
-        if read is not None:
-            opened = _arrow_table(connection, read(table, columns))
-        else:
+        read_frame = FRAMES.get(package_of(table))
+        if read_frame is None:
             files = files_of_table(table)
-            read_or_refuse(files.kind, partial(files.refuse_repeated_columns, columns))
-            collated = files.kind == "database"
-            if files.is_text:
-                opened = _text_table(connection, files.with_check_of_files(keep), files, columns)
-            else:
-                read_file = _FILES[files.kind]
-                opened = read_or_refuse(
-                    files.kind, lambda: read_file(connection, files, table_name)
-                )
-            if files.kind == "parquet":
-                if not _are_integers(opened, columns):
-                    connection.con.execute(f"SET disabled_optimizers = '{_BY_STATISTICS}'")
-                rows = ReadableFiles(connection, opened.op().name, files.paths, columns)
-                run = rows.with_second_attempt(run)
-                keep = rows.with_second_attempt(keep)
-                stream = rows.with_second_attempt(stream)
-            run = files.with_check_of_files(run)
-            keep = files.with_check_of_files(keep)
-            stream = files.with_check_of_files(stream)
-            if files.kind == "json":
-                opened = _stored_columns(keep, opened, columns)
+            return _open_files(connection, statements, files, columns, table_name, self.passes)
         return OpenTable(
-            opened,
-            run,
+            _arrow_table(connection, read_frame(table, columns)),
+            statements.run,
             DUCKDB,
             self.passes,
-            collated=collated,
-            keep=keep,
-            stream=stream,
+            collated=False,  # our own connection compares bytes
+            keep=statements.keep,
+            stream=statements.stream,
             view=statements.view,
         )
+
+
+def _open_files(
+    connection: DuckDBConnection,
+    statements: Statements,
+    files: Files,
+    columns: Sequence[str] | None,
+    table_name: str | None,
+    passes: int | None,
+) -> OpenTable:
+    """Return files, or a table of a database file, as a table of this connection, whose answers are
+    all of one state of the files.
+
+    Args:
+        connection: the connection.
+        statements: the way to run expressions on it.
+        files: the files.
+        columns: the columns that are needed; None: all.
+        table_name: the table in a database file.
+        passes: in how many parts the users are counted, as for ``DuckDB``.
+    """
+    run: Callable[[ir.Table], pa.Table] = statements.run
+    keep: Keep = statements.keep
+    stream: RowStream = statements.stream
+    read_or_refuse(files.kind, partial(files.refuse_repeated_columns, columns))
+    if files.is_text:
+        opened = _text_table(connection, files.with_check_of_files(keep), files, columns)
+    else:
+        read_file = _FILES[files.kind]
+        opened = read_or_refuse(files.kind, lambda: read_file(connection, files, table_name))
+    if files.kind == "parquet":
+        if not _are_integers(opened, columns):
+            connection.con.execute(f"SET disabled_optimizers = '{_BY_STATISTICS}'")
+        rows = ReadableFiles(connection, opened.op().name, files.paths, columns)
+        run = rows.with_second_attempt(run)
+        keep = rows.with_second_attempt(keep)
+        stream = rows.with_second_attempt(stream)
+    run = files.with_check_of_files(run)
+    keep = files.with_check_of_files(keep)
+    stream = files.with_check_of_files(stream)
+    if files.kind == "json":
+        opened = _stored_columns(keep, opened, columns)
+    return OpenTable(
+        opened,
+        run,
+        DUCKDB,
+        passes,
+        collated=files.kind == "database",  # only its columns may have a collation
+        keep=keep,
+        stream=stream,
+        view=statements.view,
+    )
 
 
 def _stored_columns(keep: Keep, opened: ir.Table, columns: Sequence[str] | None) -> ir.Table:
@@ -321,7 +348,7 @@ def _stored_columns(keep: Keep, opened: ir.Table, columns: Sequence[str] | None)
     """
     wanted = needed_names(columns, opened.columns)
     names = [name for name in opened.columns if wanted is None or name.casefold() in wanted]
-    chosen = opened.select(names or opened.columns[:1])
+    chosen = opened.select(names or opened.columns[:1])  # a table has at least one column
     return hide_data_of_errors(
         "table",
         "the engine cannot read the file",
@@ -414,45 +441,34 @@ def _json_rows(connection: DuckDBConnection, files: Files, _: str | None) -> ir.
     """
     refuse_array(files.paths)
     run = connection.con.execute
-    paths = ", ".join(map(_literal, _exact_patterns(files)))
+    paths = ", ".join(map(text_literal, _exact_patterns(files)))
     lines = f"FROM read_ndjson_objects([{paths}], ignore_errors=true)"
     keys = "SELECT unnest(json_keys(json)) AS key"
     first = f"FROM (SELECT json {lines} LIMIT {_FIRST_LINES}) WHERE json_type(json) = 'OBJECT'"
     counted = f"SELECT key, count(*) AS n FROM ({keys} {first}) WHERE key <> ''"  # noqa: S608
     names = [name for name, _ in run(f"{counted} GROUP BY key ORDER BY n DESC, key").fetchall()]
+    # In reverse order: of keys that are alike but for case, the most frequent one is the column.
     name_by_case = {name.casefold(): name for name in reversed(names)}
     cells = [
-        f"json_extract_string(json, {_pointer(name)}) AS {_quote_name(name)}"
+        f"json_extract_string(json, {_pointer(name)}) AS {quote_name(name)}"
         for name in sorted(name_by_case.values(), key=names.index)
     ]
-    chosen = ", ".join(cells) or "json"
+    chosen = ", ".join(cells) or "json"  # without any key the lines themselves are a column
     run(f"CREATE OR REPLACE TEMP VIEW dptopk_json AS SELECT {chosen} {lines}").fetchall()
     return connection.table("dptopk_json")
 
 
-def _literal(text: str) -> str:
-    """Return a text as a literal of SQL."""
-    escaped = text.replace("'", "''")
-    return f"'{escaped}'"
-
-
-def _quote_name(name: str) -> str:
-    """Return a name in the quotes of SQL."""
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
-
-
 def _pointer(key: str) -> str:
     """Return a JSON pointer to the value of a key, as a literal of SQL."""
-    return _literal("/" + key.replace("~", "~0").replace("/", "~1"))
+    return text_literal("/" + key.replace("~", "~0").replace("/", "~1"))
 
 
 def _database_table(connection: DuckDBConnection, files: Files, table_name: str | None) -> ir.Table:
     """Return a table of a database file, which is attached for reading only."""
     if table_name is None:
         raise InvalidParameter("table_name: say which table of the database file holds the events")
-    quoted = files.paths[0].replace("'", "''")
-    connection.con.execute(f"ATTACH '{quoted}' AS events_file (TYPE duckdb, READ_ONLY)").fetchall()
+    path = text_literal(files.paths[0])
+    connection.con.execute(f"ATTACH {path} AS events_file (TYPE duckdb, READ_ONLY)").fetchall()
     table = partial(connection.table, table_name, database="events_file.main")
     return hide_data_of_errors("table_name", "the database has no such table", table)
 
@@ -478,8 +494,8 @@ def _parquet_rows(connection: DuckDBConnection, files: Files, _: str | None) -> 
     if len(columns) == len(opened.columns):
         return opened
     # The others are missing in some file, or the names of folders above.
-    column_list = ", ".join(map(_quote_name, columns))
-    query = f"SELECT {column_list} FROM {_quote_name(opened.op().name)}"  # noqa: S608
+    column_list = ", ".join(map(quote_name, columns))
+    query = f"SELECT {column_list} FROM {quote_name(opened.op().name)}"  # noqa: S608
     view = f"CREATE OR REPLACE TEMP VIEW dptopk_parquet AS {query}"
     connection.con.execute(view).fetchall()
     return connection.table("dptopk_parquet")

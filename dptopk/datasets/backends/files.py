@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # as 8.
 DIFFERING = "table: a column has different types in the files of the folder; write them alike"
 
-# Compression is told by a further suffix.
+# A further suffix says how the file is compressed.
 _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "csv",
     ".tab": "tsv", ".jsonl": "json", ".ndjson": "json",
@@ -71,9 +71,10 @@ class Files:
     Attributes:
         kind: their format, such as "parquet".
         paths: the files, in the order of their names.
-        folder: below which folder names such as i=01 are columns: the one that was named, or that
-            at the start of a glob; None = a file was named.
-        separator, encoding: of text files, where they are stated.
+        folder: the folder below which folder names such as i=01 are columns: the one that was
+            named, or that at the start of a glob; None: a file was named.
+        separator, encoding: those of text files, where they are stated; None: the header line
+            decides.
     """
 
     kind: str
@@ -119,7 +120,9 @@ class Files:
         """Refuse columns of these names where a folder above the one that was named is called as
         one of them: DuckDB, where folders below are columns, would read the name of that folder.
         """
-        folders_above = {} if self.folder is None else _folder_columns(Path(self.folder))
+        if self.folder is None:  # never: a file that was named has no columns of folders
+            return
+        folders_above = _folder_columns(Path(self.folder))
         for name in names:
             if name.casefold() in folders_above:
                 folder = folders_above[name.casefold()]
@@ -166,9 +169,12 @@ class Files:
         """Refuse text files that name one of these columns twice: engines give the second one
         another name.
         """
-        for path in self.paths if self.is_text else ():
+        if not self.is_text:
+            return
+        for path in self.paths:
             names = self.text_format(path, columns).names
-            for name in names if columns is None else columns:
+            wanted = names if columns is None else columns
+            for name in wanted:
                 if name and names.count(name) > 1:
                     raise InvalidParameter(
                         f"table: {Path(path).name!r} has two columns {name!r}; rename one of them"
@@ -198,7 +204,7 @@ def _write_copy(path: str, copy: Path, form: TextFormat, columns: Sequence[str] 
     places = [
         place for place, name in numbered_names if needed is None or name.casefold() in needed
     ]
-    places = places or [0]
+    places = places or [0]  # a table has at least one column
     with copy.open("w", encoding="utf-8", errors="replace", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
         writer.writerow([form.names[place] for place in places])
@@ -283,7 +289,10 @@ def common_columns(paths: Sequence[str]) -> list[str]:
             raise InvalidParameter(
                 f"table: a column is called {_ROW_NUMBER!r}, as one of DuckDB's own; rename it"
             )
-        names = [name for name in names if name.casefold() in present_names] if place else present
+        if place == 0:
+            names = present
+        else:
+            names = [name for name in names if name.casefold() in present_names]
     return names
 
 
@@ -346,6 +355,7 @@ def refuse_malformed_text(path: str) -> None:
             for end in ends:
                 ends[end] += chunk[: len(chunk) - len(pending)].count(end)
     decoder.decode(b"", final=True)
+    # If all lines end in CRLF the three numbers are equal; if all end in LF there is no CR.
     if pending or (ends[b"\r"] and len(set(ends.values())) > 1):
         raise InvalidParameter(
             "table: the lines of a text file end in different ways; write them alike"

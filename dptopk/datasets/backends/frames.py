@@ -35,8 +35,9 @@ def _needed_names(columns: Sequence[str] | None, present: Sequence[str]) -> list
     """Return the names of the columns that are asked for, or all where one of these is missing: the
     refusal then lists what there is.
     """
-    is_whole = columns is None or not set(columns) <= set(present)
-    return [name for name in present if is_whole or name in (columns or ())]
+    if columns is None or not set(columns) <= set(present):
+        return list(present)
+    return [name for name in present if name in columns]
 
 
 def _from_pandas(frame: pd.DataFrame, columns: Sequence[str] | None) -> pa.Table:
@@ -47,8 +48,10 @@ def _from_pandas(frame: pd.DataFrame, columns: Sequence[str] | None) -> pa.Table
         raise InvalidParameter(f"table must be a pandas DataFrame, got {type(frame).__name__}")
     if not frame.columns.is_unique:
         raise InvalidParameter("table: the columns of a pandas frame must have different names")
-    is_whole = columns is None or not set(columns) <= set(frame.columns)
-    chosen_columns = frame if is_whole else frame[list(dict.fromkeys(columns or ()))]
+    if columns is None or not set(columns) <= set(frame.columns):
+        chosen_columns = frame
+    else:
+        chosen_columns = frame[list(dict.fromkeys(columns))]
     table = hide_data_of_errors(
         "table",
         "a column of the pandas frame is of a type that Arrow does not know; make it text",
@@ -81,13 +84,13 @@ def _with_text_columns(frame: pd.DataFrame) -> pd.DataFrame:
 
 def _object_text(value: Any) -> str | None:
     """Return one value of a column of objects as text; None for what is missing."""
-    if isinstance(value, str):
+    if isinstance(value, str):  # half of a surrogate pair has no bytes in UTF-8
         return value.encode("utf-8", "backslashreplace").decode()
     if is_missing(value):
         return None
     if isinstance(value, bool | np.bool_):
         return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
+    if isinstance(value, float) and value.is_integer():  # as pandas makes of integers with a gap
         return str(int(value))
     if isinstance(value, bytes):
         return value.decode("utf-8", "backslashreplace")
@@ -167,7 +170,7 @@ FRAMES: dict[str, Callable[..., pa.Table | pa.RecordBatchReader]] = {
     "polars": _from_polars,
     "pyarrow": _from_arrow,
     "duckdb": _from_duckdb,
-    "_duckdb": _from_duckdb,
+    "_duckdb": _from_duckdb,  # the package of relations in some versions of DuckDB
 }
 
 

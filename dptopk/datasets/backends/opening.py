@@ -16,7 +16,7 @@ from dptopk.datasets.backends.base import Backend, OpenTable, hide_data_of_error
 from dptopk.datasets.backends.datafusion import DATAFUSION
 from dptopk.datasets.backends.duckdb import DUCKDB, DuckDB
 from dptopk.datasets.backends.frames import package_of
-from dptopk.datasets.backends.postgres import POSTGRES, as_stated
+from dptopk.datasets.backends.postgres import POSTGRES, with_types_of_ibis
 from dptopk.datasets.backends.spark import SPARK, Spark
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.errors import InvalidParameter
@@ -117,6 +117,6 @@ def _open_ibis(table: ir.Table, engine: Engine | None) -> OpenTable:
         )
     if backend is POSTGRES:
         table = hide_data_of_errors(
-            "table", "its types could not be read", partial(as_stated, table)
+            "table", "its types could not be read", partial(with_types_of_ibis, table)
         )
     return OpenTable(table, connection.to_pyarrow, backend, passes)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend, builtin
+from dptopk.datasets.backends.quoting import quote_name
 from dptopk.datasets.backends.total import (
     is_extraction,
     null_by_zero,
@@ -51,8 +52,9 @@ def _mix(*columns: ir.Value) -> ir.IntegerValue:
 
 
 def _empty_word_list() -> ir.StringValue:
-    """Return an empty list of words that is made when the query is planned. With it DISTINCT sorts
-    rows; without it, it would hash them and sort them afterwards.
+    """Return an empty list of words (tsvector), which PostgreSQL can sort and not hash, made when
+    the query is planned. With it DISTINCT sorts rows; without it, it would hash them and sort them
+    afterwards.
     """
     return builtin("tsvectorin", ("string",), "string")("")
 
@@ -73,16 +75,18 @@ def _cast(operation: ops.Cast | ops.TryCast) -> ir.Value | None:
     source = operation.arg.dtype
     if not target.is_integer() or not (source.is_integer() or source.is_floating()):
         return None
+    lowest = target.bounds.lower
+    highest = target.bounds.upper
     if source.is_floating():
-        own_lowest, own_highest = -(2**53), 2**53
-    else:
-        own_lowest, own_highest = source.bounds.lower, source.bounds.upper
-    lowest = max(target.bounds.lower, own_lowest)
-    highest = min(target.bounds.upper, own_highest)
+        lowest = max(lowest, -(2**53))
+        highest = min(highest, 2**53)
+    else:  # no number is beyond the bounds of its own type
+        lowest = max(lowest, source.bounds.lower)
+        highest = min(highest, source.bounds.upper)
     return null_where_unfit(operation, lambda number: number.between(lowest, highest))
 
 
-def _exact(operation: ops.NumericBinary) -> ir.NumericValue | None:
+def _null_on_overflow(operation: ops.NumericBinary) -> ir.NumericValue | None:
     """Return a sum, difference or product of integers with NULL where it does not fit the type;
     None for other numbers.
 
@@ -99,14 +103,14 @@ def _exact(operation: ops.NumericBinary) -> ir.NumericValue | None:
     return fits.ifelse(result, None).cast(kind)
 
 
-def _finite(operation: ops.Value) -> ir.Value:
+def _null_where_infinite(operation: ops.Value) -> ir.Value:
     """Return a field of a time, such as its year, with NULL for infinite times, whose fields are
     infinite as well.
     """
     return null_where_unfit(operation, builtin("isfinite", (operation.args[0].dtype,), "boolean"))
 
 
-def as_stated(table: ir.Table) -> ir.Table:
+def with_types_of_ibis(table: ir.Table) -> ir.Table:
     """Return the table with its enums as text, and object identifiers as integers, for which Ibis
     takes them. Which columns are such is read from the catalogue, not from rows.
 
@@ -115,45 +119,44 @@ def as_stated(table: ir.Table) -> ir.Table:
     import ibis.expr.operations as ops
 
     schema = table.schema()
-    stated = [name for name, kind in schema.items() if kind.is_string() or kind.is_int64()]
-    if not stated:
+    # Ibis states these types for enums and object identifiers.
+    doubtful = [name for name, kind in schema.items() if kind.is_string() or kind.is_int64()]
+    if not doubtful:
         return table
-    others = _of_other_types(table, stated)
+    others = _enums_and_identifiers(table, doubtful)
+    # Ibis would leave out a cast to the type that it states, written as ``table[name].cast``.
     converted = {name: ops.Cast(table[name], schema[name]).to_expr() for name in others}
     if converted:
         return table.mutate(**converted)
     return table
 
 
-def _of_other_types(table: ir.Table, columns: list[str]) -> list[str]:
-    """Return which of some columns of a table are enums or object identifiers, by name."""
+def _enums_and_identifiers(table: ir.Table, columns: list[str]) -> list[str]:
+    """Return which of some columns of a table are enums or object identifiers, by name; no row is
+    read.
+    """
     connection = table.get_backend()
-    types = ", ".join(f"pg_typeof(events.{_quote_name(name)})::oid" for name in columns)
+    types = ", ".join(f"pg_typeof(events.{quote_name(name)})::oid" for name in columns)
     # The other columns may be of types that Ibis cannot write, such as points without PostGIS.
     query = connection.compile(table.select(columns))
-    none = f"(SELECT 1) AS nothing LEFT JOIN ({query}) AS events ON false"
+    # One row of NULLs, which have the types of the columns.
+    row_of_nulls = f"(SELECT 1) AS nothing LEFT JOIN ({query}) AS events ON false"
     with connection.begin() as cursor:
-        cursor.execute(f"SELECT {types} FROM {none}")  # noqa: S608
-        found = cursor.fetchone()
-        listed = ", ".join(str(int(oid)) for oid in found)
+        cursor.execute(f"SELECT {types} FROM {row_of_nulls}")  # noqa: S608
+        type_of_column = dict(zip(columns, cursor.fetchone(), strict=True))
+        all_types = ", ".join(str(int(oid)) for oid in type_of_column.values())
         others = "SELECT oid FROM pg_type WHERE (typtype = 'e' OR typname = 'oid')"
-        cursor.execute(f"{others} AND oid IN ({listed})")
-        named = {oid for (oid,) in cursor.fetchall()}
-    return [name for name, oid in zip(columns, found, strict=True) if oid in named]
-
-
-def _quote_name(name: str) -> str:
-    """Return a name in the quotes of SQL."""
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+        cursor.execute(f"{others} AND oid IN ({all_types})")
+        other_types = {oid for (oid,) in cursor.fetchall()}
+    return [name for name, oid in type_of_column.items() if oid in other_types]
 
 
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Cast": _cast,
     "TryCast": _cast,
-    "Add": _exact,
-    "Subtract": _exact,
-    "Multiply": _exact,
+    "Add": _null_on_overflow,
+    "Subtract": _null_on_overflow,
+    "Multiply": _null_on_overflow,
     "Divide": null_by_zero,
     "Modulus": null_by_zero,
     "Floor": rounding_below_limit,
@@ -167,7 +170,7 @@ def _total(operation: ops.Value) -> ir.Value | None:
     none.
     """
     if is_extraction(operation):
-        return _finite(operation)
+        return _null_where_infinite(operation)
     return replacement_in(_TOTAL, operation)
 
 

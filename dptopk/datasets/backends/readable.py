@@ -14,6 +14,7 @@ from glob import escape
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Arguments, Result
+from dptopk.datasets.backends.quoting import quote_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -184,16 +185,16 @@ class ReadableFiles:
     def _replace_view(self) -> None:
         """Make the view one of a table of DuckDB's that holds the readable values of all rows."""
         run = self.connection.con.execute
-        column_rows = run(f"DESCRIBE {_quote_name(self.view)}").fetchall()
+        column_rows = run(f"DESCRIBE {quote_name(self.view)}").fetchall()
         kinds = {name: kind for name, kind, *_ in column_rows}
         empty = ", ".join(
-            f"CAST(NULL AS {kind}) AS {_quote_name(name)}" for name, kind in kinds.items()
+            f"CAST(NULL AS {kind}) AS {quote_name(name)}" for name, kind in kinds.items()
         )
         run(f"CREATE OR REPLACE TEMP TABLE {_ROWS} AS SELECT {empty} LIMIT 0").fetchall()
         for path in self.paths:
             self._append(path, [name for name in kinds if self._is_needed(name)])
         rows = f"SELECT * FROM {_ROWS}"  # noqa: S608
-        run(f"CREATE OR REPLACE TEMP VIEW {_quote_name(self.view)} AS {rows}").fetchall()
+        run(f"CREATE OR REPLACE TEMP VIEW {quote_name(self.view)} AS {rows}").fetchall()
 
     def _is_needed(self, name: str) -> bool:
         """Return whether a column takes part in the question."""
@@ -223,13 +224,14 @@ class ReadableFiles:
             ]
             rows = _readable_batches(file, in_seconds, [stored[name] for name in doubtful_names])
             self.connection.con.register("dptopk_stream", rows)
-            column_list = ", ".join(map(_quote_name, names))
+            column_list = ", ".join(map(quote_name, names))
+            # Columns that the file itself does not have are the names of folders.
             folders = "hive_types_autocast=false"
             if len(stored) == len(names):
                 folders = "hive_partitioning=false"
             source = f"read_parquet($path, {folders}, file_row_number=true)"
             other_names = "".join(
-                f", {_quote_name(name)}" for name in names if name not in doubtful_names
+                f", {quote_name(name)}" for name in names if name not in doubtful_names
             )
             other_columns = f"SELECT file_row_number AS {_ROW}{other_names} FROM {source}"  # noqa: S608
             query = (
@@ -240,17 +242,18 @@ class ReadableFiles:
             self.connection.con.unregister("dptopk_stream")
 
 
-def _without_late_times(rows: pa.Table, in_seconds: pa.Table) -> pa.Table:
+def _without_times_out_of_range(rows: pa.Table, in_seconds: pa.Table) -> pa.Table:
     """Return rows with NULL for times of 96 bits that are too large for 64 bits of microseconds;
     ``in_seconds`` are the same rows, with these times in seconds.
     """
     import pyarrow.compute as pc
 
     for place, field in enumerate(in_seconds.schema):
+        # Only times of 96 bits have another type in the two readings.
         if field.type != rows.schema.field(place).type and str(field.type) == "timestamp[s]":
             in_range = readable(in_seconds.select([place])).column(0)
-            kept = pc.if_else(pc.is_valid(in_range), rows.column(place), None)
-            rows = rows.set_column(place, rows.schema.field(place), kept)
+            times = pc.if_else(pc.is_valid(in_range), rows.column(place), None)
+            rows = rows.set_column(place, rows.schema.field(place), times)
     return rows
 
 
@@ -294,15 +297,10 @@ def _readable_batches(
         batches_in_seconds = in_seconds.iter_batches(columns=list(columns))
         for batch in file.iter_batches(columns=list(columns)):
             rows = readable(pa.Table.from_batches([batch]))
-            rows = _without_late_times(rows, pa.Table.from_batches([next(batches_in_seconds)]))
+            rows_in_seconds = pa.Table.from_batches([next(batches_in_seconds)])
+            rows = _without_times_out_of_range(rows, rows_in_seconds)
             numbers = pa.array(range(first, first + len(batch)), pa.int64())
             yield from rows.append_column(schema.field(_ROW), numbers).to_batches()
             first += len(batch)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
-
-
-def _quote_name(name: str) -> str:
-    """Return a name in the quotes of SQL."""
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'

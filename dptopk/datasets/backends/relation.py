@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from dptopk.datasets.backends.base import ALIKE, hide_data_of_errors, import_of_extra
+from dptopk.datasets.backends.quoting import quote_name, text_literal
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -86,7 +87,7 @@ def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.Record
     pyarrow = import_of_extra("pyarrow", extra="data")
     query = hide_data_of_errors("table", "the relation has no SQL", relation.sql_query)
     _refuse_across_rows(query, relation)
-    chosen = relation.project(", ".join(map(_quote_name, names)))
+    chosen = relation.project(", ".join(map(quote_name, names)))
     for name, kind in zip(chosen.columns, map(str, chosen.types), strict=True):
         if kind.startswith("VARCHAR"):
             _refuse_collation(chosen, name)
@@ -102,21 +103,21 @@ class _Columns:
     """The columns of a relation that a condition may compare with constants.
 
     Attributes:
-        relation: on its connection types and constants are tried.
-        types: by the name of a column, in lower case, its types in the result and the tables.
+        relation: the relation, on whose connection types and constants are tried.
+        types: name of a column, in lower case -> its types in the result and the tables.
     """
 
     relation: DuckDBPyRelation
     types: Mapping[str, set[str]]
 
-    def of(self, column: exp.Expression) -> set[str]:
+    def types_of(self, column: exp.Expression) -> set[str]:
         """Return the types of a column or TRY_CAST; none where they are not known."""
         if type(column).__name__ == "TryCast":
             kind = column.args["to"].sql("duckdb")
             return set(map(str, self._select_value(f"CAST(NULL AS {kind})").types))
         return self.types.get(column.name.casefold(), set())
 
-    def hold(self, constant: exp.Expression, kind: str) -> bool:
+    def can_hold(self, constant: exp.Expression, kind: str) -> bool:
         """Return whether a constant becomes a value of a type; one that does not fails where there
         is a row, and not where there is none.
         """
@@ -165,8 +166,10 @@ def _refuse_collation(relation: DuckDBPyRelation, name: str) -> None:
     """Refuse a column in which different texts are equal: they would be several users here. No row
     is read: the largest of none is NULL, and is compared as values of the column are.
     """
-    largest = f"(SELECT max({_quote_name(name)}) FROM {_NAME} WHERE false)"  # noqa: S608
-    comparisons = [f"coalesce({largest}, {_text(one)}) = {_text(other)}" for one, other in ALIKE]
+    largest = f"(SELECT max({quote_name(name)}) FROM {_NAME} WHERE false)"  # noqa: S608
+    comparisons = [
+        f"coalesce({largest}, {text_literal(one)}) = {text_literal(other)}" for one, other in ALIKE
+    ]
     query = f"SELECT {', '.join(comparisons)}"
     answer = hide_data_of_errors(
         "table", "the engine could not compare texts", lambda: relation.query(_NAME, query)
@@ -195,6 +198,7 @@ def _refuse_across_rows(query: str, relation: DuckDBPyRelation) -> None:
     named = [node for node in nodes if type(node).__name__ == "Table" and _is_named(node)]
     tables = [table for table in named if table.name.casefold() not in parts]
     types = _column_types(relation, tables)
+    # The types of a name that the query gives are not those of the table's column of that name.
     columns = _Columns(relation, {name: types[name] for name in types.keys() - renamed})
     for node in nodes:
         if not _is_allowed(node, columns):
@@ -240,8 +244,8 @@ def _picks_columns(select: exp.Expression) -> bool:
     return kinds <= {"Column", "Star", "TryCast", "Alias"}
 
 
-def _is_column(node: exp.Expression) -> bool:
-    """Return whether an expression is a column."""
+def _is_of_column(node: exp.Expression) -> bool:
+    """Return whether an alias or a TRY_CAST is that of a column, or of a TRY_CAST of one."""
     return _class_names(node)[0] in ("Column", "TryCast")
 
 
@@ -252,12 +256,12 @@ def _compares_without_failing(node: exp.Expression, columns: _Columns) -> bool:
     number it may convert the column: this never fails for numbers alone.
     """
     column, *constants = node.iter_expressions()
-    kinds = {_constant(constant) for constant in constants}
+    kinds = {_constant_kind(constant) for constant in constants}
     if type(column).__name__ not in ("Column", "TryCast"):
         return False
-    types = columns.of(column)
+    types = columns.types_of(column)
     if kinds == {"text"}:
-        return all(columns.hold(constant, kind) for constant in constants for kind in types)
+        return all(columns.can_hold(constant, kind) for constant in constants for kind in types)
     if kinds != {"number"} or not types or not all(map(_is_short, constants)):
         return False
     return all(map(_is_number, types))
@@ -275,33 +279,25 @@ def _is_number(kind: str) -> bool:
     decimal = _DECIMAL.fullmatch(kind)
     if decimal is None:
         return kind in _NUMBERS
-    whole_digits = int(decimal[1]) - int(decimal[2])
-    return max(whole_digits, _CONSTANT_DIGITS) + max(int(decimal[2]), _CONSTANT_DIGITS) <= _DIGITS
+    places = int(decimal[2])
+    whole_digits = int(decimal[1]) - places
+    # DuckDB compares in a decimal type with the most digits on either side of the point.
+    return max(whole_digits, _CONSTANT_DIGITS) + max(places, _CONSTANT_DIGITS) <= _DIGITS
 
 
-def _constant(node: exp.Expression) -> str:
+def _constant_kind(node: exp.Expression) -> str:
     """Return the kind of a constant: text, number or other."""
     literal = node.this if type(node).__name__ == "Neg" else node
     if type(literal).__name__ != "Literal":
         return "other"
-    return "text" if literal.is_string else "number"
-
-
-def _quote_name(name: str) -> str:
-    """Return a name in the quotes of SQL."""
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
-
-
-def _text(value: str) -> str:
-    """Return a text as a literal of SQL."""
-    escaped = value.replace("'", "''")
-    return f"'{escaped}'"
+    if literal.is_string:
+        return "text"
+    return "number"
 
 
 _CHECKS: dict[str, Callable[[exp.Expression], bool]] = {
     **dict.fromkeys(_JOINING, _joins_conditions),
-    **dict.fromkeys(("Alias", "TryCast"), _is_column),
+    **dict.fromkeys(("Alias", "TryCast"), _is_of_column),
     "Is": lambda node: _class_names(node) == ["Column", "Null"],
     "Select": _picks_columns,
     "Table": _is_named,

@@ -77,7 +77,7 @@ def _arithmetic(name: str) -> Callable[[ops.NumericBinary], ir.Value | None]:
     def null_on_overflow(operation: ops.NumericBinary) -> ir.Value | None:
         """Return Spark's form of an operation; None if it is not one on integers or floats."""
         kind = operation.dtype
-        if kind.is_floating():
+        if kind.is_floating():  # it overflows to infinity, which is no error
             return operation.to_expr()
         if not kind.is_integer():
             return None
@@ -107,7 +107,7 @@ def _total(operation: ops.Value) -> ir.Value | None:
     """Return an equal operation that gives NULL where this one would fail; None if there is
     none.
     """
-    if is_extraction(operation):
+    if is_extraction(operation):  # every time of Spark's has each field
         return operation.to_expr()
     return replacement_in(_TOTAL, operation)
 
@@ -264,7 +264,7 @@ def _parquet_rows(session: SparkSession, files: Files) -> SparkFrame:
     """
     names = common_columns(files.paths)
     of_folders = files.columns_of_folders(names)
-    _refuse_misread(files)
+    _refuse_misread_folders(files)
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
     earlier_value = session.conf.get(setting)
     session.conf.set(setting, "false")
@@ -295,7 +295,7 @@ def _read_by_base(session: SparkSession, files: Files) -> list[SparkFrame]:
     ]
 
 
-def _refuse_misread(files: Files) -> None:
+def _refuse_misread_folders(files: Files) -> None:
     """Refuse names of folders of which Spark makes other letters, or which it refuses.
 
     Raises:

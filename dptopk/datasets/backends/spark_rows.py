@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 # Rows that come to Python at one time.
 BATCH = 2**20
-# A row's number: its partition, and in the last bits its place there.
+# A row's number, as Spark's monotonically_increasing_id gives it: its partition, and in the last
+# bits its place there.
 PLACE_BITS = 33
 _ROW = "dptopk_row"
 
@@ -109,7 +110,9 @@ class SparkRows:
             result = self._all_rows(["item"])["item"]
         else:
             result = self._lookup(_ROW, self._numbers(rows), "item")["value"]
-        return result.astype(np.int64) if result.dtype.kind in "iu" else result
+        if result.dtype.kind in "iu":  # integers, which were read in the smallest type
+            return result.astype(np.int64)
+        return result
 
     def places(self, labels: Sequence[Any]) -> Array:
         """Return the row of each label; -1 where there is none."""
@@ -144,7 +147,7 @@ class SparkRows:
 
         functions = import_module("pyspark.sql.functions")
         values = pa.array(wanted)
-        if pa.types.is_string(values.type):
+        if pa.types.is_string(values.type):  # Spark holds labels of text as their bytes
             values = values.cast(pa.binary())
         places = pa.array(range(len(values)), pa.int64())
         wanted_table = pa.table({"wanted": values, "place": places})

@@ -36,13 +36,16 @@ TABLES = f"{KEPT}.{SCHEMA}"
 
 
 class Holder:
-    """Closes what was opened when nobody needs it any more: each ``close`` undoes the opening or
-    one ``hold``. A forked process closes nothing: the files are those of its parent.
+    """A count of who needs a connection, which is closed after the last one: each ``close`` undoes
+    the opening or one ``hold``. A forked process closes nothing: the files are those of its parent.
+
+    Args:
+        close_connection: the function that closes it.
     """
 
     def __init__(self, close_connection: Callable[[], None]) -> None:
         self._close_connection = close_connection
-        self._users = 1
+        self._users = 1  # whoever has opened it
         self._lock = Lock()
         self._process = os.getpid()
         _OPEN_HOLDERS.add(self)
@@ -82,11 +85,12 @@ class StoredRows:
 
     Attributes:
         connection: an Ibis connection to DuckDB.
-        holder: of the connection; labels that are not read yet keep it open.
-        memory_limit: of DuckDB, such as "4GB"; None: its own.
+        holder: the count of who needs the connection, which labels that are not read yet hold open.
+        memory_limit: the memory limit of DuckDB, such as "4GB"; None: its own.
         table: the table; its column ``item`` has the labels, or the rows of their names.
-        names: the table of names in that case, with a column ``name``.
+        names: the table of names in that case, with a column ``name``; None: the labels themselves.
         drop: further tables, which are not needed any more.
+        lock: the lock that lets one thread at a time run a query.
     """
 
     connection: DuckDBConnection
@@ -149,7 +153,9 @@ class StoredRows:
             joined = f"{_WANTED} JOIN {self._labels_query} AS labelled ON labelled.row = wanted"
             query = f"SELECT item FROM {joined} ORDER BY place"  # noqa: S608
             result = self._rows(query, wanted=rows)["item"]
-        return result.astype(np.int64) if result.dtype.kind in "iu" else result
+        if result.dtype.kind in "iu":  # integers, which were read in the smallest type
+            return result.astype(np.int64)
+        return result
 
     def places(self, labels: Sequence[Any]) -> Array:
         """Return the row of each label; -1 where there is none."""

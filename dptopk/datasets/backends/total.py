@@ -77,9 +77,9 @@ def total(argument: str, expression: ir.Expr, backend: Backend) -> ir.Expr:
     others' rows hold.
 
     Args:
-        argument: whose expression it is.
+        argument: the argument whose expression it is, for messages.
         expression: an Ibis table or column that looks at one row at a time.
-        backend: of the engine that holds the table.
+        backend: what the engine that holds the table does in its own way.
 
     Raises:
         InvalidParameter: when an operation may fail for a value and the engine has no way to give
@@ -280,7 +280,7 @@ def _is_within_decimals(operation: ops.Value, digits: int | None) -> bool:
     """Return whether what an operation compares or chooses among fits a decimal type of the engine.
 
     Args:
-        operation: of which the arguments are of one kind.
+        operation: the operation, whose arguments are of one kind.
         digits: the most digits of a decimal number; None: there is no limit.
     """
     if digits is None or type(operation).__name__ not in _CHOOSING:
@@ -295,8 +295,9 @@ def _has_common_decimal(values: tuple[ops.Value, ...], digits: int) -> bool:
     """
     constants, types = _constants_and_types(values)
     decimals = [kind for kind in map(_as_decimal, types) if kind is not None]
-    several = len(values) - len(constants) > 1
-    if several and any(kind.precision in (None, digits) for kind in decimals):
+    has_several_columns = len(values) - len(constants) > 1
+    # A column of all the digits that there can be, or of unknown ones, leaves no room for others.
+    if has_several_columns and any(kind.precision in (None, digits) for kind in decimals):
         return False
     numbers = [constant.value for constant in constants if constant.value is not None]
     return all(_has_room(number, kind, digits) for number in numbers for kind in decimals)
@@ -379,9 +380,9 @@ def _widens(source: dt.DataType, target: dt.DataType) -> bool:
     if source.is_boolean() and target.is_integer():
         return True
     if source.is_integer() and target.is_integer():
-        return bool(source.bounds.lower >= target.bounds.lower) and bool(
-            source.bounds.upper <= target.bounds.upper
-        )
+        fits_below = source.bounds.lower >= target.bounds.lower
+        fits_above = source.bounds.upper <= target.bounds.upper
+        return bool(fits_below and fits_above)
     return target.is_float64() and (source.is_integer() or source.is_floating())
 
 
@@ -446,8 +447,8 @@ def null_where_unfit(operation: ops.Value, fits: Callable[[ir.Value], ir.Boolean
     """Return the operation with NULL for its first argument where that does not fit.
 
     Args:
-        operation: of one row.
-        fits: takes that argument, gives a condition.
+        operation: an operation on one row.
+        fits: the function that returns whether that argument fits.
     """
     import ibis
 
