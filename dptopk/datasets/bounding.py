@@ -54,6 +54,19 @@ PROFILE = {f"under_{cap}": ("<", cap) for cap in NARROW} | {
 }
 
 
+def _cuts() -> list[int]:
+    """Return the places, from 0, between which all are on the same side of each in PROFILE."""
+    cuts = {0}
+    for sign, place in PROFILE.values():
+        cuts.add(place)
+        if sign == "=":
+            cuts.add(place + 1)
+    return sorted(cuts)
+
+
+CUTS = tuple(_cuts())
+
+
 @dataclass(frozen=True, kw_only=True)
 class Bounds:
     """The limits on each user's contribution.
@@ -106,10 +119,18 @@ class Bounds:
             linf = min(linf, self.total_per_user)
         return Sensitivity(linf=linf, l0=self.labels_per_user, l1=self.total_per_user)
 
+    @property
+    def counts_once(self) -> bool:
+        """Return whether a label counts once a user, and no number of events decides which do."""
+        return self.per_label_cap == 1 and self.choose != "top"
+
 
 # A function of a source and its events that returns a row for each label of each user, with the
 # column ``value``. For segments it also takes bounds and ``within``.
 Contribute = Callable[..., "ir.Table"]
+# A function of a source and its events that returns the sums of each label, if the engine hands the
+# rows on in order; None if it does not.
+CountInOrder = Callable[[OpenTable, "ir.Table"], "ir.Table | None"]
 
 
 def contributions(
@@ -135,7 +156,7 @@ def contributions(
             under_cap = ranked.place < bounds.labels_per_user
         return ranked.filter(under_cap)
     if bounds.per_label_cap == 1:
-        labels = _events_that_count(events).select(*within, "user", "item")
+        labels = events_that_count(events).select(*within, "user", "item")
         return labels.distinct().mutate(value=1)
     return _capped_amounts(events, bounds, within)
 
@@ -148,7 +169,7 @@ def _cut_to_total(ranked: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir
     import ibis
 
     rows_up_to_this = ibis.window(
-        group_by=_user_columns(ranked, within), order_by=ranked.place, preceding=None, following=0
+        group_by=user_columns(ranked, within), order_by=ranked.place, preceding=None, following=0
     )
     summed = ranked.mutate(running_sum=ranked.value.sum().over(rows_up_to_this))
     sum_before = summed.running_sum - summed.value
@@ -208,12 +229,7 @@ def _sums_with_profile(ranked: ir.Table, within: Sequence[str]) -> ir.Table:
     """
     import ibis
 
-    cuts = set()
-    for sign, place in PROFILE.values():
-        cuts.add(place)
-        if sign == "=":
-            cuts.add(place + 1)
-    cases = [(ranked.place >= cut, cut) for cut in sorted(cuts, reverse=True)]
+    cases = [(ranked.place >= cut, cut) for cut in reversed(CUTS)]
     smallest_place = ibis.cases(*cases, else_=0)
     summed = ranked.group_by(*within, "item", place=smallest_place).agg(
         value=ranked.value.sum(), capped=ranked.capped.sum()
@@ -225,7 +241,7 @@ def _sums_with_profile(ranked: ir.Table, within: Sequence[str]) -> ir.Table:
     return summed.mutate(**columns)
 
 
-def _user_columns(rows: ir.Table, within: Sequence[str]) -> list[str]:
+def user_columns(rows: ir.Table, within: Sequence[str]) -> list[str]:
     """Return the columns that identify a user within each value of ``within``.
 
     If there is a column ``person`` with codes of users, it is used, since it sorts faster.
@@ -235,7 +251,7 @@ def _user_columns(rows: ir.Table, within: Sequence[str]) -> list[str]:
     return [*within, "user"]
 
 
-def _events_that_count(events: ir.Table) -> ir.Table:
+def events_that_count(events: ir.Table) -> ir.Table:
     """Return the events that count if a label counts once: those with a weight of at least 1."""
     if "weight" in events.columns:
         return events.filter(_whole_weight(events.weight, 1) >= 1)
@@ -262,8 +278,7 @@ def _ranked_labels(
     import ibis
 
     # A SHA-256 of each event would cost more than a grouping.
-    counts_once = bounds.per_label_cap == 1 and bounds.choose != "top"
-    if counts_once and source.backend.peers and not _uses_digest(source, bounds):
+    if bounds.counts_once and source.backend.peers and not uses_digest(source, bounds):
         if labels and source.keep is not None and not _is_ranked_first(source, events):
             return _ranked_distinct_pairs(source, events, bounds, within)
         ranked = _first_events(source, events, bounds, within)
@@ -272,10 +287,10 @@ def _ranked_labels(
         order = hash_ranks(source, pairs.user, pairs.item, bounds)
         if bounds.choose == "top":
             order.insert(0, pairs.amount.desc())
-        user = _user_columns(pairs, within)
+        user = user_columns(pairs, within)
         ranked = pairs.mutate(place=ibis.row_number().over(group_by=user, order_by=order))
     if labels:  # made before other columns, which the engine would otherwise sort too
-        user = _user_columns(ranked, within)
+        user = user_columns(ranked, within)
         return ranked.mutate(labels=ranked.count().over(ibis.window(group_by=user)))
     return ranked
 
@@ -299,18 +314,18 @@ def _ranked_distinct_pairs(
     """
     import ibis
 
-    events = _events_that_count(events)
-    user = _user_columns(events, within)
+    events = events_that_count(events)
+    user = user_columns(events, within)
     if events.user.type().is_integer():  # lots are made of the pairs, which are narrower
         pairs = events.select(*user, "item")
         if not source.distinct:
             pairs = pairs.distinct()
         # The last of ``user`` is the user, or the same number of another width (``with_persons``).
         numbered = pairs.mutate(user=pairs[user[-1]].cast(events.user.type()))
-        lots = _lots(source, numbered, bounds)
+        lots = lot_columns(source, numbered, bounds)
         pairs = numbered.select(*user, "item", **lots)
     else:
-        lots = _lots(source, events, bounds)
+        lots = lot_columns(source, events, bounds)
         pairs = events.select(*user, "item", **lots)
         if not source.distinct:
             pairs = pairs.distinct()
@@ -322,7 +337,7 @@ def _ranked_distinct_pairs(
     )
 
 
-def _lots(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str, ir.Column]:
+def lot_columns(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str, ir.Column]:
     """Return the columns of ``hash_ranks`` before the item, by name.
 
     There is one or, if codes stand for texts, two.
@@ -341,9 +356,9 @@ def _first_events(
     """
     import ibis
 
-    events = _events_that_count(events)
-    user = _user_columns(events, within)
-    lots = _lots(source, events, bounds)
+    events = events_that_count(events)
+    user = user_columns(events, within)
+    lots = lot_columns(source, events, bounds)
     # Only the columns that are needed are sorted, and not the users' texts.
     events = events.select(*user, "item", **lots)
     order = [*lots, "item"]
@@ -397,7 +412,7 @@ def amounts(events: ir.Table, bounds: Bounds, within: Sequence[str] = ()) -> ir.
     amount = events.count()
     if "weight" in events.columns:
         amount = _whole_weight(events.weight, bounds.per_label_cap).sum()
-    keys = list(dict.fromkeys([*_user_columns(events, within), "user", "item"]))
+    keys = list(dict.fromkeys([*user_columns(events, within), "user", "item"]))
     pairs = events.group_by(keys).agg(amount=amount)
     return pairs.filter(pairs.amount > 0)
 
@@ -419,6 +434,7 @@ def label_counts(
     top: int | None,
     within: Sequence[str] = (),
     sums: Mapping[str, str] = COUNT,
+    in_order: CountInOrder | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Array]:
     """Return the counts of all labels, as arrays by the name of their column.
@@ -435,6 +451,7 @@ def label_counts(
             all.
         within: further columns, such as that of segments.
         sums: name of a sum -> the column of ``contribute`` that is summed.
+        in_order: a function that returns these sums without ``contribute``, where it can.
         progress: a function that is called with (passes done, all passes).
 
     Returns:
@@ -454,6 +471,9 @@ def label_counts(
             events_of_part = events
         else:
             events_of_part = events.filter(_part_of(source, events.user, parts) == part)
+        counts = None if in_order is None else in_order(source, events_of_part)
+        if counts is not None:
+            return counts
         return _sums_by_key(contribute(source, events_of_part), keys, sums)
 
     parts = source.passes or 1
@@ -566,7 +586,7 @@ def _distinct_pairs(
 
     The first events decide which of two query plans is faster, which does not change any count.
     """
-    if source.keep is None or bounds.per_label_cap > 1 or bounds.choose == "top":
+    if source.keep is None or not bounds.counts_once:
         return None
     sample = events.limit(SAMPLE)
     keys = [*within, "user", "item"]
@@ -575,7 +595,7 @@ def _distinct_pairs(
     try:
         (numbers,) = run_query(source, aggregates).to_pylist()
         if numbers["pairs"] < REPEATED * numbers["events"]:
-            pairs = _events_that_count(events).select(keys).distinct()
+            pairs = events_that_count(events).select(keys).distinct()
             return engine_table(source, "dptopk_pairs", pairs)
     except MemoryFull:  # a part of the users may still fit
         return None
@@ -686,7 +706,7 @@ def hash_ranks(
     texts. There are always at least two columns: DuckDB plans a filter on the place in an order by
     one column more slowly.
     """
-    if _uses_digest(source, bounds):
+    if uses_digest(source, bounds):
         return [digest(source, user, item, bounds.key), item]
     if source.backend.keep is None:  # codes never stand for the texts
         return [source.mix(_key(bounds.key), user, item), item]
@@ -697,7 +717,7 @@ def hash_ranks(
     return [lot, item_code, item]
 
 
-def _uses_digest(source: OpenTable, bounds: Bounds) -> bool:
+def uses_digest(source: OpenTable, bounds: Bounds) -> bool:
     """Return whether the hashes that order labels are SHA-256."""
     return bounds.portable or source.backend.mix is None
 

@@ -12,7 +12,16 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.opening import Engine, selected_events
-from dptopk.datasets.bounding import Bounds, Contribute, Progress, contributions, label_counts
+from dptopk.datasets.bounding import (
+    COUNT,
+    Bounds,
+    Contribute,
+    CountInOrder,
+    Progress,
+    contributions,
+    label_counts,
+)
+from dptopk.datasets.rows_in_order import CountsInOrder
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Array, Histogram
 from dptopk.histogram.labels import label_order
@@ -125,6 +134,7 @@ def events_histogram(  # noqa: PLR0913
         events,
     ):
         contribute: Contribute
+        in_order: CountInOrder | None = None
         if one_row_per_user:
             # There is no user by whom rows could be split if memory is full: labels serve instead.
             events = events.mutate(user=events.item)
@@ -133,9 +143,16 @@ def events_histogram(  # noqa: PLR0913
             enforced_bounds = replace(bounds, labels_per_user=None)
         else:
             contribute = partial(contributions, bounds=bounds)
+            in_order = CountsInOrder(bounds=bounds, sums=COUNT)
             enforced_bounds = bounds
         columns = label_counts(
-            source, events, contribute, enforced_bounds, top=top, progress=progress
+            source,
+            events,
+            contribute,
+            enforced_bounds,
+            top=top,
+            in_order=in_order,
+            progress=progress,
         )
     return to_histogram(columns, bounds, top, capped=not one_row_per_user)
 

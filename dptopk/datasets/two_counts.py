@@ -19,6 +19,7 @@ from dptopk.datasets.bounding import (
     label_counts,
 )
 from dptopk.datasets.events import rows_in_order
+from dptopk.datasets.rows_in_order import CountsInOrder
 from dptopk.datasets.store import EventsStore
 from dptopk.datasets.unread_labels import unread_counts
 from dptopk.datasets.warehouse import CountedEvents, read_counted
@@ -132,7 +133,14 @@ def event_counts(  # noqa: PLR0913
                 counts_with_and_without_cap, bounds=bounds, weights=weights, profile=profile
             )
             columns = label_counts(
-                source, events, contribute, bounds, top=None, sums=sums, progress=progress
+                source,
+                events,
+                contribute,
+                bounds,
+                top=None,
+                sums=sums,
+                in_order=CountsInOrder(bounds=bounds, sums=sums, weights=weights),
+                progress=progress,
             )
     clipped = weight is not None or bounds.per_label_cap > 1
     return event_counts_of(columns, bounds, weights=weights, clipped=clipped, labels=labels)

@@ -347,14 +347,15 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
 @pytest.mark.parametrize("ends", [(-(2**31), 2**31 - 1), (0, 2**31), (-(2**31) - 1, 2**32 + 7)])
 def test_users_of_32_bits_are_sorted_as_such_and_others_stay_apart(ends, monkeypatch):
     from dptopk.datasets import bounding
+    from dptopk.datasets.rows_in_order import CountsInOrder
 
-    drawn, ranks = [], bounding._first_events
+    drawn, counted = [], CountsInOrder.__call__
 
-    def watched(source, events, *rest):
+    def watched(counts, source, events):
         drawn.append(str(events["person"].type()) if "person" in events.columns else None)
-        return ranks(source, events, *rest)
+        return counted(counts, source, events)
 
-    monkeypatch.setattr(bounding, "_first_events", watched)
+    monkeypatch.setattr(CountsInOrder, "__call__", watched)
     rows = [(user, f"i{item}") for user in (*ends, 7) for item in range(6)]
     options = {"user": "user", "item": "item", "key": "k"}
     found = as_dict(events_histogram(frame(rows), **options, labels_per_user=2))

@@ -24,6 +24,7 @@ from dptopk.datasets import (
     events_histogram,
     segment_histograms,
 )
+from dptopk.datasets.rows_in_order import CountsInOrder
 from dptopk.histogram.event_counts import CELLS, NARROW
 
 COLUMNS = {"user": "user", "item": "item"}
@@ -282,6 +283,7 @@ def test_a_profile_is_summed_from_few_rows_of_each_label_and_is_exact_at_the_end
         return found
 
     monkeypatch.setattr(two_counts, "counts_with_and_without_cap", counted)
+    monkeypatch.setattr(CountsInOrder, "__call__", lambda *_: None)
     found = event_counts(frame, **COLUMNS, labels_per_user=20, weights=True, profile=True)
     cells, totals = profiled(frame)
     assert found.profile.counts.tolist() == cells
@@ -369,13 +371,13 @@ def test_taking_distinct_pairs_first_moves_no_count(monkeypatch, text):
 
 def test_distinct_pairs_come_first_where_users_repeat_labels(monkeypatch):
     seen = []
-    chosen = bounding._first_events
+    chosen = CountsInOrder.__call__
 
-    def spy(source, *others):
+    def spy(counts, source, events):
         seen.append(source.distinct)
-        return chosen(source, *others)
+        return chosen(counts, source, events)
 
-    monkeypatch.setattr(bounding, "_first_events", spy)
+    monkeypatch.setattr(CountsInOrder, "__call__", spy)
     for labels in (range(300), [0, 1, 2] * 100):
         frame = pd.DataFrame({"u": [1] * 300, "i": list(labels)})
         event_counts(frame, user="u", item="i", labels_per_user=5)

@@ -194,6 +194,8 @@ class OpenTable:
             None.
         view: takes the events that a question reads, returns them as a table of a name that is the
             same in the next question; None where the SQL of expressions is not remembered.
+        load: takes a name and a pyarrow.Table, returns it as an engine's table of this name; None
+            where rows cannot be handed back, or ``stream`` may not keep to their order.
         together: takes an expression with a column ``user``, returns it with each user's rows in
             one place, where that saves the engine later shuffles.
     """
@@ -211,6 +213,7 @@ class OpenTable:
     store: Callable[..., UnreadRows] | None = None
     count: Callable[[ir.Table], HeldCounts | None] | None = None
     view: Callable[[ir.Table], ir.Table] | None = None
+    load: Callable[[str, pa.Table], ir.Table] | None = None
 
     def __enter__(self) -> OpenTable:
         return self

@@ -287,6 +287,7 @@ class DuckDB:
             keep=statements.keep,
             stream=statements.stream,
             view=statements.view,
+            load=statements.load,
         )
 
 

@@ -45,6 +45,13 @@ class Statements:
         self.views.append(name)
         return ibis.table(events.schema(), name=name)
 
+    def load(self, name: str, rows: pa.Table) -> ir.Table:
+        """Return an Arrow table as one of this name, instead of an earlier one."""
+        import ibis
+
+        self.connection.con.register(name, rows)
+        return ibis.table(ibis.schema(rows.schema), name=name)
+
     def run(self, expression: ir.Table) -> pa.Table:
         """Return the rows of an expression."""
         query = self._sql_of(expression)

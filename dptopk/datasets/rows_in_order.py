@@ -1,0 +1,215 @@
+"""Bounding of rows that come in order: all rows of a user together, those of one label together, in
+the user's order of labels.
+
+An engine sorts rows once faster than it numbers them within each user, and whoever reads them in
+this order knows the place of a label, and how many labels its user has, from the rows before and
+after. The counts are those of ``bounding.contributions`` and
+``bounding.counts_with_and_without_cap``, row by row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dptopk.datasets.backends.base import Array, OpenTable
+from dptopk.datasets.bounding import (
+    CUTS,
+    PROFILE,
+    Bounds,
+    answer_of,
+    events_that_count,
+    lot_columns,
+    user_columns,
+    uses_digest,
+)
+from dptopk.histogram.event_counts import WEIGHT
+
+if TYPE_CHECKING:
+    import ibis.expr.types as ir
+    import pyarrow as pa
+
+# Rows that are counted at one time.
+ROWS = 2**18
+# The most labels, each in several cells, that are summed up in Python; the engine sums up more.
+MOST_SUMS = 2**20
+_SUMS = "dptopk_sums"
+# The cell of each place up to the last cut.
+_CELL_OF_PLACE = np.searchsorted(CUTS, np.arange(CUTS[-1] + 1), side="right") - 1
+_CELL_OF_PLACE = _CELL_OF_PLACE.astype(np.int8)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountsInOrder:
+    """The sums of the labels of all users, of rows that come in order.
+
+    Attributes:
+        bounds: the bounds.
+        sums: the names of the sums, as for ``bounding.label_counts``. Where ``capped`` is one of
+            them, ``count`` is without the cap on labels.
+        weights: whether ``capped`` is a sum of weights.
+    """
+
+    bounds: Bounds
+    sums: Mapping[str, str]
+    weights: bool = False
+
+    def __call__(self, source: OpenTable, events: ir.Table) -> ir.Table | None:
+        """Return the columns item and ``sums``, one row a label, as a table of the engine; None if
+        rows cannot be counted in order, or if there are very many labels.
+
+        Args:
+            source: the table.
+            events: the events, with the columns item and user, and perhaps person and weight.
+        """
+        if source.load is None or source.stream is None:
+            return None
+        (user,) = user_columns(events, ())
+        has_keys = events[user].type().is_integer() and events.item.type().is_integer()
+        if not has_keys or not self._ranks_once(source):
+            return None
+        counted = events_that_count(events)
+        columns = lot_columns(source, counted, self.bounds)
+        rows = counted.select("item", user=counted[user], **columns)
+        in_order = rows.order_by(["user", *columns, "item"])
+        kind = events.item.type().to_pyarrow()
+        count = partial(source.stream, in_order, partial(self._counts_of, kind))
+        counts = answer_of(source, count)
+        return None if counts is None else source.load(_SUMS, counts)
+
+    @property
+    def _cap(self) -> int:
+        """Return the cap on labels; rows are counted in order only where there is one."""
+        assert self.bounds.labels_per_user is not None  # noqa: S101
+        return self.bounds.labels_per_user
+
+    def _ranks_once(self, source: OpenTable) -> bool:
+        """Return whether a label counts once a user, and its place is by the engine's hash."""
+        bounds = self.bounds
+        if bounds.labels_per_user is None or bounds.total_per_user is not None:
+            return False
+        return bounds.counts_once and not uses_digest(source, bounds)
+
+    def _counts_of(self, kind: pa.DataType, batches: pa.RecordBatchReader) -> pa.Table | None:
+        """Return the columns item, of this type, and ``sums`` of the rows; None if there are very
+        many labels.
+        """
+        parts = [_no_sums(kind)]
+        most = 2 * MOST_SUMS
+        for user, item in rows_of_users(batches):
+            parts.append(self._sums_by_cell(user, item))
+            if sum(map(len, parts)) > most:
+                parts = [_added_up(parts)]
+                if len(parts[0]) > MOST_SUMS:
+                    return None
+        return self._sums_by_label(_added_up(parts))
+
+    def _sums_by_cell(self, user: Array, item: Array) -> pa.Table:
+        """Return the number of users (``rows``) and the sum of ``capped`` by label and cell of
+        places.
+
+        Args:
+            user: of each row, in order, shape (n,).
+            item: the label of each row.
+        """
+        import pyarrow as pa
+
+        starts = np.flatnonzero(_differs_from_last(user))
+        labels = np.diff(starts, append=len(user))
+        place = np.arange(len(user)) - np.repeat(starts, labels)
+        is_under_cap = place < self._cap
+        capped = np.where(is_under_cap, np.repeat(self._amounts(labels), labels), 0)
+        cell = _CELL_OF_PLACE[np.minimum(place, CUTS[-1])]
+        if not PROFILE.keys() <= self.sums.keys():
+            cell = np.zeros_like(cell)
+        rows = np.ones(len(item), dtype=np.int8)
+        table = pa.table({"item": item, "cell": cell, "rows": rows, "capped": capped})
+        if "capped" not in self.sums:
+            table = table.filter(pa.array(is_under_cap))
+        return _added_up([table])
+
+    def _amounts(self, labels: Array) -> Array:
+        """Return what users of so many labels add to each that is under the cap."""
+        if not self.weights:
+            return np.ones_like(labels)
+        square = WEIGHT**2 // np.minimum(labels, self._cap)
+        # The square root of so small an integer never rounds up to a whole number.
+        return np.sqrt(square).astype(np.int64)
+
+    def _sums_by_label(self, cells: pa.Table) -> pa.Table:
+        """Return the sums of the labels, made of those by label and cell."""
+        import pyarrow as pa
+
+        encoded = cells["item"].combine_chunks().dictionary_encode()
+        add_up = partial(_sums_at, encoded.indices.to_numpy(), len(encoded.dictionary))
+        cell = cells["cell"].to_numpy()
+        rows = cells["rows"].to_numpy()
+        columns = {"count": add_up(rows)}
+        if "capped" in self.sums:
+            columns["capped"] = add_up(cells["capped"].to_numpy())
+        for name in self.sums.keys() & PROFILE.keys():
+            sign, place = PROFILE[name]
+            start = np.array(CUTS)[cell]
+            counts = start < place if sign == "<" else start == place
+            columns[name] = add_up(np.where(counts, rows, 0))
+        return pa.table({"item": encoded.dictionary, **columns})
+
+
+def _sums_at(places: Array, size: int, values: Array) -> Array:
+    """Return the sums of integers by their places, shape (size,); they must be below 2^53."""
+    return np.bincount(places, weights=values, minlength=size).astype(np.int64)
+
+
+def rows_of_users(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Array, Array]]:
+    """Yield users and labels of rows in order without repeated pairs, all rows of a user at one
+    time.
+
+    Args:
+        batches: the columns user and item. The rows of a user follow one another, and so do those
+            of one label of the user.
+    """
+    users = list[Array]()
+    items = list[Array]()
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS):
+            rows = batch.slice(start, ROWS)
+            user = np.concatenate([*users, rows["user"].to_numpy()])
+            item = np.concatenate([*items, rows["item"].to_numpy()])
+            is_first = _differs_from_last(user) | _differs_from_last(item)
+            user = user[is_first]
+            item = item[is_first]
+            last = int(np.flatnonzero(_differs_from_last(user))[-1])
+            if last:
+                yield user[:last], item[:last]
+            users = [user[last:]]
+            items = [item[last:]]
+    if users:
+        yield users[0], items[0]
+
+
+def _differs_from_last(values: Array) -> Array:
+    """Return whether each value differs from the one before it, as the first value does."""
+    differs = np.ones(len(values), dtype=bool)
+    np.not_equal(values[1:], values[:-1], out=differs[1:])
+    return differs
+
+
+def _added_up(tables: list[pa.Table]) -> pa.Table:
+    """Return the sums of tables with the columns item, cell, rows and capped, by label and cell."""
+    import pyarrow as pa
+
+    grouped = pa.concat_tables(tables).group_by(["item", "cell"], use_threads=False)
+    added = grouped.aggregate([("rows", "sum"), ("capped", "sum")])
+    return added.rename_columns(["item", "cell", "rows", "capped"])
+
+
+def _no_sums(kind: pa.DataType) -> pa.Table:
+    """Return no rows of sums by label and cell."""
+    import pyarrow as pa
+
+    kinds = [("item", kind), ("cell", pa.int8()), ("rows", pa.int64()), ("capped", pa.int64())]
+    return pa.schema(kinds).empty_table()

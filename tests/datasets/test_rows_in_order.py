@@ -1,0 +1,103 @@
+"""Labels that are ranked by the order in which rows come are those that the engine ranks itself."""
+
+import numpy as np
+import pandas as pd
+import pytest
+
+pytest.importorskip("ibis")
+
+import pyarrow as pa
+
+from dptopk.datasets import DuckDB, event_counts, events_histogram, rows_in_order
+from dptopk.datasets.rows_in_order import CountsInOrder, rows_of_users
+
+COLUMNS = {"user": "user", "item": "item"}
+
+
+def events(seed, *, text, rows=3000, users=2000):
+    rng = np.random.default_rng(seed)
+    # Some users have more labels than the last cell of a profile, and many have one.
+    user = (users ** (rng.random(rows) ** 2)).astype(int)
+    frame = pd.DataFrame({"user": user, "item": rng.zipf(1.1, rows) % 2000 - 5})
+    frame["weight"] = rng.integers(0, 3, rows)
+    return frame.astype({"user": str, "item": str}) if text else frame
+
+
+def counts(frame, **options):
+    """All numbers of two phases."""
+    found = event_counts(frame, **COLUMNS, **options)
+    numbers = [found.labels.tolist(), found.counts.tolist(), found.under_cap.counts.tolist()]
+    if found.profile is not None:
+        numbers.append(found.profile.counts.tolist())
+        numbers += [found.under(cap).counts.tolist() for cap in found.narrow]
+    return numbers
+
+
+def one_phase(frame, **options):
+    """The rows of one phase."""
+    found = events_histogram(frame, **COLUMNS, labels_per_user=7, key="k", **options)
+    return found.labels.tolist(), found.counts.tolist()
+
+
+def by_the_engine(monkeypatch, ask):
+    """What ``ask`` returns if no rows are counted in order."""
+    with monkeypatch.context() as patch:
+        patch.setattr(CountsInOrder, "__call__", lambda *_: None)
+        return ask()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.0, 2.0], ids=["events", "pairs"])
+@pytest.mark.parametrize("text", [False, True], ids=["integers", "texts"])
+def test_both_ways_give_the_same_counts(monkeypatch, text, share):
+    frame = events(3, text=text)
+    monkeypatch.setattr("dptopk.datasets.bounding.REPEATED", share)
+    monkeypatch.setattr(rows_in_order, "ROWS", 97)  # most users are in several batches
+    results, counted = [], CountsInOrder.__call__
+
+    def watched(*arguments):
+        results.append(counted(*arguments))
+        return results[-1]
+
+    monkeypatch.setattr(CountsInOrder, "__call__", watched)
+    asked = [
+        lambda: counts(frame, labels_per_user=20, weights=True, profile=True),
+        lambda: counts(frame, labels_per_user=3, weight="weight"),
+        lambda: one_phase(frame, top=40),
+        lambda: one_phase(frame.head(0)),
+    ]
+    for ask in asked:
+        assert ask() == by_the_engine(monkeypatch, ask)
+    assert len(results) == len(asked)
+    assert not any(result is None for result in results)
+
+
+@pytest.mark.slow
+def test_parts_of_the_users_add_up_and_very_many_labels_are_left_to_the_engine(monkeypatch):
+    frame = events(4, text=True)
+    options = {"labels_per_user": 20, "weights": True, "profile": True}
+    expected = counts(frame, **options)
+    assert 0 not in expected[3]  # users are in every cell
+    assert counts(frame, **options, engine=DuckDB(passes=3)) == expected
+    monkeypatch.setattr(rows_in_order, "ROWS", 200)
+    monkeypatch.setattr(rows_in_order, "MOST_SUMS", 5)  # the stream of rows is left unread
+    assert counts(frame, **options) == expected
+
+
+@pytest.mark.parametrize(("sizes", "rows"), [((1, 5, 2, 9, 1), 4), ((30,), 7), ((3, 3), 100)])
+def test_users_are_whole_and_their_repeated_labels_are_dropped(monkeypatch, sizes, rows):
+    monkeypatch.setattr(rows_in_order, "ROWS", rows)
+    rng = np.random.default_rng(1)
+    pairs = [
+        (user, label, copy)
+        for user, labels in enumerate(sizes)
+        for label in rng.permutation(labels).tolist()
+        for copy in range(rng.integers(1, 4))
+    ]
+    user, item, _ = map(np.array, zip(*pairs, strict=True))
+    table = pa.table({"user": user, "item": item})
+    found = list(rows_of_users(table.to_batches(max_chunksize=5)))
+    users_of_parts = [set(part.tolist()) for part, _ in found]
+    assert sum(map(len, users_of_parts)) == len(set().union(*users_of_parts)) == len(sizes)
+    together = [pair for part in found for pair in zip(*map(np.ndarray.tolist, part), strict=True)]
+    assert together == list(dict.fromkeys((u, i) for u, i, _ in pairs))
