@@ -31,7 +31,7 @@ from dptopk.accounting.registry import (
     split_failure,
 )
 from dptopk.accounting.setwise.certificates import certify
-from dptopk.accounting.work import CUT_BY_TIME, OutOfTime, Work, guarded, late, within
+from dptopk.accounting.work import CUT_BY_TIME, OutOfTime, Work, has_time_limit, late, within
 from dptopk.costs import BoundedRange, Charge, Cost, charge_of, sum_up
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, NotCertified
 
@@ -66,6 +66,7 @@ FOR_BATCH = "bounded_range."
 # Numbers of different costs, and of costs, above which some bounds take long.
 MANY_DIFFERENT = 1000
 MANY_COSTS = 10_000
+# With more than MANY_DIFFERENT of them: the work of reading one, and the bounds that come first.
 WORK_TO_READ = 1e-5
 FIRST_OF_MANY = ("renyi", "optimal_setwise")
 # Of these each answer takes long; where the optimum applies it is about as close.
@@ -74,7 +75,11 @@ LONG_EACH = ("multi_dp",)
 # product and a difference; and the five operations of the lower bound, whose order may differ.
 THREE_ROUNDINGS = 4e-16
 FIVE_ROUNDINGS = 1e-15
-REMEMBERED = 512  # answers
+CACHED_ANSWERS = 512
+COMPOSE_RTOL = 1e-3  # the default of ``compose``
+# Of several questions, one whose bracket is wider than that of the middle one by more than this
+# factor is asked anew.
+FAR_WIDER = 2
 BEYOND_FLOATS = "its numbers are beyond the range of floats"
 
 
@@ -121,7 +126,7 @@ def compose(
     epsilon: float | None = None,
     interaction: Interaction = "setwise",
     bound: str = "best",
-    rtol: float = 1e-3,
+    rtol: float = COMPOSE_RTOL,
     effort: Effort = "normal",
     max_seconds: float | None = None,
     lower: bool = True,
@@ -172,7 +177,7 @@ def compose(
     bound = validate.member(("best", *names()), bound=bound)
     with within(max_seconds):
         # What a clock may cut is no function of the arguments; large questions take much memory.
-        if guarded() or len(costs.costs) > MANY_DIFFERENT:
+        if has_time_limit() or len(costs.costs) > MANY_DIFFERENT:
             answer = _answer_to(question, bound)
         else:
             answer = _answer_without_clock(question, effort, bound)
@@ -203,27 +208,33 @@ def compose_near(
     stated: list[tuple[float | None, float | None]] = [(delta, None) for delta in deltas or ()]
     stated += [(None, epsilon) for epsilon in epsilons or ()]
     questions = [
-        _CompositionQuery(charge, delta, epsilon, interaction, 1e-3, Work.of(effort))
+        _CompositionQuery(charge, delta, epsilon, interaction, COMPOSE_RTOL, Work.of(effort))
         for delta, epsilon in stated
     ]
     return _answers_near(questions, effort)
 
 
 def _answers_near(questions: Sequence[_CompositionQuery], effort: Effort) -> list[Bound]:
-    """Return the answers of ``compose_near`` to questions in order, of one charge."""
+    """Return the answers of ``compose_near`` to questions in order, of one charge.
+
+    Questions that the evaluations for the middle one answer too roughly are asked again in the same
+    way, those before it and those after it apart.
+    """
     if len(questions) < 2:
         return [_answer_without_clock(question, effort, "best") for question in questions]
     place = len(questions) // 2
     answers = _answers_by_middle(questions)
-    enough = 2 * max(_relative_gap(questions[place], answers[place]), questions[place].rtol)
+    gap_of_middle = _relative_gap(questions[place], answers[place])
+    enough = FAR_WIDER * max(gap_of_middle, questions[place].rtol)
     is_wide = [
         _relative_gap(question, answer) > enough
         for question, answer in zip(questions, answers, strict=True)
     ]
-    # Those that are farthest from the middle are the widest.
-    before = max((at + 1 for at in range(place) if is_wide[at]), default=0)
-    after = min((at for at in range(place + 1, len(is_wide)) if is_wide[at]), default=len(is_wide))
-    for part in (slice(before), slice(after, None)):
+    # Brackets widen away from the middle: on each side the wide ones nearest to it, and all beyond.
+    number_before = max((at + 1 for at in range(place) if is_wide[at]), default=0)
+    wide_after = (at for at in range(place + 1, len(is_wide)) if is_wide[at])
+    first_after = min(wide_after, default=len(is_wide))
+    for part in (slice(number_before), slice(first_after, None)):
         anew = [question.fresh(Work.of(effort)) for question in questions[part]]
         near = _answers_near(anew, effort)
         answers[part] = map(_better_of, anew, answers[part], near)
@@ -235,7 +246,7 @@ def _relative_gap(question: _CompositionQuery, answer: Bound) -> float:
     that there is none.
     """
     value = question.value(answer)
-    if value == 0 or question.settled is not None:
+    if value == 0 or question.answer_without_theorem is not None:
         return 0.0
     if answer.lower is None or not math.isfinite(value):
         return 1.0
@@ -246,9 +257,9 @@ def _answers_by_middle(questions: Sequence[_CompositionQuery]) -> list[Bound]:
     """Return the answers to two or more questions by the evaluations for the one in the middle."""
     place = len(questions) // 2
     typical = questions[place]
-    if typical.settled is not None:
-        return [question.settled or _smallest(question) for question in questions]
-    best = [question.nothing("") for question in questions]
+    if typical.answer_without_theorem is not None:
+        return [question.answer_without_theorem or _smallest(question) for question in questions]
+    best = [question.no_guarantee("") for question in questions]
     answers: dict[str, Bound] = {}
     quick: list[BoundSpec] = []  # those that answer each question by itself
     optimum_applies = not typical.why_not(_spec("optimal_setwise"))
@@ -262,13 +273,13 @@ def _answers_by_middle(questions: Sequence[_CompositionQuery]) -> list[Bound]:
         else:
             quick.append(spec)
             answers[spec.name] = typical.ask(spec)
-        if _is_narrow(typical, answers[spec.name]):
+        if _is_narrow(typical, answers[spec.name]):  # no other bound can help
             quick = [] if spec.refines else [spec]
             break
     for spec in quick:
         best = [
-            _better_of(question, bound, question.ask(spec))
-            for question, bound in zip(questions, best, strict=True)
+            _better_of(question, answer, question.ask(spec))
+            for question, answer in zip(questions, best, strict=True)
         ]
     return best
 
@@ -288,7 +299,7 @@ def _better_of(question: _CompositionQuery, one: Bound, other: Bound) -> Bound:
     return replace(best, lower=min(max(lowers), question.value(best)))
 
 
-@lru_cache(maxsize=REMEMBERED)
+@lru_cache(maxsize=CACHED_ANSWERS)
 def _answer_without_clock(question: _CompositionQuery, effort: Effort, bound: str) -> Bound:
     """Return the answer to a question that no clock may cut. It is a function of these arguments,
     so it is computed once.
@@ -339,8 +350,8 @@ def _smallest(question: _CompositionQuery) -> Bound:
     """Return the smallest answer of all valid bounds, with the largest lower bound of any of
     them.
     """
-    if question.settled is not None:
-        return question.settled
+    if question.answer_without_theorem is not None:
+        return question.answer_without_theorem
     trivial = math.inf if question.delta is not None else 1
     best: Bound | None = None
     answers: dict[str, Bound] = {}
@@ -365,7 +376,7 @@ def _smallest(question: _CompositionQuery) -> Bound:
         if value - lower <= question.rtol * value < math.inf:
             return best  # provably within rtol of the optimum: no other bound can help
     if best is None:
-        return question.nothing("no registered bound takes these costs in this interaction")
+        return question.no_guarantee("no registered bound takes these costs in this interaction")
     return replace(best, note=_notes(best, cut, answers))
 
 
@@ -442,7 +453,7 @@ class _Order:
         bounds that refine after those that do not, and a bound after better ones.
         """
         group = 0
-        if spec.name in first:
+        if spec.name in first:  # of these the one that does not refine leads
             group = -1 if spec.refines else -2
         return group, spec.refines, self._depth(spec.name)
 
@@ -463,7 +474,7 @@ class _Order:
             return False
         if other in self.needless:
             return True
-        if other in self.answers and self.answers[other].note == "":
+        if other in self.answers and self.answers[other].note == "":  # as close as asked
             return True
         many = self.question.failure_free.count > MANY_COSTS
         return many and not self.question.why_not(_spec(other))
@@ -475,7 +486,7 @@ def table(
     delta: float | None = None,
     epsilon: float | None = None,
     interaction: Interaction = "setwise",
-    rtol: float = 1e-3,
+    rtol: float = COMPOSE_RTOL,
     effort: Effort = "normal",
     max_seconds: float | None = None,
 ) -> pd.DataFrame:
@@ -562,8 +573,8 @@ class _CompositionQuery:
         if self.delta is not None:
             delta = validate.probability(delta=self.delta)
             validate.assign(self, delta=delta)
-            delta_left = _rest_delta(delta, charge.delta, failure)
-            delta_attained = _delta_below(delta, charge.delta, attained)
+            delta_left = _delta_left_for_costs(delta, charge.delta, failure)
+            delta_attained = _delta_of_costs_at_attained(delta, charge.delta, attained)
             query = replace(query, delta=delta_left, attained=delta_attained)
         elif self.epsilon is not None:
             epsilon = validate.nonnegative(epsilon=self.epsilon)
@@ -578,12 +589,12 @@ class _CompositionQuery:
         return replace(self, work=work)
 
     @property
-    def settled(self) -> Bound | None:
+    def answer_without_theorem(self) -> Bound | None:
         """Return the answer where no theorem is needed: to a charge of failures only, or for a δ
         below the failure mass; None otherwise.
         """
         if self.query.delta < 0:
-            return self.nothing("delta is below the charge's own mass of bad events")
+            return self.no_guarantee("delta is below the charge's own mass of bad events")
         if not self.failure_free.costs:
             return self._bound(
                 Answer(0.0, 0.0), "basic", "the charge holds failure mass only", INTERACTIONS
@@ -626,8 +637,8 @@ class _CompositionQuery:
 
     def ask(self, spec: BoundSpec) -> Bound:
         """Return the bound's answer for the whole charge."""
-        if self.settled is not None:
-            return self.settled
+        if self.answer_without_theorem is not None:
+            return self.answer_without_theorem
         curve = self._curve(spec)
         try:
             # An overflow to inf is on the safe side; a NaN or a division by 0 might not be.
@@ -647,7 +658,7 @@ class _CompositionQuery:
         answer this one.
         """
         curve = self._curve(spec)
-        asked = [question for question in questions if question.settled is None]
+        asked = [question for question in questions if question.answer_without_theorem is None]
         answers: list[Answer] = []
         try:
             with np.errstate(over="ignore", divide="raise", invalid="raise"):
@@ -658,11 +669,15 @@ class _CompositionQuery:
         if not answers:
             return [question.ask(spec) for question in questions]
         found = iter(answers)
-        return [question.settled or question.bound_by(spec, next(found)) for question in questions]
+        return [
+            question.answer_without_theorem or question.bound_by(spec, next(found))
+            for question in questions
+        ]
 
     def bound_by(self, spec: BoundSpec, answer: Answer) -> Bound:
         """Return a bound's answer for the charge without failures as one for the whole charge."""
         valid = spec.valid_in(self.failure_free)
+        # A filter would have to count on the sum of the failures.
         if self.interaction != "filter" and self.failure < self.summed:
             valid = tuple(model for model in valid if model != "filter")
         if not spec.lower_holds(self.failure_free, self.interaction):
@@ -675,11 +690,12 @@ class _CompositionQuery:
             return answer.epsilon
         return answer.delta
 
-    def nothing(self, note: str) -> Bound:
+    def no_guarantee(self, note: str) -> Bound:
         """Return the answer that guarantees nothing: ε = inf, or δ = 1."""
         if self.delta is not None:
             return Bound(math.inf, self.delta, None, "none", "", (), note)
-        return Bound(self.epsilon or 0.0, 1.0, None, "none", "", (), note)
+        epsilon = self.epsilon or 0.0  # a number: ``or`` is for the type checker
+        return Bound(epsilon, 1.0, None, "none", "", (), note)
 
     def _bound(
         self, answer: Answer, name: str, source: str, valid: tuple[Interaction, ...]
@@ -691,6 +707,7 @@ class _CompositionQuery:
         lower = answer.lower
         if self.delta is not None:
             return Bound(value, self.delta, lower, name, source, valid, answer.note)
+        # δ_charge + p + (1 - p) δ, as registry.py says; δ_charge itself where p and δ are 0.
         survived = min(value, 1.0) * (1 - self.failure)
         total = self.charge.delta
         if value or self.failure:
@@ -700,10 +717,11 @@ class _CompositionQuery:
             inner = self.attained + lower * (1 - self.attained)
             below = self.charge.delta + inner * (1 - self.charge.delta)
             lower = min(below * (1 - FIVE_ROUNDINGS), total)
-        return Bound(self.epsilon or 0.0, total, lower, name, source, valid, answer.note)
+        epsilon = self.epsilon or 0.0  # a number: ``or`` is for the type checker
+        return Bound(epsilon, total, lower, name, source, valid, answer.note)
 
 
-def _rest_delta(delta: float, bad: float, failure: float) -> float:
+def _delta_left_for_costs(delta: float, bad: float, failure: float) -> float:
     """Return the δ left for the costs, (δ - δ_charge - p)/(1 - p), rounded down; negative if none
     is left.
 
@@ -719,7 +737,7 @@ def _rest_delta(delta: float, bad: float, failure: float) -> float:
     return min(difference / (1 - failure) * (1 - THREE_ROUNDINGS), delta)
 
 
-def _delta_below(delta: float, bad: float, attained: float) -> float:
+def _delta_of_costs_at_attained(delta: float, bad: float, attained: float) -> float:
     """Return the δ of the costs at which the whole charge attains δ, ((δ - δ_charge)/(1 - δ_charge)
     - p)/(1 - p), rounded up: a lower bound on ε is one at this δ.
 

@@ -24,12 +24,15 @@ _FAST_BOUNDS = ("renyi", "basic")
 COARSE_RTOL = 0.01  # the accuracy of a rough bracket
 # How many larger numbers of queries are tried, before it is unknown whether they are affordable.
 TRIED_BEYOND = 8
-RATIOS = 6  # steps by the ratio to the cheap bound before the search gives that up
+MOST_RATIO_STEPS = 6  # steps by the ratio to the cheap bound before the search gives that up
+FINER_FOR_CHEAP = 20  # by this the cheap bound's search is closer than rtol
+FIRST_TRIED = 1e-3  # a small scale, at which it is tried whether a bound takes a charge
 # The range in which a scale is searched for: no budget of use ends outside.
 SMALLEST_SCALE = 1e-12
 LARGEST_SCALE = 1e12
 MOST_STEPS = 200  # of a search for a scale: far more than a bisection of that range takes
 LARGEST_STRIDE = 16.0  # the most by which a scale outside the known bracket is multiplied
+MOST_COUNTS_TRIED = 1000  # of a search for a number of queries: far more than bisection takes
 
 
 def calibrate(
@@ -92,7 +95,7 @@ def calibrate(
     smallest_tried = math.inf
     with within(max_seconds):
         cheap = _fast_bound(epsilon) if bound == "best" and start is None else None
-        for stage in EFFORTS[: EFFORTS.index(effort) + 1]:  # noqa: B007
+        for stage in EFFORTS[: EFFORTS.index(effort) + 1]:  # noqa: B007  ``epsilon`` reads it
             if cheap:
                 x, tried = _largest_by_ratio(
                     epsilon, lambda x: epsilon(x, cheap), budget.epsilon, rtol, largest
@@ -135,8 +138,8 @@ def _largest_by_ratio(
     high = math.inf
     smallest_tried = math.inf
     factor = cheap(start) / target if start else 1.0
-    for _ in range(RATIOS):
-        x, tried = _largest_fitting(cheap, target * factor, x, rtol / 20)
+    for _ in range(MOST_RATIO_STEPS):
+        x, tried = _largest_fitting(cheap, target * factor, x, rtol / FINER_FOR_CHEAP)
         smallest_tried = min(smallest_tried, tried)
         if not x or not low < x < high or (low and late()):
             break
@@ -150,7 +153,7 @@ def _largest_by_ratio(
         if value > 0 and math.isfinite(value):
             # Half a tolerance below the target, so that what is found next fits.
             factor *= target / value * (1 - rtol / 2)
-        else:
+        else:  # the ratio is not known, and x may be far too large
             factor *= 0.5
     fitting, tried = _largest_fitting(epsilon, target, low or x or 1.0, rtol)
     return max(fitting, low), min(smallest_tried, tried)
@@ -160,7 +163,7 @@ def _fast_bound(epsilon: Callable[[float, str], float]) -> str | None:
     """Return the name of a fast bound that takes these charges, None where there is none."""
     for name in _FAST_BOUNDS:
         try:
-            if math.isfinite(epsilon(1e-3, name)):
+            if math.isfinite(epsilon(FIRST_TRIED, name)):
                 return name
         except IncompatibleCosts:
             continue
@@ -350,9 +353,10 @@ def _largest_not_excluded(
             return n - 1
         # ε grows at least about as the root of n, and faster where it is large.
         if at_n:
+            # A little beyond, and further each time: the bound must come to be above the budget.
             ratio = (budget.epsilon / at_n) ** 2
             n = max(n + 1, math.ceil(n * ratio * (1 + 1e-4 * 2**step)))
-        else:
+        else:  # a bound of 0 says nothing of where that is
             n = 16 * n
     if n > most:
         return most
@@ -405,7 +409,9 @@ class _QueryCosts:
         """Return a lower bound on the ε of n queries, None where none is known; accurate unless it
         is above the budget.
         """
-        return self.excluded.get(n) or self.ask(n, self.bound, self.rtol, lower=True).lower
+        if n in self.excluded:
+            return self.excluded[n]
+        return self.ask(n, self.bound, self.rtol, lower=True).lower
 
 
 def _clipped_ratio(ratio: float) -> float:
@@ -444,7 +450,7 @@ def _largest_count(
     aim = size(budget.epsilon)
     previous_n = 0
     at_previous = 0.0
-    for step in range(1000):
+    for step in range(MOST_COUNTS_TRIED):
         value = epsilon(n)
         if value <= budget.epsilon:
             low = n
@@ -462,7 +468,7 @@ def _largest_count(
             previous_n = n
             at_previous = at_n
             guess = math.floor(n * _clipped_ratio(aim / at_n) ** (1 / power))
-        else:
+        else:  # an ε of 0 or inf says nothing of how it grows
             guess = 16 * n if value == 0 else n // 2
         if step % 4 == 3 and high <= most:  # should the guesses be poor
             guess = (low + high) // 2

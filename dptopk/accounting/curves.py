@@ -344,8 +344,9 @@ def smallest_where(
         """Return by how much ln δ is above its target, shape (n,) or (points, n); a NaN counts as
         far above.
         """
-        values = log_delta(x.ravel()).reshape(x.shape) - np.where(target > -np.inf, target, 0.0)
-        values = np.where((target == -np.inf) & (values > -np.inf), np.inf, values)
+        is_zero = target == -np.inf  # of δ: only a δ of 0 is not above it
+        values = log_delta(x.ravel()).reshape(x.shape) - np.where(is_zero, 0.0, target)
+        values = np.where(is_zero & (values > -np.inf), np.inf, values)
         values = np.where(x >= epsilon_max, -np.inf, values)
         return np.where(np.isnan(values), np.inf, values)
 

@@ -29,7 +29,7 @@ LARGEST_LOSS = 500.0
 # Of a sum of probabilities, relative and absolute: what is known of others is rounded outward.
 ROUNDING = 1e-12
 FLOAT_ERROR = 1e-16
-HALVINGS = 60
+HALVINGS = 60  # of the range of ε's, down to its rounding
 
 
 class DeltaByEpsilon(Protocol):
@@ -65,8 +65,8 @@ def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
     >>> round(compose(Charge({cost: 10}), delta=1e-6).epsilon, 3)
     10.986
     """
-    first = _law("p", p)
-    second = _law("q", q)
+    first = _checked_law("p", p)
+    second = _checked_law("q", q)
     if first.shape != second.shape:
         raise InvalidParameter(f"p and q must have one length, got {len(first)} and {len(second)}")
     if np.array_equal(first, second):
@@ -86,8 +86,10 @@ def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
     if len(corners) > points:
         places = np.linspace(0, len(corners) - 1, points).round().astype(int)
         corners = corners[places]
-    # A corner that is rounded down would be no corner; one float more is the same bound.
-    return from_profile(delta, np.nextafter(corners, np.inf) * (corners > 0))
+    # A corner that is rounded down would be no corner; one float more is the same bound. At 0 there
+    # is nothing to round.
+    raised_corners = np.where(corners > 0, np.nextafter(corners, np.inf), 0.0)
+    return from_profile(delta, raised_corners)
 
 
 def from_pld(pld: DeltaByEpsilon, *, points: int = POINTS) -> MultiDP:
@@ -165,7 +167,7 @@ def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
     return np.linspace(0.0, high, max(points, 2))
 
 
-def _law(name: str, law_values: ArrayLike) -> Floats:
+def _checked_law(name: str, law_values: ArrayLike) -> Floats:
     """Return the probabilities as an array, checked; ``name`` is that of the argument.
 
     Raises:

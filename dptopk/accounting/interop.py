@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from dp_accounting.dp_event import DpEvent
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-BOUNDED_RANGE = ("refuse", "dp")
+BOUNDED_RANGE_AS = ("refuse", "dp")  # the values of ``bounded_range`` that all exports take
 # A group's pair is sharp down to this δ, and splits ranges into groups for an ε to this relative
 # tolerance.
 GROUP_DELTA = 1e-10
@@ -74,7 +74,7 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> DpEvent:
     _require_package("dp_accounting", "dp-accounting")
     from dp_accounting import dp_event
 
-    validate.member(BOUNDED_RANGE, bounded_range=bounded_range)
+    validate.member(BOUNDED_RANGE_AS, bounded_range=bounded_range)
     costs = _convertible_costs(charge, bounded_range)
     if charge.neighbours != "add_remove":
         raise IncompatibleCosts(
@@ -122,7 +122,7 @@ def to_pld(
     from dp_accounting.pld import privacy_loss_distribution as pld
 
     step = validate.positive(interval=interval)
-    validate.member((*BOUNDED_RANGE, "group"), bounded_range=bounded_range)
+    validate.member((*BOUNDED_RANGE_AS, "group"), bounded_range=bounded_range)
     total = pld.identity(value_discretization_interval=step)
     grouped: dict[Cost, int] = {**charge.of(BoundedRange)} if bounded_range == "group" else {}
     name = "privacy loss distribution"

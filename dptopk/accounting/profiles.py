@@ -167,6 +167,7 @@ def _nodes_in_parts(nodes: Sequence[float], parts: int) -> list[list[float]]:
     """
     if len(nodes) <= FEW_NODES:
         parts = len(nodes)
+    # Without nodes there are no parts, and nothing to divide by.
     ends = [len(nodes) * place // max(parts, 1) for place in range(parts + 1)]
     return [list(nodes[begin:end]) for begin, end in pairwise(ends)]
 
@@ -286,4 +287,4 @@ def _epsilon_on_chord(level: float, ends: Floats, deltas: Floats) -> float:
     )
     if epsilon - previous_epsilon < LARGEST_EPSILON:
         return min(on_chord * (1 + CHORD_ROUNDING), epsilon)
-    return epsilon
+    return epsilon  # the chord was cut before it came to this node

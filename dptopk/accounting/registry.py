@@ -145,9 +145,9 @@ class BoundSpec:
             charge giving it.
         lower_from: a function of the charge giving the weakest interaction whose optimum its lower
             bound is on; later for a bound that is attained only by an analyst who adapts.
-        below: the name, or a function of the charge giving the name, of another bound that is never
-            larger but for the width of its answer, or "": where that other one has been answered as
-            closely as asked, this one is not asked.
+        better: the name, or a function of the charge giving the name, of another bound that is
+            never larger but for the width of its answer, or "": where that other one has been
+            answered as closely as asked, this one is not asked.
         refines: whether its answers take work that is counted.
         published: whether others are never larger: a theorem of a paper, for the full table, the
             figures and the tests.
@@ -159,7 +159,7 @@ class BoundSpec:
     build: Builder
     valid_through: Interaction | Callable[[Charge], Interaction] = "setwise"
     lower_from: Callable[[Charge], Interaction] = lambda charge: "batch"  # noqa: ARG005
-    below: str | Callable[[Charge], str] = ""
+    better: str | Callable[[Charge], str] = ""
     refines: bool = False
     published: bool = False
 
@@ -167,9 +167,9 @@ class BoundSpec:
         """Return the name of a bound that is never larger for this charge, or "" where there is
         none.
         """
-        if isinstance(self.below, str):
-            return self.below
-        return self.below(charge)
+        if isinstance(self.better, str):
+            return self.better
+        return self.better(charge)
 
     def lower_holds(self, charge: Charge, interaction: Interaction) -> bool:
         """Return whether the bound's lower bound is one on the optimum of this interaction, not

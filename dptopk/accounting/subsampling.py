@@ -75,13 +75,14 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
     y = np.log1p(share * np.expm1(x))
     # The other direction ends where g = e^x / (q + e^x (1 - q)).
     other_direction = x - np.log(share + np.exp(x) * (1 - share))
+    # Half of the points suit the one direction, half the other; the last one ends the profile.
     grid = np.unique(np.concatenate([y[::2], other_direction[1::2], y[-1:]]))
 
-    def sampled(at: Floats) -> Floats:
+    def delta_of_sampled(at: Floats) -> Floats:
         """Return upper bounds on the δ of the sampled mechanism."""
         return _delta_of_sampled(cost, share, at)
 
-    return from_profile(sampled, np.maximum(grid, 0.0))
+    return from_profile(delta_of_sampled, np.maximum(grid, 0.0))
 
 
 def _delta_of_sampled(cost: Cost, share: float, y: Floats) -> Floats:
@@ -96,12 +97,10 @@ def _delta_of_sampled(cost: Cost, share: float, y: Floats) -> Floats:
     gain = np.expm1(y)
     with_user = share * _cost_deltas(cost, np.log1p(gain / share) * (1 - ROUNDING))
     scale = share - gain * (1 - share)  # 1 - g (1 - q)
-    possible = scale > 0
-    safe = np.where(possible, scale, 1.0)
-    shifted = np.log1p(gain / safe) * (1 - ROUNDING)
-    without_user = np.where(
-        possible, scale * _cost_deltas(cost, np.where(possible, shifted, LARGEST_LOSS)), 0.0
-    )
+    is_positive = scale > 0  # else δ' is 0 in this direction, and any ε will do
+    shifted = np.log1p(gain / np.where(is_positive, scale, 1.0)) * (1 - ROUNDING)
+    at = np.where(is_positive, shifted, LARGEST_LOSS)
+    without_user = np.where(is_positive, scale * _cost_deltas(cost, at), 0.0)
     return np.maximum(with_user, without_user)
 
 
@@ -109,11 +108,11 @@ def _cost_deltas(cost: Cost, x: Floats) -> Floats:
     """Return upper bounds on the δ of one mechanism at each x >= 0."""
     if isinstance(cost, GaussianDP):
         return gaussian_curve(cost.mu).delta(x)
-    if isinstance(cost, PureDP):
+    if isinstance(cost, PureDP):  # randomised response: (1 - e^{x-ε})_+ / (1 + e^{-ε})
         gains = -np.expm1(np.minimum(x - cost.epsilon, 0.0))
         falls = gains / (1 + math.exp(-cost.epsilon))
         return falls * (1 + ROUNDING)
-    if isinstance(cost, LaplaceDP):
+    if isinstance(cost, LaplaceDP):  # (1 - e^{(x-ε)/2})_+
         epsilon = cost.shift / cost.scale
         return -np.expm1(np.minimum(x - epsilon * (1 + ROUNDING), 0.0) / 2) * (1 + ROUNDING)
     single = Charge({cost: 1})

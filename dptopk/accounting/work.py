@@ -40,8 +40,8 @@ class Work:
     """The meter of one question.
 
     Attributes:
-        budget: what may be spent.
-        spent: what was; inf after the first refinement that did not fit.
+        budget: what may be spent, in seconds.
+        spent: what was spent, in seconds; inf after the first refinement that did not fit.
     """
 
     budget: float = STAGES["normal"]
@@ -86,7 +86,7 @@ def within(max_seconds: float | None) -> Iterator[None]:
         _end.reset(token)
 
 
-def guarded() -> bool:
+def has_time_limit() -> bool:
     """Return whether a time limit may end the computation early."""
     return _end.get() < math.inf
 
@@ -96,8 +96,8 @@ def late() -> bool:
     return _end.get() < math.inf and time.monotonic() > _end.get()
 
 
-def check() -> None:
-    """End a computation that would be discarded, by an exception.
+def raise_if_late() -> None:
+    """End a computation whose result would be discarded, because its time is over.
 
     Raises:
         OutOfTime: when the time is over.

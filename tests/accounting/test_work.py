@@ -30,7 +30,7 @@ from dptopk.accounting import bounds, work as module
 from dptopk.accounting.bounds import _answer, _CompositionQuery, table
 from dptopk.accounting.calibration import queries_affordable
 from dptopk.accounting.setwise import cost_groups, price_rounding, recursion
-from dptopk.accounting.work import STAGES, OutOfTime, Work, check, late, within
+from dptopk.accounting.work import STAGES, OutOfTime, Work, late, raise_if_late, within
 
 SMALLER = dict(zip(STAGES, (0.01, 0.05, 0.25), strict=True))
 BUDGETS = (SMALLER["quick"], 0.02, SMALLER["normal"], 0.12, SMALLER["thorough"])
@@ -244,9 +244,9 @@ def test_the_meter() -> None:
         assert late()
         assert not Work(1.0).take(0.1)
         with within(1e9), pytest.raises(OutOfTime):  # a limit within a limit only shortens it
-            check()
+            raise_if_late()
     assert not late()
-    check()
+    raise_if_late()
 
 
 @pytest.mark.parametrize(

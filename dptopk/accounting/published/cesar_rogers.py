@@ -126,6 +126,7 @@ def _delta_from_epsilon(e: float, g: Floats) -> Floats:
     """Return δ at each ε_g >= ε, where the order of the three makes no difference."""
     y = np.clip(g - e, 0, 2 * e)
     t = (y + e) / 3
+    # Each of the two is cut to the ε_g at which it is used.
     below_half = _x(e / 2, e, np.clip(g, e, 1.5 * e))
     from_half = _larger_response(e) * _q(t, e) * _one_range_delta(t, e)
     return np.where(y < e / 2, below_half, from_half)

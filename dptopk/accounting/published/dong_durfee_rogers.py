@@ -54,7 +54,7 @@ def _max_kl(epsilon: Floats) -> Floats:
     return np.array([max_kl(size) for size in epsilon.tolist()])
 
 
-def _registered_quadratic_bound(
+def _register_quadratic_bound(
     name: str, source: str, takes: tuple[type[Any], ...], mean: Moment, variance: Moment
 ) -> Builder:
     """Register the bound ε(δ) = min(Σ ε, Σ mean + sqrt(2 Σ variance ln(1/δ))), and return its
@@ -70,7 +70,7 @@ def _registered_quadratic_bound(
 
     @bound(name, source=source, takes=takes, published=True)
     def curve(charge: Charge) -> EpsilonCurve:
-        """Return the curve of a charge; the docstring of ``_registered_quadratic_bound``
+        """Return the curve of a charge; the docstring of ``_register_quadratic_bound``
         has the formula.
         """
         epsilons = pure_epsilons(charge)
@@ -89,7 +89,7 @@ _half_square = partial(_square, divisor=2)
 _quarter_square = partial(_square, divisor=4)
 _BR = (BoundedRange,)
 _PURE = types_with("pure")
-_dr19 = _registered_quadratic_bound(
+_dr19 = _register_quadratic_bound(
     "dr19",
     "Durfee-Rogers 2019, as in Dong-Durfee-Rogers 2020, Section 7",
     _BR,
@@ -97,10 +97,10 @@ _dr19 = _registered_quadratic_bound(
     _quarter_square,
 )
 _drv10_source = "Dwork-Rothblum-Vadhan 2010, as improved in Dong-Durfee-Rogers 2020, Section 7"
-_improved_drv10 = _registered_quadratic_bound(
+_improved_drv10 = _register_quadratic_bound(
     "improved_drv10", _drv10_source, _PURE, _half_square, _square
 )
-_opt_kl = _registered_quadratic_bound(
+_opt_kl = _register_quadratic_bound(
     "opt_kl", "Dong-Durfee-Rogers 2020, Corollary 3.1", _BR, _max_kl, _quarter_square
 )
 
@@ -115,13 +115,13 @@ def _mgf(charge: Charge) -> ChernoffCurve:
     pure = pure_epsilons(Charge({cost: times for cost, times in charge if cost not in ranges}))
     ranged = {cost.epsilon: times for cost, times in ranges.items()}
 
-    def log_mgf(order: Floats) -> Floats:
-        """Return the sum over all costs."""
-        total = np.zeros(order.shape)
+    def log_mgf(lam: Floats) -> Floats:
+        """Return the sum over all costs at each λ."""
+        total = np.zeros(lam.shape)
         if ranged:
-            total = total + _summed_log_mgfs(ranged, bounded_range_log_mgf, order)
+            total = total + _summed_log_mgfs(ranged, bounded_range_log_mgf, lam)
         if pure:
-            total = total + _summed_log_mgfs(pure, pure_dp_log_mgf, order)
+            total = total + _summed_log_mgfs(pure, pure_dp_log_mgf, lam)
         return total
 
     return ChernoffCurve(
@@ -130,12 +130,13 @@ def _mgf(charge: Charge) -> ChernoffCurve:
 
 
 def _summed_log_mgfs(
-    counts: Mapping[float, int], log_mgf: Callable[[Floats, Floats], Floats], order: Floats
+    counts: Mapping[float, int], log_mgf: Callable[[Floats, Floats], Floats], lam: Floats
 ) -> Floats:
-    """Return Σ n log_mgf(ε, λ) over the ε's with their counts n, at each order λ."""
-    epsilons = np.array(list(counts)).reshape(-1, *[1] * order.ndim)
+    """Return Σ n log_mgf(ε, λ) over the ε's with their counts n, at each λ, shape of ``lam``."""
+    # The ε's lie along an axis of their own, before those of λ.
+    epsilons = np.array(list(counts)).reshape(-1, *[1] * lam.ndim)
     times = np.array(list(counts.values()), float)
-    return np.asarray(np.tensordot(times, log_mgf(epsilons, order), 1))
+    return np.asarray(np.tensordot(times, log_mgf(epsilons, lam), 1))
 
 
 def _charge_of(epsilon: ArrayLike, count: ArrayLike) -> Charge:

@@ -109,7 +109,7 @@ def _validated_counts(epsilons: Mapping[float, int] | Sequence[float]) -> dict[f
     return dict(counts)
 
 
-def terms(counts: Mapping[float, int]) -> int:
+def number_of_outcomes(counts: Mapping[float, int]) -> int:
     """Return how many outcomes the exact formula lists."""
     return math.prod(times + 1 for times in counts.values())
 
@@ -124,9 +124,9 @@ def _product_of_binomials(counts: Mapping[float, int], *, attained: bool = True)
     Raises:
         InvalidParameter: for more than MOST_TERMS outcomes.
     """
-    if terms(counts) > MOST_TERMS:
+    if number_of_outcomes(counts) > MOST_TERMS:
         raise InvalidParameter(
-            f"epsilons must have at most {MOST_TERMS} outcomes, got {terms(counts)}"
+            f"epsilons must have at most {MOST_TERMS} outcomes, got {number_of_outcomes(counts)}"
         )
     losses = np.zeros(1)
     log_masses = np.zeros(1)
@@ -164,7 +164,7 @@ def optimal_dp_exact(charge: Charge) -> Curve:
     """
     counts = pure_epsilons(charge)
     most = MOST_TERMS if all_pure(charge) else MOST_TERMS_OF_OTHERS
-    if terms(counts) > most:
+    if number_of_outcomes(counts) > most:
         raise NotApplicable(
             f"more than {most:.0e} outcomes to list; optimal_dp_approx brackets the optimum"
         )

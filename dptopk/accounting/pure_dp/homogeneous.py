@@ -248,7 +248,7 @@ def _validated_curve(epsilon: float, count: int) -> LossCurve:
     "optimal_dp",
     source="Kairouz-Oh-Viswanath 2017, Theorem 3.3; Murtagh-Vadhan 2016, Theorem 1.4",
     takes=types_with("pure"),
-    below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
+    better=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def optimal_dp(charge: Charge) -> Curve:
     """Bound k costs of equal ε by their optimal composition, which is the optimum itself when every

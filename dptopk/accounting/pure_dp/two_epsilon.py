@@ -157,7 +157,7 @@ class TwoEpsilonCurve(Curve):
     source="Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1; set-wise by Theorem A "
     "(docs/theorems.md)",
     takes=types_with("pure"),
-    below=lambda charge: "" if all_pure(charge) else "optimal_setwise",
+    better=lambda charge: "" if all_pure(charge) else "optimal_setwise",
 )
 def two_epsilon(charge: Charge) -> Curve:
     """Bound costs of two different ε's by their optimal composition, which is the optimum itself

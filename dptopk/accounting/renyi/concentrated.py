@@ -110,7 +110,7 @@ def zcdp_rho(*, epsilon: float, delta: float) -> float:
     source="CKS20 Prop. 12 at the best order; exact zCDP constants",
     takes=types_with("zcdp"),
     valid_through="filter",
-    below="renyi",
+    better="renyi",
 )
 def zcdp_tight(charge: Charge) -> Curve:
     """Bound all costs by their summed (ξ, ρ), each ρ the smallest of its class, through the

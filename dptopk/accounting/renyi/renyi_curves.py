@@ -85,7 +85,7 @@ def log_mgf(charge: Charge) -> LogMGF:
     valid_through=lambda charge: (
         "filter" if all(isinstance(cost, ZCDP) for cost in charge.costs) else "setwise"
     ),
-    below=lambda charge: (
+    better=lambda charge: (
         "optimal_setwise" if charge.of(BoundedRange, CDP, ZCDP) else ""
     ),  # where there are such costs, optimal_setwise begins with this bound
 )

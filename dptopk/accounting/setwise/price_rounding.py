@@ -37,7 +37,7 @@ from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_above
 from dptopk.accounting.setwise.price_game import weight_layers, window_of
 from dptopk.accounting.setwise.recursion import Layer, Rules
-from dptopk.accounting.work import check
+from dptopk.accounting.work import raise_if_late
 from dptopk.costs import BoundedRange, Charge
 
 NEXT_TO = 1e-9  # relative: a range this close to a level is taken to be that level, for an estimate
@@ -205,7 +205,7 @@ class Money:
         values = np.full(len(nodes), self.mass_beyond)
         masses = (*np.zeros(self.first), *self.masses)
         for mass, layer in zip(masses, layers, strict=False):
-            check()
+            raise_if_late()
             if mass:
                 values += mass * layer.values_between(low, high)
         values *= 1 + 4 * ROUNDOFF * (len(self.masses) + 3)

@@ -30,7 +30,7 @@ from numpy.typing import NDArray
 from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
-from dptopk.accounting.work import check
+from dptopk.accounting.work import raise_if_late
 
 # Added to V before the first step (a constant passes through every step): no positive value
 # underflows.
@@ -484,7 +484,7 @@ def _layer_of_states(
     last = int(remainders.windows[states, 1].max())
     best = np.zeros((len(states), last - first + 1))
     for play in remainders.first_plays(states, best.shape[1]):
-        check()
+        raise_if_late()
         after = smaller.of_states(rows[play.rows_after], remainders.tops[play.rows_after])
         values = rules.step(after, play.part, (first, last))
         # Bellman: V is the largest value over the cost that is played first.
@@ -513,7 +513,7 @@ def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
     windows = rules.windows(states).tolist()
     layer = rules.empty_layer()
     for part, top, window in zip(parts, tops, windows, strict=True):
-        check()
+        raise_if_late()
         values = rules.step(layer, part, window)
         layer = Layer(window[0], values, top, rules.h, rules.upper)
     return layer
@@ -544,7 +544,7 @@ class Ladder:
             further = np.arange(n + 1, count + 1)
             windows = rules.windows(further[:, None]).tolist()
             for window in windows:
-                check()
+                raise_if_late()
                 n += 1
                 values = rules.step(layer, 0, window)
                 layer = Layer(window[0], values, n * rules.steps[0], rules.h, rules.upper)

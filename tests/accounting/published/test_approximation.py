@@ -19,7 +19,7 @@ from dptopk.accounting.published.cadir_najib_shkel.approximation import (
     from_above,
     from_below,
     proposition_1,
-    spread_out,
+    slopes_of_equal_length,
 )
 from dptopk.accounting.published.cadir_najib_shkel.tradeoff import GaussianTradeoff
 from dptopk.errors import InvalidParameter
@@ -31,7 +31,7 @@ G1 = GaussianTradeoff(1.0)
 @pytest.mark.parametrize("f", [G1, GaussianTradeoff(0.3), GaussianTradeoff(3.0)])
 @pytest.mark.parametrize("pieces", [1, 2, 5, 12])
 def test_approximations_lie_below_and_above(f, pieces):
-    slopes = spread_out(f, pieces)
+    slopes = slopes_of_equal_length(f, pieces)
     below, above = from_below(f, slopes), from_above(f, slopes)
     assert (below(T) <= f(T) + 1e-12).all()
     assert (above(T) >= f(T) - 1e-12).all()
@@ -89,7 +89,7 @@ def test_no_other_slopes_leave_less_area(f, pieces, build, best):
     if inner == 0:
         return
     best_area = area_between(f, best(f, pieces), 20_001)
-    start = np.log(spread_out(f, inner))
+    start = np.log(slopes_of_equal_length(f, inner))
     found = minimize(
         lambda logs: area_between(f, build(f, np.exp(logs)), 20_001), start, method="Nelder-Mead"
     )
@@ -146,7 +146,7 @@ def test_slopes_at_equal_affine_length():
     cube_root = np.exp((-normal - 0.5) / 3) / norm.pdf(normal) ** (1 / 3)
     length = np.append(0.0, np.cumsum((cube_root[1:] + cube_root[:-1]) / 2 * np.diff(t)))
     wanted = np.interp(length[-1] * np.array([0.25, 0.75]), length, t)
-    np.testing.assert_allclose(G1.touch(spread_out(G1, 2)), wanted, rtol=1e-3)
+    np.testing.assert_allclose(G1.touch(slopes_of_equal_length(G1, 2)), wanted, rtol=1e-3)
 
 
 @pytest.mark.parametrize("epsilons", [[], [-1.0], [math.nan], [math.inf]])

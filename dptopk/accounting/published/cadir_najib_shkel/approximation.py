@@ -35,6 +35,13 @@ from dptopk.errors import InvalidParameter
 # Relative rounding of the δ(ε) of a smooth f and of its touching points (error functions in
 # logarithms).
 ROUNDING = 1e-11
+# The search for a steep end of the graph: by what the slope ε grows, and where it stops.
+SLOPE_GROWTH = 1.5
+LARGEST_SLOPE = 1e3
+NEGLIGIBLE_WIDTH = 1e-12  # a type I error: what is left of the graph before it is ignored
+TURNED_ROUNDING = 1e-13  # relative: so close to its end a point of the turned graph counts as it
+SLOPE_AT_0 = 1e6  # an ε at which a line touches f at t = 0 only
+LENGTH_POINTS = 20_001  # at which the affine length is summed by the trapezoid rule
 
 
 def from_below(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
@@ -60,19 +67,19 @@ def from_above(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
         f: a symmetric trade-off function.
         epsilons: one-dimensional, >= 0, distinct.
     """
-    if min(_slopes(epsilons)) > 0:
-        slopes = np.append(_slopes(epsilons), 0.0)
-    else:
-        slopes = _slopes(epsilons)
+    slopes = _slopes(epsilons)
+    if min(slopes) > 0:
+        slopes = np.append(slopes, 0.0)
     type_1 = f.touch(slopes)
     reached = f.delta(slopes) + np.exp(slopes) * type_1  # 1 - f there, without cancellation
     widths = np.diff(type_1, prepend=0.0)
     drops = np.diff(reached, prepend=0.0)
-    kept = (widths > 0) | (drops > 0)
-    p, q = (
-        np.concatenate([half[kept], other[kept][::-1]])
-        for half, other in ((widths, drops), (drops, widths))
-    )
+    is_segment = (widths > 0) | (drops > 0)
+    widths = widths[is_segment]
+    drops = drops[is_segment]
+    # Mirrored at the diagonal, a width becomes a drop.
+    p = np.concatenate([widths, drops[::-1]])
+    q = np.concatenate([drops, widths[::-1]])
     return PiecewiseLinear.from_masses(p / math.fsum(p), q / math.fsum(q))
 
 
@@ -120,8 +127,8 @@ def compose_f_dp(
         below = from_below(f, slopes)
     # A relative error of 1e-11 in each mass of the chords moves δ by at most 2 k 1e-11.
     lower, _ = multi_dp_bracket(above.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)
-    lower = lower - 4 * count * ROUNDING
-    upper = multi_dp_bracket(below.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)[1]
+    lower = lower - 4 * count * ROUNDING  # twice that
+    _, upper = multi_dp_bracket(below.constraints(), count, at_epsilon=at_epsilon, rtol=rtol)
     return np.maximum(lower, 0.0), upper
 
 
@@ -144,7 +151,7 @@ def best_tangents(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
         ends = np.concatenate([[0.0], crossings, [last]])
         return np.asarray(f.touch(epsilons) / ((ends[:-1] + ends[1:]) / 2) - 1)
 
-    return from_below(f, _solve(residual, spread_out(f, pieces)))
+    return from_below(f, _solve(residual, slopes_of_equal_length(f, pieces)))
 
 
 def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
@@ -167,7 +174,7 @@ def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
         touching = f.touch(slopes)
         # The line of slope -e^ε through (t, f(t)) meets t = 0 at 1 - δ(ε).
         power = f.delta(slopes) + np.exp(slopes) * touching  # 1 - f(t)
-        at_0 = float(f.delta(1e6))  # 1 - f(0) = δ(∞)
+        at_0 = float(f.delta(SLOPE_AT_0))  # 1 - f(0) = δ(∞)
         type_1 = np.append(0.0, touching)
         power = np.append(at_0, power)
         chords = (power[2:] - power[:-2]) / (type_1[2:] - type_1[:-2])
@@ -175,12 +182,14 @@ def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
 
     if validate.count(pieces=pieces) == 1:
         return from_above(f, [0.0])
-    return from_above(f, np.append(_solve(slope_errors, spread_out(f, pieces - 1)), 0.0))
+    return from_above(
+        f, np.append(_solve(slope_errors, slopes_of_equal_length(f, pieces - 1)), 0.0)
+    )
 
 
-def spread_out(f: TradeoffFunction, pieces: int) -> Floats:
-    """Return n slopes ε, falling, at equal steps of the affine length ∫ f''^{1/3} dt, which leave
-    the least area asymptotically.
+def slopes_of_equal_length(f: TradeoffFunction, pieces: int) -> Floats:
+    """Return n slopes ε, falling, at equal steps of the affine length ∫ f''^{1/3} dt of the graph,
+    which leave the least area asymptotically.
 
     With t(ε) the touching point it is ∫ e^{ε/3} |t'(ε)|^{2/3} dε.
 
@@ -190,9 +199,9 @@ def spread_out(f: TradeoffFunction, pieces: int) -> Floats:
     """
     validate.count(pieces=pieces)
     top = 1.0
-    while float(f.touch(top)) > 1e-12 and top < 1e3:
-        top *= 1.5
-    epsilons = np.linspace(0, top, 20_001)
+    while float(f.touch(top)) > NEGLIGIBLE_WIDTH and top < LARGEST_SLOPE:
+        top *= SLOPE_GROWTH
+    epsilons = np.linspace(0, top, LENGTH_POINTS)
     with np.errstate(divide="ignore", invalid="ignore"):
         slopes = np.abs(np.gradient(f.touch(epsilons), epsilons))
         density = np.exp(epsilons / 3) * slopes ** (2 / 3)
@@ -212,7 +221,7 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
     """
     from scipy.optimize import brentq
 
-    def turned(epsilon: float) -> tuple[float, float]:
+    def point_in_turned_graph(epsilon: float) -> tuple[float, float]:
         """Return the point of slope -e^ε in the turned graph: u and the height."""
         t = float(f.touch(epsilon))
         value = float(f(f.touch(epsilon)))
@@ -220,23 +229,32 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
 
     z = -float(f(0.0)) / math.sqrt(2)
     top = 1.0
-    while turned(top)[0] > z * (1 - 1e-13) and top < 1e3:
-        top *= 1.5
+    while point_in_turned_graph(top)[0] > z * (1 - TURNED_ROUNDING) and top < LARGEST_SLOPE:
+        top *= SLOPE_GROWTH
 
     def slope_at(u: float) -> float:
         """Return the ε of the slope -e^ε of f at u <= 0 in the turned graph."""
-        if u < 0:
-            return float(brentq(lambda epsilon: turned(epsilon)[0] - u, 0.0, top, xtol=1e-14))
-        return 0.0
+        if u >= 0:
+            return 0.0
+
+        def excess(epsilon: float) -> float:
+            """Return by how much u at a slope is too large."""
+            u_at_slope, _ = point_in_turned_graph(epsilon)
+            return u_at_slope - u
+
+        return float(brentq(excess, 0.0, top, xtol=1e-14))
 
     def gap(meeting: float) -> float:
         """Return the difference of the heights of both tangents where they ought to meet."""
         heights = []
         for u in ((meeting + z) / 2, meeting / 2):
             epsilon = slope_at(u)
-            heights.append(turned(epsilon)[1] - math.tanh(epsilon / 2) * (meeting - u))
+            _, height = point_in_turned_graph(epsilon)
+            # In the turned graph the slope is (1 - e^ε)/(1 + e^ε).
+            heights.append(height - math.tanh(epsilon / 2) * (meeting - u))
         return heights[0] - heights[1]
 
+    # Inside the ends z and 0, where the two tangents would be one.
     meeting = float(brentq(gap, z * (1 - 1e-9), z * 1e-9, xtol=1e-14))
     return from_below(f, [slope_at((meeting + z) / 2), slope_at(meeting / 2)])
 
@@ -278,16 +296,16 @@ def _solve(residual: Callable[[Floats], Floats], guess: Floats) -> Floats:
     """
     from scipy.optimize import root
 
-    def guarded(logs: Floats) -> Floats:
+    def finite_residual(logs: Floats) -> Floats:
         """Return the residuals of ε's with these ln-differences, 1000 where they are no numbers."""
         with np.errstate(all="ignore"):
             values = residual(np.cumsum(np.exp(logs))[::-1])
         return np.where(np.isfinite(values), values, 1e3)
 
     gaps = np.diff(guess[::-1], prepend=0.0)
-    solution = root(guarded, np.log(gaps), method="hybr", options={"xtol": 1e-13})
-    epsilons = np.cumsum(np.exp(solution.x))[::-1]
-    best = min((guess, epsilons), key=lambda some: float(np.abs(residual(some)).max()))
+    solution = root(finite_residual, np.log(gaps), method="hybr", options={"xtol": 1e-13})
+    found = np.cumsum(np.exp(solution.x))[::-1]
+    best = min((guess, found), key=lambda epsilons: float(np.abs(residual(epsilons)).max()))
     if np.isfinite(best).all():
         return best
     return guess

@@ -24,6 +24,7 @@ from dptopk.accounting.pld.laws import LossLaw
 from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear
 
 Pair = tuple[float, float]
+UNDERFLOW = 1e-290  # absolute, far above what underflows in a δ
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ class PrivacyRegion:
             rtol: relative excess of a δ that is taken for rounding.
         """
         epsilons, deltas = np.array(self.active).T
-        return bool((other.delta(epsilons) <= deltas * (1 + rtol) + 1e-290).all())
+        return bool((other.delta(epsilons) <= deltas * (1 + rtol) + UNDERFLOW).all())
 
     def intersect(self, *others: PrivacyRegion) -> PrivacyRegion:
         """Return the intersection with other regions, with its active constraints only."""

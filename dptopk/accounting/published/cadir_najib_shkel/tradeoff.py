@@ -103,10 +103,10 @@ class PiecewiseLinear(TradeoffFunction):
         widths = widths[possible]
         drops = drops[possible]
         losses = _log_ratio(widths, drops)
+        # Outcomes of one loss are one segment; segments come by rising loss.
         distinct, place = np.unique(losses, return_inverse=True)
-        widths, drops = (
-            np.bincount(place, masses, len(distinct)).astype(float) for masses in (widths, drops)
-        )
+        widths = np.bincount(place, widths, len(distinct)).astype(float)
+        drops = np.bincount(place, drops, len(distinct)).astype(float)
         return cls(widths, drops)
 
     @classmethod
@@ -139,7 +139,7 @@ class PiecewiseLinear(TradeoffFunction):
         """Return the vertices of the graph: type I errors, rising from 0 to 1, and f at them."""
         sloped = self.p > 0
         type_1 = np.minimum(np.append(0.0, np.cumsum(self.p[sloped])), 1.0)
-        type_1[-1] = 1.0
+        type_1[-1] = 1.0  # the sum of all p but for rounding
         type_2 = np.append(np.cumsum(self.q[sloped][::-1])[::-1], 0.0)
         return type_1, np.minimum(type_2, 1.0)
 
@@ -157,6 +157,7 @@ class PiecewiseLinear(TradeoffFunction):
         slopes = -self.losses  # ln(q/p), falling
         flat = x.ravel()
         sums = []
+        # The segments before ``last`` are steeper than -e^ε, and gain.
         for value, last in zip(flat, np.searchsorted(self.losses, -flat), strict=True):
             gains = -np.expm1(np.minimum(value - slopes[:last], 0.0))
             sums.append(math.fsum(self.q[:last] * gains))
