@@ -230,15 +230,27 @@ def _answers_near(questions: Sequence[_CompositionQuery], effort: Effort) -> lis
         _relative_gap(question, answer) > enough
         for question, answer in zip(questions, answers, strict=True)
     ]
-    # Brackets widen away from the middle: on each side the wide ones nearest to it, and all beyond.
-    number_before = max((at + 1 for at in range(place) if is_wide[at]), default=0)
-    wide_after = (at for at in range(place + 1, len(is_wide)) if is_wide[at])
-    first_after = min(wide_after, default=len(is_wide))
-    for part in (slice(number_before), slice(first_after, None)):
+    for part in _parts_to_ask_again(is_wide, place):
         anew = [question.fresh(Work.of(effort)) for question in questions[part]]
         near = _answers_near(anew, effort)
         answers[part] = map(_better_of, anew, answers[part], near)
     return answers
+
+
+def _parts_to_ask_again(is_wide: Sequence[bool], place: int) -> tuple[slice, slice]:
+    """Return the questions to ask again, before and after the one in the middle.
+
+    Brackets widen away from the middle: on each side they are the question with a wide bracket that
+    is nearest to it, and all beyond.
+
+    Args:
+        is_wide: of each question, whether its bracket is too wide.
+        place: the place of the one in the middle.
+    """
+    number_before = max((at + 1 for at in range(place) if is_wide[at]), default=0)
+    wide_after = (at for at in range(place + 1, len(is_wide)) if is_wide[at])
+    first_after = min(wide_after, default=len(is_wide))
+    return slice(number_before), slice(first_after, None)
 
 
 def _relative_gap(question: _CompositionQuery, answer: Bound) -> float:

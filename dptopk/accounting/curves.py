@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -323,6 +323,25 @@ class _RootBrackets:
         return brackets
 
 
+def _log_excess(
+    log_delta: Callable[[Floats], Floats], log_target: Floats, epsilon_max: float, x: Floats
+) -> Floats:
+    """Return by how much ln δ is above its target at each ε, shape of ``x``; a NaN counts as far
+    above.
+
+    Args:
+        log_delta: as for ``smallest_where``.
+        log_target: shape (n,), logarithms of δ's.
+        epsilon_max: an ε from which on δ = 0.
+        x: the ε's, shape (n,) or (points, n).
+    """
+    target_is_0 = log_target == -np.inf  # only a δ of 0 is not above it
+    values = log_delta(x.ravel()).reshape(x.shape) - np.where(target_is_0, 0.0, log_target)
+    values = np.where(target_is_0 & (values > -np.inf), np.inf, values)
+    values = np.where(x >= epsilon_max, -np.inf, values)
+    return np.where(np.isnan(values), np.inf, values)
+
+
 def smallest_where(
     log_delta: Callable[[Floats], Floats], log_target: Floats, epsilon_max: float
 ) -> Floats:
@@ -339,17 +358,7 @@ def smallest_where(
         epsilon_max: an ε from which on δ = 0.
     """
     target = np.asarray(log_target, dtype=float)
-
-    def excess(x: Floats) -> Floats:
-        """Return by how much ln δ is above its target, shape (n,) or (points, n); a NaN counts as
-        far above.
-        """
-        is_zero = target == -np.inf  # of δ: only a δ of 0 is not above it
-        values = log_delta(x.ravel()).reshape(x.shape) - np.where(is_zero, 0.0, target)
-        values = np.where(is_zero & (values > -np.inf), np.inf, values)
-        values = np.where(x >= epsilon_max, -np.inf, values)
-        return np.where(np.isnan(values), np.inf, values)
-
+    excess = partial(_log_excess, log_delta, target, epsilon_max)
     low = np.zeros(target.shape)
     high = np.full(target.shape, min(1.0, epsilon_max))
     brackets = _RootBrackets(low, excess(low), high, excess(high))
