@@ -128,19 +128,27 @@ def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
     latest = next(spend for spend in reversed(spends) if _query_name(spend) == name)
     # Spent ones count too: a registration would have paid for them from the beginning.
     fit_as_filter = times + account.fits(latest.charge, latest.stated)
-    charges = {"": latest.charge}
-    gaussian = _gaussian_charge(latest)
-    if gaussian is not None:
-        charges[' with counts="gaussian"'] = gaussian
-    numbers = []
-    for noise, charge in charges.items():
-        fit_as_registered = queries_affordable(charge, account.budget, effort="quick")
-        if fit_as_registered >= WORTH_A_HINT * fit_as_filter:
-            numbers.append(f"{int(fit_as_registered)}{noise}")
+    numbers = _numbers_as_registered(latest, account.budget, WORTH_A_HINT * fit_as_filter)
     if not numbers:
         return []
     fits = f"{' or '.join(numbers)} of {rounded_up(name)} would fit, not {fit_as_filter}"
     return [f"note:      registered beforehand, {fits}"]
+
+
+def _numbers_as_registered(spend: Spend, budget: Budget, least: float) -> list[str]:
+    """Return how many of a question would have fitted if they had been registered, in words: as it
+    was asked, and with Gaussian noise on its counts; numbers below ``least`` are left out.
+    """
+    charges = {"": spend.charge}
+    gaussian = _gaussian_charge(spend)
+    if gaussian is not None:
+        charges[' with counts="gaussian"'] = gaussian
+    numbers = []
+    for noise, charge in charges.items():
+        fit_as_registered = queries_affordable(charge, budget, effort="quick")
+        if fit_as_registered >= least:
+            numbers.append(f"{int(fit_as_registered)}{noise}")
+    return numbers
 
 
 def _gaussian_charge(spend: Spend) -> Charge | None:

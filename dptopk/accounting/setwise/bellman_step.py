@@ -233,6 +233,8 @@ class _Cells:
         in_order = self.first[:, 1:] <= at_most
         row, place = np.nonzero(~in_order)
         first_here = self.first[row, place + 1]
+        # Where the cell before has no ``first`` (NaN) the jump begins at 1, and where this one has
+        # none there is no jump.
         low = np.clip(np.fmax(at_most[row, place], 1.0), 1.0, N)
         high = np.clip(first_here - 1, 0.0, N)
         high[np.isnan(first_here)] = 0.0
@@ -336,6 +338,7 @@ def _blocks_with_offsets(values: Floats, n: int, geometry: _Geometry) -> list[_B
     # For so few nodes a sample takes about as long as all offsets.
     if n <= 8 * N:
         return [_Block(0, n, 0, N)]
+    # A block has at least 4 N nodes, so that its sample is a small part of its work.
     count = min(tuning.SAMPLED_BLOCKS, n // (4 * N))
     per_block = tuning.SAMPLED
     picks = np.linspace(0, n - 1, count * per_block + 1).astype(int)

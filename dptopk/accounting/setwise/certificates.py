@@ -139,14 +139,9 @@ def certify(
     unlisted = [cost for cost, _ in failure_free if not isinstance(cost, tuple(LISTED))]
     if unlisted:
         raise NotCertified(f"there is no certificate for {type(unlisted[0]).__name__}")
-    delta_left = (delta - charge.delta - failure) / (1 - failure) if failure < 1 else 0.0
-    enough = delta_left > SMALLEST_SHARE * delta and delta_left > 0
-    if not (enough or (failure == 0 and charge.delta <= delta)):
-        raise NotCertified("a certificate needs a delta above the charge's own failures")
+    delta_left = _delta_without_failures(charge, delta, failure)
     if not failure_free.costs:
         return _file(charge, 0.0, delta, [], 1.0, 1)
-    if not enough:
-        delta_left = 0.0
     if math.isinf(aim) and delta_left:
         aim = _optimum(failure_free, Query(delta=delta_left, rtol=rtol, work=Work.of(effort)))
     candidates = list(_single_factor_certificates(charge, failure_free, delta, delta_left, aim))
@@ -163,6 +158,31 @@ def certify(
     if not candidates:
         raise NotCertified("these costs have no finite ε that can be certified at this delta")
     return min(candidates, key=lambda certificate: certificate.epsilon)
+
+
+def _delta_without_failures(charge: Charge, delta: float, failure: float) -> float:
+    """Return the δ that is left for a charge's costs, given that none of them fails; 0 where their
+    ε's can only be added up.
+
+    δ is at least the mass of bad events, plus the failures of costs, plus (1 - failures) times what
+    is left.
+
+    Args:
+        charge: the charge, with its failures.
+        delta: δ of everything.
+        failure: the probability that one of the costs fails.
+
+    Raises:
+        NotCertified: for a δ that is not above the charge's own failures.
+    """
+    delta_left = 0.0
+    if failure < 1:
+        delta_left = (delta - charge.delta - failure) / (1 - failure)
+    if delta_left > SMALLEST_SHARE * delta and delta_left > 0:
+        return delta_left
+    if failure == 0 and charge.delta <= delta:
+        return 0.0
+    raise NotCertified("a certificate needs a delta above the charge's own failures")
 
 
 def _least_epsilon(certificates: Sequence[Certificate]) -> float:
@@ -201,6 +221,7 @@ def _game_certificates(
     if near_answer is not None:
         proven_game, epsilon = near_answer
         factor = _factor_of_game(proven_game, failure_free)
+        # The checker computes the same majorants: its ε differs by their rounding alone.
         yield _file(charge, epsilon * (1 + ABOVE_ONE_CURVE / 100), delta, [factor], 1.0, 1)
 
 
@@ -454,6 +475,7 @@ def product_certificate(
     width = math.ceil(window / step) + max(entry["high"] for entry in entries)
     if width > MOST_PLACES:
         raise NotCertified("the lattice has too many places")
+    # ``delta_left`` leaves room for the checker's rounding of δ; this is some for that of ε.
     return _file(charge, best.bound * (1 + tuning.CHECKER_ROOM / 100), delta, entries, step, width)
 
 
@@ -698,10 +720,7 @@ def _rows(
     moves = _moves(len(rules.steps), weights)
     rows: dict[State, Layer] = {}
     for state, (first, last) in zip(states, windows, strict=True):
-        x = np.arange(first, last + 1) * rules.h
-        # Without costs V = [1 - e^x]_+.
-        empty_value = -np.expm1(np.minimum(x, 0.0)) * (1 + EMPTY_LIFT) + EMPTY_MARGIN
-        best = np.where(x <= 0, empty_value, 0.0) + FLOOR
+        best = _values_without_costs(first, last, rules.h)
         if weights and state[0]:
             with_less_money = rows[(state[0] - 1,)].values_between(first, last)
             best = np.maximum(best, with_less_money * (1 + 4 * EPS))
@@ -712,6 +731,16 @@ def _rows(
                 best = np.maximum(best, _step_above_checker(values_after, N, rules.h))
         rows[state] = Layer(first, best, BEYOND_TOPS, rules.h, upper=True)
     return rows
+
+
+def _values_without_costs(first: int, last: int, h: float) -> Floats:
+    """Return V = [1 - e^x]_+ at the nodes from ``first`` to ``last``, above what the checker
+    computes.
+    """
+    x = np.arange(first, last + 1) * h
+    above = -np.expm1(np.minimum(x, 0.0)) * (1 + EMPTY_LIFT) + EMPTY_MARGIN
+    values: Floats = np.where(x <= 0, above, 0.0) + FLOOR
+    return values
 
 
 def _moves(kinds: int, weights: Sequence[int]) -> list[State]:

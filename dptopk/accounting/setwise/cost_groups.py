@@ -250,7 +250,7 @@ def concentrated_pair(charge: Charge, h: float, reach: float) -> GroupPair:
         h: the step of the grid on which the curve is read.
         reach: the largest x that matters.
     """
-    last = max(math.ceil(reach / h), 2)
+    last = max(math.ceil(reach / h), 2)  # some nodes, however wide the step
     x = np.arange(last + 1) * h
     right = np.minimum(renyi_curve(log_mgf(charge)).delta(x), 1.0)
     return pair_of_symmetric(right, h)

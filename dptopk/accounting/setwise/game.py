@@ -288,9 +288,8 @@ class SetwiseGame:
         others = self._costs_without_ranges
         curvature = 0.0
         if others.costs:
-            step = (
-                1e-3 * order
-            )  # small beside λ, and large enough for the differences to have digits
+            # Small beside λ, and large enough for the differences to have digits.
+            step = 1e-3 * order
             orders = np.array([order - step, order, order + step])
             down, middle, up = log_mgf(others)(orders).tolist()
             if math.isinf(up):  # the last order at which exponential tails have a moment is near
@@ -347,7 +346,7 @@ class SetwiseGame:
 
     def _added_variance(self, falling: list[tuple[float, int]], exact: int) -> float:
         """Return an estimate of the variance that bounding adds if the largest ranges are played
-        exactly.
+        exactly, two of them in a group; inf where Theorem H does not apply to the others.
 
         Args:
             falling: (ε, count) of each range, the largest ε first.

@@ -31,6 +31,9 @@ from dptopk.accounting.setwise.moment_program import (
     ValueFunction,
 )
 
+LEAST_FALL = 1e-12  # of a mass in a simplex step: less is rounding
+MULTIPLIER_ROUNDING = 1e-9  # relative, far above the rounding of a multiplier
+
 
 @dataclass(frozen=True)
 class LawFamily:
@@ -66,7 +69,7 @@ class LawFamily:
         return values
 
     def where(self, places: NDArray[np.bool_]) -> LawFamily:
-        """Return the laws at some places."""
+        """Return the laws at the places that are true."""
         return LawFamily(
             self.losses[places],
             self.masses[places],
@@ -118,7 +121,7 @@ class _Shapes:
         return others
 
     def where(self, places: NDArray[np.bool_]) -> _Shapes:
-        """Return the laws at some places."""
+        """Return the laws at the places that are true."""
         return _Shapes(
             self.large[places],
             self.log_masses[places],
@@ -238,7 +241,7 @@ def _mass_for_mean(low: float, mean: float) -> float:
     largest = math.exp(low)  # beyond, the other loss is infinite
     below = 0.0
     above = largest
-    for _ in range(60):
+    for _ in range(60):  # to the last digit of a float
         middle = (below + above) / 2
         if middle >= largest:
             return 0.0
@@ -310,15 +313,17 @@ def _excess_of_side(
         moments: the class.
         losses: the losses of the outcomes of all laws, shape (outcomes, laws).
         weights: their probabilities.
-        orders: shape (laws, orders).
+        orders: λ > 0, shape (laws, orders); of centred losses -λ is looked at too.
     """
     mean = (losses * weights).sum(axis=0)
     excess = np.full(orders.shape, -np.inf)
     for sign in (1, -1) if moments.centred else (1,):
-        room = limits = moments.log_moment(orders)
         if moments.centred:
             room = moments.rho * orders**2
             limits = sign * orders * mean[:, None] + room
+        else:
+            room = moments.log_moment(orders)
+            limits = room
         total = np.zeros(orders.shape)
         for loss, weight in zip(losses, weights, strict=True):
             logs = sign * orders * loss[:, None] - limits
@@ -333,6 +338,7 @@ def _with_largest_masses(
     """Return the laws with large losses as likely as the class allows, and the orders that decide
     for each, with the neighbours in either order.
     """
+    # ln p between far below where ``_family_of`` drops a law, and almost 0.
     lowest = np.full(len(shapes.large), -2 * LARGEST_SCALE)
     ends = (lowest, np.full(len(lowest), -1e-6))
     shapes = _with_masses_between(shapes, moments, orders, ends, tuning.LAW_HALVINGS)
@@ -456,16 +462,7 @@ class _StepProgram:
         last = int(nodes.max()) + self.reach
         places = np.arange(self.first, last + 1)
         losses = (nodes[:, None] - places).astype(np.float64) * self.h
-        rows = [np.ones_like(losses), -np.expm1(-losses) / deviation]
-        if moments.centred:
-            rows += [losses / moments.mean, -losses * np.exp(-losses) / moments.mean]
-            rows += [self._moment(order[:, None], losses, 1) for order in orders.forth]
-            rows += [self._moment(order[:, None], losses, -1) for order in orders.back]
-        else:
-            (order,) = orders.forth
-            limits = np.minimum(moments.log_moment(order), LARGEST_EXPONENT)
-            powers = np.minimum(order[:, None] * losses, LARGEST_EXPONENT)
-            rows.append(np.expm1(powers) / np.expm1(limits)[:, None])
+        rows = self._constraint_rows(losses)
         self.number = len(rows)
         slacks = np.vstack([np.zeros((2, self.number - 2)), np.eye(self.number - 2)])
         slacks = np.broadcast_to(slacks, (len(nodes), *slacks.shape))
@@ -486,6 +483,26 @@ class _StepProgram:
         self.multipliers: Floats = np.zeros((len(nodes), self.number))
         self.masses: Floats = np.zeros((len(nodes), self.number))
         self.failed: NDArray[np.bool_] = np.zeros(len(nodes), dtype=np.bool_)
+
+    def _constraint_rows(self, losses: Floats) -> list[Floats]:
+        """Return what a mass of 1 at each loss adds to each constraint, on 1, on E[1 - e^{-L}], of
+        centred losses on both means, and on the moments; every limit but that on 1 - e^{-L}, which
+        is 0, is scaled to 1.
+
+        Args:
+            losses: of each program, shape (x's, losses).
+        """
+        moments = self.moments
+        rows = [np.ones_like(losses), -np.expm1(-losses) / moments.deviation]
+        if moments.centred:
+            rows += [losses / moments.mean, -losses * np.exp(-losses) / moments.mean]
+            rows += [self._moment(order[:, None], losses, 1) for order in self.orders.forth]
+            rows += [self._moment(order[:, None], losses, -1) for order in self.orders.back]
+            return rows
+        (order,) = self.orders.forth
+        limits = np.minimum(moments.log_moment(order), LARGEST_EXPONENT)
+        powers = np.minimum(order[:, None] * losses, LARGEST_EXPONENT)
+        return [*rows, np.expm1(powers) / np.expm1(limits)[:, None]]
 
     def _moment(self, orders: Floats, losses: Floats, sign: int) -> Floats:
         """Return what each loss adds to a moment less its chord, of which at most 1 is allowed.
@@ -572,8 +589,9 @@ class _StepProgram:
         better: NDArray[np.bool_] = gains[each, entering] > tuning.PROGRAM_TOLERANCE * attained
         better &= ~self.failed
         falls = (inverse @ self.columns[each, :, entering][:, :, None])[:, :, 0]
+        # The column leaves whose mass falls to 0 first; what falls by rounding alone stays.
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(falls > 1e-12, np.maximum(self.masses, 0.0) / falls, np.inf)
+            ratios = np.where(falls > LEAST_FALL, np.maximum(self.masses, 0.0) / falls, np.inf)
         leaving = np.argmin(ratios, axis=1)
         self.basis[each, leaving] = np.where(better, entering, self.basis[each, leaving])
         return better
@@ -596,6 +614,8 @@ class _StepProgram:
         own_losses = (self.nodes[:, None] - self.first - places).astype(np.float64) * self.h
         losses = own_losses[:, :, None]
         deviation = self.moments.deviation
+        # In units of 1/deviation the orders that matter are neither very small nor very large; any
+        # choice is sound.
         orders = np.geomspace(0.05 / deviation, 12.0 / deviation, tuning.LAW_ORDERS)
         worst = []
         for sign in (1, -1):
@@ -631,7 +651,10 @@ class _StepProgram:
         return solutions
 
     def _terms(self) -> _Terms:
-        """Return the functions that the multipliers make."""
+        """Return the functions that the multipliers make.
+
+        The multipliers y are in the order of ``_constraint_rows``.
+        """
         y = self.multipliers.T.copy()
         y[2:] = np.maximum(y[2:], 0.0)
         slope = -y[1] / self.moments.deviation
@@ -646,7 +669,7 @@ class _StepProgram:
         back, reversed_linear = self._moment_terms(self.orders.back, y[first_back:])
         reversed_linear = y[3] / self.moments.mean - reversed_linear
         # Rounding must not leave a concave part that nothing balances.
-        noise = np.abs(reversed_linear) < 1e-9 * np.abs(constant)
+        noise = np.abs(reversed_linear) < MULTIPLIER_ROUNDING * np.abs(constant)
         return _Terms(
             constant - forth.sum(axis=1),
             slope - back.sum(axis=1),

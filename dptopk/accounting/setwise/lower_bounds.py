@@ -464,10 +464,12 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
         """Return an estimate of the variance that a grid with this number of steps loses."""
         return rounding_noise(epsilons, counts, steps, tuning.CELL, upper=False)
 
+    # A first guess: a few steps, none of them longer than 1/2.
     steps = max(8, math.ceil(2 * max(epsilons)))
     most_steps = tuning.MOST_STEPS if len(last) == 1 else tuning.STEPS_OF_KINDS
     while steps < most_steps and noise(steps) > allowed:
         steps = math.ceil(steps * tuning.LARGER)
+    # Even, so that fewer different ladders are computed.
     return min(2 * math.ceil(steps / 2), tuning.MOST_STEPS)
 
 
@@ -514,7 +516,7 @@ def largest_point_above(
         if last == len(points) - 1 or not rounds_left:
             break
         end = float(points[last + 1])
-        at_end = np.maximum(values[last + 1], level * 1e-9)
+        at_end = np.maximum(values[last + 1], level * 1e-9)  # above 0, for its logarithm
         root = _root_of_log_chord(values[last], at_end, level)
         between = best + (end - best) * np.clip(root + _SHARES_ABOUT_ROOT, 0.0, 1.0)
         points = np.append(between, end)
@@ -599,6 +601,7 @@ def _checked_orders(rho: float, xi: float, loss: float) -> Floats:
     """Return orders α - 1, rising, from almost 0 to the one at which ξ + ρα reaches the largest
     loss; they are dense where the statement is tightest.
     """
+    # Beyond loss/ρ, where ξ + ρα is above the largest loss; at least some orders.
     last = max(loss / rho, 4.0) * 1.001
     # α ln(p/q) - ξα - ρα² is largest here; which orders are dense decides nothing but the loss.
     tightest = max((loss - xi - rho) / (2 * rho), 1e-4)

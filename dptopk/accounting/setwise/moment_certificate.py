@@ -222,20 +222,11 @@ class CertifiedGame:
         number_of_majorants = 0
         multisets = sorted(product(*(range(count + 1) for count in game.counts)), key=sum)
         for costs_left in multisets[1:] if whole else multisets[1:-1]:
-            above = np.zeros(len(x))
-            steps[costs_left] = {}
-            for moments, after_first in game.firsts(costs_left):
-                provables = []
-                for solution in game.programs(costs_left, moments):
-                    provable = _provable_of_program(game, solution, moments, tables[after_first])
-                    if provable is not None:
-                        provables.append(provable)
-                needed, bounds = _least_majorants(provables, x)
-                if not needed:
-                    return None
-                number_of_majorants += len(needed)
-                steps[costs_left][moments] = needed
-                above = np.maximum(above, bounds)
+            proven = _proven_step(game, costs_left, tables, x)
+            if proven is None:
+                return None
+            steps[costs_left], above = proven
+            number_of_majorants += sum(len(needed) for needed in steps[costs_left].values())
             orders[costs_left], above = _orders_of_conversion(game, costs_left, x, above)
             tables[costs_left] = ValueTable(game.h, above, upper=True)
         if number_of_majorants > MOST_MAJORANTS:
@@ -293,6 +284,7 @@ class CertifiedGame:
             if not provables or provables[0] is None:
                 return
             provable = provables[0]
+            # A majorant is nearly the best one near its own x: the answer is looked for there.
             points = np.linspace(max(x - moments.deviation, 0.0), x + moments.deviation / 4, 20_001)
             low_enough = np.flatnonzero(provable.majorant.step(points) <= delta)
             if not low_enough.size:
@@ -321,6 +313,34 @@ class CertifiedGame:
             "far": max(nodes + 1, *(int(of_majorant[-1]) for of_majorant in compared)),
             "states": states,
         }
+
+
+def _proven_step(
+    game: ConcentratedGame, costs_left: Multiset, tables: Mapping[Multiset, ValueTable], x: Floats
+) -> tuple[dict[MomentClass, list[Provable]], Floats] | None:
+    """Return the majorants of each class that may come first from a multiset, and the upper bounds
+    on its V at each x that they prove; None where a class has no majorant.
+
+    Args:
+        game: the costs.
+        costs_left: the multiset.
+        tables: upper bounds on V of the smaller multisets.
+        x: ε's, the nodes.
+    """
+    majorants: dict[MomentClass, list[Provable]] = {}
+    above = np.zeros(len(x))
+    for moments, after_first in game.firsts(costs_left):
+        provables = []
+        for solution in game.programs(costs_left, moments):
+            provable = _provable_of_program(game, solution, moments, tables[after_first])
+            if provable is not None:
+                provables.append(provable)
+        needed, bounds = _least_majorants(provables, x)
+        if not needed:
+            return None
+        majorants[moments] = needed
+        above = np.maximum(above, bounds)
+    return majorants, above
 
 
 def _provable_of_program(

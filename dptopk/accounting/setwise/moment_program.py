@@ -22,14 +22,7 @@ from dptopk._internal.rounding import Floats
 
 Nodes = NDArray[np.int64]
 LARGEST_EXPONENT = 600.0  # e^600 is a float, and so is its product with a mass or a multiplier
-LARGEST_SCALE = 300.0  # -ln of the smallest unit of a mass
-SMALLEST_LOG = -700.0  # e^-700 is a float, and as good as 0
-# A coefficient of e^50 forbids a mass as well as a larger one, which no solver takes.
-LARGEST_LOG_COEFFICIENT = 50.0
-# Moments are compared with their limits at COMPARED_ORDERS orders, the smallest of which is
-# SMALLEST_ORDER.
-SMALLEST_ORDER = 1e-4
-COMPARED_ORDERS = 300
+LARGEST_SCALE = 300.0  # -ln of the smallest probability of a large loss in a law
 
 
 @dataclass(frozen=True)

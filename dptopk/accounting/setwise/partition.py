@@ -147,16 +147,18 @@ def partition(
     allowed_by_split = tuning.GROUP_SHARE * allowed
     allowed_by_grids = tuning.GRID_SHARE * allowed
     joined_work = tuning.JOINED_SHARE * work
-    rounded_order = float(f"{order:.3g}")
+    rounded_order = float(f"{order:.3g}")  # so that ``tuned_levels`` has it in its cache
     single_groups = _cut_ranges(ranges, allowed_by_split)
     few_ranges = len(ranges) <= tuning.MOST_TRIED
     grid_work = work if few_ranges else math.inf
+    tried_steps = tuning.STEPS_JOINED if few_ranges else tuning.STEPS_JOINED[-1:]
     candidates = []
-    for steps in tuning.STEPS_JOINED if few_ranges else tuning.STEPS_JOINED[-1:]:
+    for steps in tried_steps:
         groups = _joined_groups(single_groups, allowed_by_split, joined_work, steps)
         groups = _groups_for_prices(groups, ranges, allowed_by_split, joined_work)
         groups = _groups_of_neighbours(groups, ranges, rounded_order, allowed_by_split, joined_work)
         candidates.append(_groups_with_fine_grids(groups, allowed_by_grids, grid_work))
+    # What a split adds beyond its allowance counts, not how far it is below.
     return min(
         candidates,
         key=lambda groups: max(_split_variance(groups), allowed_by_split) + _grid_variance(groups),
@@ -235,8 +237,8 @@ def _bands_of_ratio(ratio: float, ranges: Mapping[float, int]) -> list[Ranges]:
 def _groups_of_neighbours(
     groups: list[CostGroup], ranges: Mapping[float, int], order: float, allowed: float, work: float
 ) -> list[CostGroup]:
-    """Return groups of two or three neighbouring ranges, played for prices of their own, if they
-    are better than ``groups``, else ``groups``.
+    """Return groups of a few neighbouring ranges (WIDEST_BAND), played for prices of their own, if
+    they are better than ``groups``, else ``groups``.
 
     Args:
         groups: the best groups so far.
@@ -289,15 +291,18 @@ def _groups_in_time(parts: list[Ranges], order: float, work: float) -> list[Cost
 
 @lru_cache(maxsize=64)
 def _cuts(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
-    """Return all ways to cut ``length`` places into parts of one to three, of which ``bands`` have
-    more than one place; each as the ends of the parts, 0 first.
+    """Return all ways to cut ``length`` places into parts of at most WIDEST_BAND, of which
+    ``bands`` have more than one place; each as the ends of the parts, 0 first.
     """
-    if bands < 0 or not length:
-        return ((0,),) if bands == length == 0 else ()
+    if bands < 0:
+        return ()
+    if not length:
+        return () if bands else ((0,),)
     splits: list[tuple[int, ...]] = []
     for size in range(1, min(length, tuning.WIDEST_BAND) + 1):
-        shorter = _cuts(length - size, bands - (size > 1))
-        splits += [(*split, length) for split in shorter]
+        bands_before = bands - 1 if size > 1 else bands
+        before = _cuts(length - size, bands_before)
+        splits += [(*split, length) for split in before]
     return tuple(splits)
 
 
@@ -354,6 +359,7 @@ def _joined_groups(
     best = groups
     least = _split_variance(groups)
     most_states = tuning.FEWEST_STATES
+    # Of very many ranges fewer plans are made, as plans take time too.
     if len(groups) <= tuning.MOST_TRIED:
         state_factor = tuning.MORE_STATES
     else:
@@ -439,6 +445,7 @@ def _group_with_steps(group: CostGroup, wish: float) -> CostGroup:
     """
     if group.levels:
         return group
+    # Even, so that fewer different ladders are computed; and no step is longer than 1/2.
     steps = max(2 * math.ceil(wish / 2), tuning.FEWEST_STEPS, math.ceil(2 * group.largest))
     group = replace(group, steps=min(steps, tuning.MOST_STEPS))
     if group.single:

@@ -29,6 +29,14 @@ TERM_ERROR = 1e-12
 ORDER_ERROR = 1e-9  # relative, far above that of powers and exponentials of orders
 # Shares of a law of centred losses that are tried, from the largest on.
 SHARES = (1.0, 0.998, 0.995, 0.99, 0.97, 0.9)
+# The orders at which moments are checked: the smallest one (of centred losses over the deviation),
+# how many there are to a factor of 10, and how far they go beyond the last that needs a check. Any
+# orders are sound: fewer leave less room between them.
+FIRST_ORDER = 1e-4
+FIRST_CENTRED_ORDER = 0.02
+ORDERS_PER_DECADE = 250
+CENTRED_ORDERS_PER_DECADE = 150
+BEYOND_LAST_ORDER = 1.001
 
 
 @dataclass(frozen=True)
@@ -90,8 +98,10 @@ def _largest_shares(losses: Floats, masses: Floats, moments: MomentClass) -> Flo
         masses: their probabilities.
         moments: the class.
     """
+    # From ``last`` on K(λ)/λ is above the largest loss.
     last = max(float(np.abs(losses).max()) - moments.mean, 0.0) / moments.rho + 1
-    orders = np.geomspace(1e-4, last * 1.001, math.ceil(250 * math.log10(last * 1e4)) + 2)
+    number = math.ceil(ORDERS_PER_DECADE * math.log10(last / FIRST_ORDER)) + 2
+    orders = np.geomspace(FIRST_ORDER, last * BEYOND_LAST_ORDER, number)
     gaps = np.diff(orders)
     widest = np.maximum(np.append(gaps, 0.0), np.append(0.0, gaps))
     allowed = moments.log_moment(orders) - moments.rho * widest**2 / 4
@@ -143,6 +153,20 @@ def _centred_holds(losses: Floats, masses: Floats, moments: MomentClass) -> NDAr
     return forth & _subgaussian(-losses, masses * np.exp(-losses), moments)
 
 
+def _centred_orders(largest: float, moments: MomentClass) -> Floats:
+    """Return the orders λ > 0, rising in equal ratios, at which the moments of centred losses are
+    checked: up to one from which on λρ is above the largest |L| + m.
+
+    Args:
+        largest: the largest |L|.
+        moments: the class.
+    """
+    first = FIRST_CENTRED_ORDER / moments.deviation
+    last = BEYOND_LAST_ORDER * (largest + moments.mean) / moments.rho + 2 * first
+    number = math.ceil(CENTRED_ORDERS_PER_DECADE * math.log10(last / first)) + 2
+    return np.geomspace(first, last, number)
+
+
 def _subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDArray[np.bool_]:
     """Return for each law whether it is subgaussian about its mean, which is small enough.
 
@@ -152,10 +176,8 @@ def _subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDArra
     """
     if not len(losses):
         return np.zeros(0, dtype=np.bool_)
-    first = 0.02 / moments.deviation
-    largest = float((np.abs(losses) * (masses > 0)).max())
-    last = 1.001 * (largest + moments.mean) / moments.rho + 2 * first
-    rising = np.geomspace(first, last, math.ceil(150 * math.log10(last / first)) + 2)
+    rising = _centred_orders(float((np.abs(losses) * (masses > 0)).max()), moments)
+    first = float(rising[0])
     gap = rising * (rising[1] / rising[0] - 1) * (1 + ORDER_ERROR)
     mean = (losses * masses).sum(axis=1)
     size = (np.abs(losses) * masses).sum(axis=1)

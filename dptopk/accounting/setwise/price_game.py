@@ -280,7 +280,7 @@ def _profile_nodes(cost: Cost, h: float, delta: float) -> int:
         h: the distance of two nodes.
         delta: the δ against which the profile is negligible.
     """
-    span = 4 * max(h, _deviation(cost))
+    span = 4 * max(h, _deviation(cost))  # the first that is looked at
     for _ in range(SPANS):
         if span / h >= tuning.PROFILE_NODES:
             return tuning.PROFILE_NODES

@@ -98,6 +98,7 @@ def law_of_price_sum(
     error = 1  # relative, in roundoffs
     for epsilon, count in ranges.items():
         place = int(np.searchsorted(levels, epsilon))
+        # Below the first level, or above the last by a rounding: that level is played.
         if place in (0, len(levels)):
             least += count * weights[min(place, len(levels) - 1)]
             continue
@@ -203,7 +204,8 @@ class Money:
         low, high = window_of(rules, weights, self.last)
         nodes = np.arange(low, high + 1)
         values = np.full(len(nodes), self.mass_beyond)
-        masses = (*np.zeros(self.first), *self.masses)
+        # Layers of sums below ``first`` are only needed to compute those after them.
+        masses = np.concatenate([np.zeros(self.first), self.masses])
         for mass, layer in zip(masses, layers, strict=False):
             raise_if_late()
             if mass:

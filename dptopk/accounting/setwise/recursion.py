@@ -113,7 +113,9 @@ class Rules:
         return np.column_stack([first, last]).astype(np.int64)
 
     def empty_layer(self) -> Layer:
-        """Return V of the empty multiset, [1 - e^x]_+, rounded outward."""
+        """Return V of the empty multiset, [1 - e^x]_+, rounded outward, at about the nodes that the
+        longest step from 0 reads; beyond, ``Layer`` has bounds.
+        """
         reach = max(*self.steps, 1) + 2
         x = np.arange(-reach, reach + 1) * self.h
         computed = np.maximum(-np.expm1(x), 0.0)
@@ -254,7 +256,7 @@ class Layer:
 
     first: int
     values: Floats
-    top: int | NDArray[np.int64]  # V = 0 from this node on; of several states, a column
+    top: int | NDArray[np.int64]
     h: float
     upper: bool
 
@@ -493,7 +495,7 @@ def _layer_of_states(
     # Beyond a state's largest loss V is 0. As computed it is not quite convex there, which takes
     # many more chords.
     worth_nothing = np.arange(first, last + 1) >= tops
-    best[worth_nothing] = FLOOR * rules.upper
+    best[worth_nothing] = FLOOR if rules.upper else 0.0
     return Layer(first, best, tops, rules.h, rules.upper)
 
 
