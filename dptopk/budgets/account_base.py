@@ -227,7 +227,11 @@ class Account(ABC):
         return self.quote(charge)
 
     def can_spend(self, charge: Charge, stated: Budget | None = None) -> bool:
-        """Return whether ``spend`` would accept the charge."""
+        """Return whether ``spend`` would accept the charge; arguments as for ``quote``.
+
+        Raises:
+            IncompatibleCosts: when the charge is stated for other neighbours, or has no price here.
+        """
         if self.closed:
             return False
         try:

@@ -368,10 +368,12 @@ class Filter(Account):
         """
         if not self._first_divides_delta or self._begun:
             return None
-        needed = sum_up([charge.delta, split_failure(charge, summed=True)[1]])
+        _, failure = split_failure(charge, summed=True)
+        needed = sum_up([charge.delta, failure])
         stated_delta = self.delta if stated is None else stated.delta
         divisions = [needed, stated_delta, self.delta]
         for failure_delta in divisions:
+            # Only parts that are larger than this filter's are tried.
             if not self.failure_delta < failure_delta <= self.delta:
                 continue
             other_filter = Filter(
@@ -456,11 +458,7 @@ class Filter(Account):
         if "split" in record:
             return 1
         totals_before = self._totals
-        if "whole" in record:
-            entered = Charge({cost_of(record["whole"]): 1})
-        else:
-            entered = charge
-        totals = RunningTotals.of(entered, record, self._metrics)
+        totals = RunningTotals.of(_entered_costs(charge, record), record, self._metrics)
 
         def changes(times: int) -> bool:
             """Return whether the charge is entered in another way after ``times`` more of it."""
@@ -479,11 +477,7 @@ class Filter(Account):
             if "split" in record:
                 self._apply_divided(charge, record)
                 return
-            if "whole" in record:
-                entered = Charge({cost_of(record["whole"]): 1})
-            else:
-                entered = charge
-            totals = RunningTotals.of(entered, record, self._metrics)
+            totals = RunningTotals.of(_entered_costs(charge, record), record, self._metrics)
             if not replace(self._sums(), recorded=True).covers(totals):
                 raise BudgetExceeded(charge, self.remaining(), f"what fits is {self.remaining()}")
             self._totals.add(totals)
@@ -531,22 +525,25 @@ class Filter(Account):
                 "charge to refund must be a Charge with delta 0: a delta is never refunded"
             )
         with self._locked_in_own_process():
-            entered_as_whole = self._charges_as_whole > 0 if record is None else "whole" in record
+            if record is None:
+                # The spend may have been any: none that was entered as a whole, or by a statement
+                # instead of its ε's, may be among them.
+                entered_as_whole = self._charges_as_whole > 0
+                epsilon_stays = self._totals.statements > 0
+            else:
+                entered_as_whole = "whole" in record
+                epsilon_stays = "stated" in record or "left" in record
             if entered_as_whole or not self._totals.contains_costs(charge):
                 raise InvalidParameter(
                     f"charge to refund was not spent, or was spent as a whole: {charge}"
                 )
             recorded = {} if record is None else prices_of(record)
-            # Where a statement was entered instead of the ε's, or may have been, none comes back.
-            if record is None:
-                epsilon_stays = self._totals.statements > 0
-            else:
-                epsilon_stays = "stated" in record or "left" in record
+            names = list(self._metrics)
             prices: dict[str, list[Price | None]] = {}
             for cost, _ in charge:
                 price = list(recorded.get(str(cost)) or self.price(cost))
-                if epsilon_stays:  # prices are in the order of the metrics
-                    price[list(self._metrics).index(Pure.name)] = 0.0
+                if epsilon_stays:
+                    price[names.index(Pure.name)] = 0.0  # prices are in the order of the metrics
                 prices[str(cost)] = price
             return {"prices": prices}
 
@@ -561,15 +558,15 @@ class Filter(Account):
         """Return which recorded prices are below the present ones by more than rounding, and which
         statement would not be made today; '' where there is none.
         """
-        different = []
+        differences = []
         priced_by = Filter.of_terms(record["split"]) if "split" in record else self
         whole = cost_of(record["whole"]) if "whole" in record else None
         for statement in (whole, statement_of(record)):
             if isinstance(statement, ApproxDP):
                 now = bounds.compose(charge, delta=statement.delta, lower=False).epsilon
                 if now > statement.epsilon * (1 + STATEMENT_TOLERANCE):
-                    different.append(f"{statement}: epsilon {now} now")
-        for cost, _ in charge if whole is None else Charge({whole: 1}):
+                    differences.append(f"{statement}: epsilon {now} now")
+        for cost, _ in _entered_costs(charge, record):
             recorded = prices_of(record)[str(cost)]
             try:
                 prices: tuple[Price | None, ...] = priced_by.price(cost)
@@ -577,9 +574,9 @@ class Filter(Account):
                 prices = (None,) * len(recorded)
             pairs = zip(recorded, prices, strict=True)
             if not all(_is_price_covered(then, now) for then, now in pairs):
-                different.append(f"{cost}: {recorded} then, {list(prices)} now")
-        if different:
-            return f"charge {charge} was priced " + "; ".join(different)
+                differences.append(f"{cost}: {recorded} then, {list(prices)} now")
+        if differences:
+            return f"charge {charge} was priced " + "; ".join(differences)
         return ""
 
     def state(self) -> Record:
@@ -603,7 +600,7 @@ class Filter(Account):
         divided = [state["split"] for state in states if state["begun"]]
         if any(split != divided[0] for split in divided):
             return None
-        # Filters that nothing was spent of change no maximum; with one, it is the state of any.
+        # Filters that nothing was spent of may have other metrics, and change no maximum.
         begun = [account for account in filters if account._begun] or [self]  # noqa: SLF001
         totals = RunningTotals.upper_envelope([account._totals for account in begun])  # noqa: SLF001
         return totals.state() | {
@@ -638,7 +635,7 @@ class Filter(Account):
         """Return what has been charged, less refunds."""
         totals = self._totals
         return Charge(
-            +totals.spent,
+            +totals.spent,  # without zeros
             delta=float(totals.delta),
             adaptive=totals.adaptive,
             neighbours=self.neighbours,
@@ -750,6 +747,15 @@ class Filter(Account):
     def __repr__(self) -> str:
         """Return the budget and what remains of it."""
         return f"Filter({self.budget}, remaining={self.remaining()})"
+
+
+def _entered_costs(charge: Charge, record: Record) -> Charge:
+    """Return the costs that a record enters for a charge: one (ε, δ) cost for all of it, or its
+    own.
+    """
+    if "whole" in record:
+        return Charge({cost_of(record["whole"]): 1})
+    return charge
 
 
 def _is_price_covered(then: Price | None, now: Price | None) -> bool:

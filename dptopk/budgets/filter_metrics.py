@@ -656,11 +656,11 @@ def best_order(epsilon: float, log_inverse_delta: float) -> float:
     """
     low = SMALLEST_LOG_ORDER
     high = LARGEST_LOG_ORDER
-    within_range = min(epsilon, 1e200)  # e^40 times more is a float, too
+    capped_epsilon = min(epsilon, 1e200)  # e^40 times more is a float, too
     for _ in range(ORDER_ROUNDS):
         grid = np.linspace(low, high, ORDERS)
         worth = [
-            _renyi_capacity(within_range, log_inverse_delta, order) / (order * (1 + order))
+            _renyi_capacity(capped_epsilon, log_inverse_delta, order) / (order * (1 + order))
             for order in np.exp(grid)
         ]
         at = int(np.argmax(worth))

@@ -196,7 +196,9 @@ class Parallel(Account):
         return "; ".join(f"{name}: {remainder}" for name, remainder in by_segment.items())
 
     def shares(self) -> dict[str, float]:
-        """Return the used share of each segment's account, by the reading of its ε."""
+        """Return the used share of each segment's account, by the reading of its ε; of a single
+        one the shares that it has itself.
+        """
         if len(self.parts) == 1:
             return self._first.shares()
         return {str(name): part.share() for name, part in self.parts.items()}

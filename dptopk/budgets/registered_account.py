@@ -361,7 +361,7 @@ def _returned_tokens(cost: Cost, times: int, used: Counter[Cost]) -> list[tuple[
     Raises:
         InvalidParameter: when fewer were used, or no token is the smallest.
     """
-    used = +used
+    used = +used  # a copy without zeros
     returned = []
     if used.total() < times:
         raise InvalidParameter(f"charge to refund was not spent: {cost}")

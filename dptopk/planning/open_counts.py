@@ -205,6 +205,7 @@ def _log_prior(counts: Array, largest_mean: float) -> Array:
     falling = (
         (fall_to_kth >= 0) & (fall_to_last >= 0) & (counts > 0).all(axis=1) & (mean <= largest_mean)
     )
+    # The densities of the two falls are of logarithms: d(ln x) = dx / x for each count.
     log_mean = -np.log(mean + SMALL) - math.log(math.log((largest_mean + SMALL) / SMALL))
     log_kth = -fall_to_kth / OVER_KTH - math.log(OVER_KTH) - logs[:, 1]
     log_last = _log_fall(np.maximum(fall_to_last, 0.0)) - logs[:, 2]

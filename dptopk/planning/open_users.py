@@ -122,6 +122,7 @@ def _falling_tail(seen: Array, scale: float, largest: int) -> Array:
     most = np.full(len(seen), np.inf)
     certain = seen >= CERTAIN * scale
     last = int(np.flatnonzero(certain)[-1]) if certain.any() else 0
+    # The power is that of two neighbouring cells of which more is seen than noise.
     if last <= largest or not certain[last - 1]:
         return most
     density = seen[last - 1 : last + 1] / WIDTHS[last - 1 : last + 1]

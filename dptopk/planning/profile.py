@@ -82,6 +82,7 @@ def rest_after(budget: Budget, looked: tuple[Phase, ...]) -> Budget:
     for phase in looked:
         for cost, times in phase.charge.of(PureDP).items():
             rest -= times * decimal(cost.epsilon)
+    # Any smaller total is sound: nine digits make a short text of a charge.
     return Budget(floor_digits(round_down(rest), digits=9), budget.delta)
 
 

@@ -193,7 +193,7 @@ def affordable_rho(request: Request, design: Design, split: Split) -> float:
         design: which kinds of mechanisms run.
         split: the division of the budget among them.
     """
-    assert request.epsilon is not None  # noqa: S101
+    assert request.epsilon is not None  # noqa: S101 - for the type checker
     rest = design.composition_delta(request, split)
     rho = gaussian_rho(request.epsilon, rest) if rest else 0.0
     if design.pure:
@@ -330,12 +330,12 @@ def _rho_factor(candidate: Candidate, epsilon: float, spare: float = SPARE_SHARE
         spare: the share of the budget that is to be left.
     """
     request = candidate.request
-    assert request.epsilon is not None  # noqa: S101
+    assert request.epsilon is not None  # noqa: S101 - for the type checker
     aim = request.epsilon * (1 - spare)
     rest = candidate.design.composition_delta(request, candidate.split)
-    if not 0 < epsilon < math.inf:
-        if epsilon == 0:
-            return FACTOR_OF_NO_COST
+    if epsilon == 0:
+        return FACTOR_OF_NO_COST
+    if not 0 < epsilon < math.inf:  # there is no bound at this ρ: much less is tried
         return SMALLEST_FACTOR
     if rest:
         ratio = gaussian_rho(aim, rest) / gaussian_rho(epsilon, rest)

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 # Budgets beyond these are allowed, and hardly ever meant.
 LARGEST_EPSILON = 20.0
 LARGEST_DELTA = 1e-3
+# Smaller chances are only said to be less than this.
+LEAST_CHANCE_SHOWN = 1e-6
 
 
 @dataclass(frozen=True)
@@ -326,7 +328,11 @@ class OnePhase(TopKPlan):
         return Reading(self.sensitivity, top=self.mechanisms[0].floor_rank)
 
     def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:
-        """Run the phases, one after the other, and return the answer."""
+        """Run the phases, one after the other, and return the answer.
+
+        Raises:
+            ReleaseWithheld: when a phase cost more than its charge; then the answer is lost.
+        """
         # Noise for the plan's own sensitivity, whatever the histogram's: a finer lattice costs more
         # at some ε.
         histogram = data.with_sensitivity(self.sensitivity)
@@ -334,22 +340,13 @@ class OnePhase(TopKPlan):
         notes: list[str] = []
         charges: dict[str, Charge] = {}
         for phase in self.phases:
-            if released is None:
-                options = {}
-            else:
+            options = {}
+            if released is not None:
                 options = phase.mechanism.release_options(
                     released, phase.charge, self.sensitivity, average=average
                 )
             released = phase.mechanism.release(histogram, rng, **options)
-            # Noise on fewer labels may cost more than that on k: the charge for any number, which
-            # was paid, stays.
-            if phase.mechanism.fewer_cost_more and released.charge:
-                used = phase.charge
-            else:
-                used = released.charge
-            if not phase.charge.includes(used):
-                raise ReleaseWithheld(phase.charge, used)
-            charges[phase.name] = used
+            charges[phase.name] = _used_charge(phase, released)
             # An open-ended phase notes that a set was shown, which is no longer true where the next
             # phase orders it.
             holds = phase is self.phases[-1] or not phase.mechanism.open_ended
@@ -422,26 +419,33 @@ class OnePhase(TopKPlan):
                 f"   {line}"
                 for line in _guarantee_lines(phase.mechanism, self.sensitivity, self.k, confidence)
             ]
-        if (
-            not self.counted
-            and self.mechanisms[-1].count_noise(self.sensitivity, labels=self.k) is not None
-        ):
+        count_noise = self.mechanisms[-1].count_noise(self.sensitivity, labels=self.k)
+        if not self.counted and count_noise is not None:
             lines.append("The noisy counts choose and order the labels, and are not shown.")
         if self.why:
             lines.append(f"Why: {self.design} is {self.why}")
         if self.swapped is not None:
-            if self.outcome is None:
-                shape = "if counts fall as 10⁴/rank"
-            else:
-                shape = "for counts of the shape given"
-            chance = f"{self.swapped:.2g}" if self.swapped >= 1e-6 else "less than 1e-6"
-            lines.append(
-                f"Rank {2 * self.k} is placed before rank {self.k} with probability {chance} "
-                f"({shape})."
-            )
+            lines.append(self._swap_in_words(self.swapped))
+        return "\n".join([*lines, *self._lines_on_total()])
+
+    def _swap_in_words(self, chance: float) -> str:
+        """Return a sentence on the chance that the label of rank 2k is placed before that of rank
+        k.
+        """
+        if self.outcome is None:
+            shape = "if counts fall as 10⁴/rank"
+        else:
+            shape = "for counts of the shape given"
+        words = f"{chance:.2g}" if chance >= LEAST_CHANCE_SHOWN else "less than 1e-6"
+        return (
+            f"Rank {2 * self.k} is placed before rank {self.k} with probability {words} ({shape})."
+        )
+
+    def _lines_on_total(self) -> list[str]:
+        """Return lines on the split, the guarantee and the budget, with warnings about it."""
         spent = self.bound
         total = self.budget
-        lines += [
+        lines = [
             f"Split: {self.split}",
             (
                 f"Together: ({format_upper(spent.epsilon)}, {total.delta:g})-DP by {spent.name} "
@@ -451,10 +455,26 @@ class OnePhase(TopKPlan):
                 f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, "
                 f"{total.delta:g})"
             ),
-            *filter(None, [self.summary_in_rho]),
         ]
-        lines += [f"Warning: {doubt}" for doubt in self.warnings]
-        return "\n".join(lines)
+        if self.summary_in_rho:
+            lines.append(self.summary_in_rho)
+        return lines + [f"Warning: {doubt}" for doubt in self.warnings]
+
+
+def _used_charge(phase: Phase, released: Release) -> Charge:
+    """Return the part of a phase's charge that its answer used.
+
+    Noise on fewer labels than were planned may cost more: then the charge for any number of them,
+    which was paid, stays.
+
+    Raises:
+        ReleaseWithheld: when the answer cost more than the charge.
+    """
+    if phase.mechanism.fewer_cost_more and released.charge:
+        return phase.charge
+    if not phase.charge.includes(released.charge):
+        raise ReleaseWithheld(phase.charge, released.charge)
+    return released.charge
 
 
 def budget_warnings(epsilon: float, delta: float, users: int | None = None) -> list[str]:

@@ -608,7 +608,13 @@ class _TwoPhaseArguments:
         min_users: int,
         users: int | None,
     ) -> _TwoPhaseArguments:
-        """Return the arguments of plan_two_phases, validated."""
+        """Return the arguments of plan_two_phases, validated, with the cap and the kind of finding
+        that "auto" stands for.
+
+        Raises:
+            InvalidParameter: on arguments outside their ranges, and weights for a per_label_cap
+                above 1.
+        """
         chosen = validate.member(FIND, find=find)
         weights = chosen == "weights" or (chosen == "auto" and per_label_cap == 1)
         if weights and per_label_cap != 1:

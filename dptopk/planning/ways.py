@@ -159,7 +159,8 @@ def calibrate_way(
         CalibratedWay: the product of its phases is at most the budget, by ``compose``.
 
     Raises:
-        InvalidParameter: for a budget in which one of the mechanisms has no noise.
+        InvalidParameter: for a budget in which one of the mechanisms has no noise, and a
+            sensitivity under which one of them cannot run.
     """
     delta = FINDING_DELTA[way.find] * budget.delta
     mu = whole_mu(budget, way.find) * math.sqrt(way.share)

@@ -234,7 +234,7 @@ class StreamSession:
                 latest = self._answer_next_day(turn, number, data, name)
         if latest is not None:  # set after the transaction: the file has the day now
             self._latest = latest
-        return cast("Release", self.stored(number))
+        return cast("Release", self.stored(number))  # never None: the day was answered
 
     def stored(self, day: int | str | date) -> Release | None:
         """Return the answer of a day that was answered before, or None; nothing is drawn."""
