@@ -34,9 +34,8 @@ LARGEST_CAP = 2**31 - 1
 # The hexadecimal digits of a digest that are used: 48 bits, which the engines hold inline. Equal
 # digests are ordered by the item.
 DIGITS = 12
-# The number of events that are looked at to choose between two query plans. If the share of
-# different pairs of a user and a label among them is below REPEATED, the pairs are made distinct
-# first.
+# The number of events that are looked at to choose between query plans. If the share of different
+# pairs of a user and a label among them is below REPEATED, the pairs are made distinct first.
 SAMPLE = 2**16
 REPEATED = 2 / 3
 # The engine's table of the texts of labels and their codes.
@@ -425,6 +424,49 @@ def _capped_amounts(events: ir.Table, bounds: Bounds, within: Sequence[str]) -> 
     return pairs.mutate(value=pairs.amount.clip(upper=bounds.per_label_cap))
 
 
+@dataclass(frozen=True)
+class FirstEvents:
+    """The first events of a table, which decide between query plans and move no count.
+
+    Attributes:
+        events: how many there are, at most SAMPLE.
+        labels: the number of their different labels.
+        pairs: the number of their different pairs of a user and a label.
+    """
+
+    events: int
+    labels: int
+    pairs: int
+
+    @property
+    def repeat_pairs(self) -> bool:
+        """Return whether so many repeat a pair that the pairs are made distinct first."""
+        return self.pairs < REPEATED * self.events
+
+
+def first_events(
+    source: OpenTable, events: ir.Table, within: Sequence[str] = ()
+) -> FirstEvents | None:
+    """Return the numbers of the first events; None on an engine that stores no tables, where one
+    plan is fastest, or if the memory is full.
+
+    Args:
+        source: the table.
+        events: its events.
+        within: further columns that distinguish a pair, such as that of segments.
+    """
+    if source.keep is None:
+        return None
+    sample = events.limit(SAMPLE)
+    pair = source.mix(*(sample[name] for name in (*within, "user", "item")))
+    numbers = sample.agg(events=sample.count(), labels=sample.item.nunique(), pairs=pair.nunique())
+    try:
+        (row,) = run_query(source, numbers).to_pylist()
+    except MemoryFull:  # a part of the users may still fit
+        return None
+    return FirstEvents(**row)
+
+
 def label_counts(
     source: OpenTable,
     events: ir.Table,
@@ -435,6 +477,7 @@ def label_counts(
     within: Sequence[str] = (),
     sums: Mapping[str, str] = COUNT,
     in_order: CountInOrder | None = None,
+    first: FirstEvents | None = None,
     progress: Progress | None = None,
 ) -> dict[str, Array]:
     """Return the counts of all labels, as arrays by the name of their column.
@@ -452,6 +495,7 @@ def label_counts(
         within: further columns, such as that of segments.
         sums: name of a sum -> the column of ``contribute`` that is summed.
         in_order: a function that returns these sums without ``contribute``, where it can.
+        first: the first events; None: they are looked at here.
         progress: a function that is called with (passes done, all passes).
 
     Returns:
@@ -460,7 +504,8 @@ def label_counts(
     keys = [*within, "item"]
     # Only under a cap are a user's labels ranked, for which fewer and narrower rows are faster.
     if bounds.labels_per_user is not None:
-        source, events = _without_repeated_pairs(source, events, bounds, within)
+        first = first or first_events(source, events, within)
+        source, events = _without_repeated_pairs(source, events, bounds, within, first)
     names = None if bounds.portable else codes(source, events, "item")
     with_codes = events if names is None else events.mutate(item=code(source, events.item))
     events = source.together(with_codes)
@@ -508,12 +553,18 @@ def counts_by_label(rows: ir.Table, sums: Mapping[str, str]) -> ir.Table:
 
 
 def _without_repeated_pairs(
-    source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
+    source: OpenTable,
+    events: ir.Table,
+    bounds: Bounds,
+    within: Sequence[str],
+    first: FirstEvents | None,
 ) -> tuple[OpenTable, ir.Table]:
     """Return the source and its events with the column ``person``, after repeated pairs of a user
     and a label were removed if that saves work.
     """
-    pairs = _distinct_pairs(source, events, bounds, within)
+    pairs = None
+    if bounds.counts_once and first is not None and first.repeat_pairs:
+        pairs = _distinct_pairs(source, events, within)
     if pairs is None:
         return source, with_persons(source, events)
     source = replace(source, distinct=True)
@@ -578,28 +629,15 @@ def with_persons(source: OpenTable, events: ir.Table) -> ir.Table:
     return events
 
 
-def _distinct_pairs(
-    source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
-) -> ir.Table | None:
-    """Return the different pairs of a user and a label as a table in the engine, if most events
-    repeat a pair and a label counts once; None otherwise.
-
-    The first events decide which of two query plans is faster, which does not change any count.
+def _distinct_pairs(source: OpenTable, events: ir.Table, within: Sequence[str]) -> ir.Table | None:
+    """Return the different pairs of a user and a label as a table in the engine; None if its memory
+    is full.
     """
-    if source.keep is None or not bounds.counts_once:
-        return None
-    sample = events.limit(SAMPLE)
-    keys = [*within, "user", "item"]
-    pair = source.mix(*(sample[name] for name in keys))
-    aggregates = sample.agg(events=sample.count(), pairs=pair.nunique())
+    pairs = events_that_count(events).select(*within, "user", "item").distinct()
     try:
-        (numbers,) = run_query(source, aggregates).to_pylist()
-        if numbers["pairs"] < REPEATED * numbers["events"]:
-            pairs = events_that_count(events).select(keys).distinct()
-            return engine_table(source, "dptopk_pairs", pairs)
+        return engine_table(source, "dptopk_pairs", pairs)
     except MemoryFull:  # a part of the users may still fit
         return None
-    return None
 
 
 def codes(

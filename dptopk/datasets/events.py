@@ -21,7 +21,7 @@ from dptopk.datasets.bounding import (
     contributions,
     label_counts,
 )
-from dptopk.datasets.rows_in_order import CountsInOrder
+from dptopk.datasets.ordered_events import CountsInOrder
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Array, Histogram
 from dptopk.histogram.labels import label_order

@@ -16,10 +16,11 @@ from dptopk.datasets.bounding import (
     Bounds,
     Progress,
     counts_with_and_without_cap,
+    first_events,
     label_counts,
 )
 from dptopk.datasets.events import rows_in_order
-from dptopk.datasets.rows_in_order import CountsInOrder
+from dptopk.datasets.ordered_events import CountsInOrder
 from dptopk.datasets.store import EventsStore
 from dptopk.datasets.unread_labels import unread_counts
 from dptopk.datasets.warehouse import CountedEvents, read_counted
@@ -124,7 +125,8 @@ def event_counts(  # noqa: PLR0913
         source,
         events,
     ):
-        unread = unread_counts(source, events, bounds, weights=weights, sums=sums)
+        first = first_events(source, events)
+        unread = unread_counts(source, events, bounds, first, weights=weights, sums=sums)
         if unread is not None:
             columns, labels = unread
         else:
@@ -140,6 +142,7 @@ def event_counts(  # noqa: PLR0913
                 top=None,
                 sums=sums,
                 in_order=CountsInOrder(bounds=bounds, sums=sums, weights=weights),
+                first=first,
                 progress=progress,
             )
     clipped = weight is not None or bounds.per_label_cap > 1

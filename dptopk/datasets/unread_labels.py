@@ -17,6 +17,7 @@ from dptopk.datasets.bounding import (
     NAMES,
     PROFILE,
     Bounds,
+    FirstEvents,
     answer_of,
     code,
     codes,
@@ -33,9 +34,9 @@ if TYPE_CHECKING:
 
     from dptopk.histogram.stored_labels import StoredLabels
 
-# Labels count as many if, among the first SAMPLE events, more than the share MANY are different:
-# only then the texts take more time than the counts.
-SAMPLE = 2**15
+# Labels count as many if there are this many events, and more than the share MANY of the labels of
+# the first ones are different: only then the texts take more time than the counts.
+MANY_EVENTS = 2**15
 MANY = 1 / 8
 # At most this many labels are read with their counts if the engine holds both.
 FEW = 2**16
@@ -48,6 +49,7 @@ def unread_counts(
     source: OpenTable,
     events: ir.Table,
     bounds: Bounds,
+    first: FirstEvents | None,
     *,
     weights: bool,
     sums: Mapping[str, str],
@@ -63,6 +65,7 @@ def unread_counts(
         source: the table.
         events: its events.
         bounds: the bounds, with a cap on labels.
+        first: the first events; None if they were not looked at.
         weights: whether ``capped`` is a sum of weights.
         sums: name of a sum -> column, as for ``label_counts``.
     """
@@ -81,9 +84,10 @@ def unread_counts(
         return None
     if not (kind.is_string() or kind.is_int64()):
         return None
+    if first is None or not _has_many_labels(first):
+        return None
     try:
-        if _are_many(source, events):
-            return _store_counts(source, events, bounds, weights=weights, sums=sums)
+        return _store_counts(source, events, bounds, weights=weights, sums=sums)
     except MemoryFull:  # a part of the users may still fit, once the tables so far are dropped
         source.store(_ROWS, drop=(_ROWS, _COUNTS, NAMES)).forget()
     return None
@@ -110,12 +114,9 @@ def _sums_of_labels(sums: Mapping[str, str]) -> list[str]:
     return [name for name in sums if not name.startswith("above_")]
 
 
-def _are_many(source: OpenTable, events: ir.Table) -> bool:
+def _has_many_labels(first: FirstEvents) -> bool:
     """Return whether the labels are so many that their texts should stay in the engine."""
-    sample = events.limit(SAMPLE)
-    aggregates = sample.agg(events=sample.count(), labels=sample.item.nunique())
-    (numbers,) = run_query(source, aggregates).to_pylist()
-    return bool(numbers["events"] == SAMPLE and numbers["labels"] > MANY * SAMPLE)
+    return first.events >= MANY_EVENTS and first.labels > MANY * first.events
 
 
 def _store_counts(

@@ -347,7 +347,7 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
 @pytest.mark.parametrize("ends", [(-(2**31), 2**31 - 1), (0, 2**31), (-(2**31) - 1, 2**32 + 7)])
 def test_users_of_32_bits_are_sorted_as_such_and_others_stay_apart(ends, monkeypatch):
     from dptopk.datasets import bounding
-    from dptopk.datasets.rows_in_order import CountsInOrder
+    from dptopk.datasets.ordered_events import CountsInOrder
 
     drawn, counted = [], CountsInOrder.__call__
 

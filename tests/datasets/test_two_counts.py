@@ -24,7 +24,7 @@ from dptopk.datasets import (
     events_histogram,
     segment_histograms,
 )
-from dptopk.datasets.rows_in_order import CountsInOrder
+from dptopk.datasets.ordered_events import CountsInOrder
 from dptopk.histogram.event_counts import CELLS, NARROW
 
 COLUMNS = {"user": "user", "item": "item"}

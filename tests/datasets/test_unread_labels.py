@@ -35,7 +35,7 @@ def events(kind: type = str) -> pd.DataFrame:
 @pytest.fixture
 def few(monkeypatch):
     """Labels are many from two of sixteen events on."""
-    monkeypatch.setattr(unread_labels, "SAMPLE", 16)
+    monkeypatch.setattr(unread_labels, "MANY_EVENTS", 16)
 
 
 def read_with_counts(monkeypatch, **options):

@@ -340,6 +340,7 @@ def _open_files(
         keep=keep,
         stream=stream,
         view=statements.view,
+        load=statements.load,
     )
 
 

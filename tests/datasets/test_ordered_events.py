@@ -8,8 +8,8 @@ pytest.importorskip("ibis")
 
 import pyarrow as pa
 
-from dptopk.datasets import DuckDB, event_counts, events_histogram, rows_in_order
-from dptopk.datasets.rows_in_order import CountsInOrder, rows_of_users
+from dptopk.datasets import DuckDB, event_counts, events_histogram, ordered_events
+from dptopk.datasets.ordered_events import CountsInOrder, rows_of_users
 
 COLUMNS = {"user": "user", "item": "item"}
 
@@ -52,7 +52,7 @@ def by_the_engine(monkeypatch, ask):
 def test_both_ways_give_the_same_counts(monkeypatch, text, share):
     frame = events(3, text=text)
     monkeypatch.setattr("dptopk.datasets.bounding.REPEATED", share)
-    monkeypatch.setattr(rows_in_order, "ROWS", 97)  # most users are in several batches
+    monkeypatch.setattr(ordered_events, "ROWS", 97)  # most users are in several batches
     results, counted = [], CountsInOrder.__call__
 
     def watched(*arguments):
@@ -72,6 +72,20 @@ def test_both_ways_give_the_same_counts(monkeypatch, text, share):
     assert not any(result is None for result in results)
 
 
+def test_files_and_frames_are_counted_in_order(monkeypatch, tmp_path):
+    frame = events(5, text=False, rows=50)
+    frame.to_parquet(tmp_path / "e.parquet")
+    frame.to_csv(tmp_path / "e.csv")
+    results, counted = [], CountsInOrder.__call__
+    monkeypatch.setattr(
+        CountsInOrder, "__call__", lambda *given: results.append(counted(*given)) or results[-1]
+    )
+    for table in (frame, tmp_path / "e.parquet", tmp_path / "e.csv"):
+        one_phase(table)
+    assert len(results) == 3
+    assert not any(result is None for result in results)
+
+
 @pytest.mark.slow
 def test_parts_of_the_users_add_up_and_very_many_labels_are_left_to_the_engine(monkeypatch):
     frame = events(4, text=True)
@@ -79,14 +93,14 @@ def test_parts_of_the_users_add_up_and_very_many_labels_are_left_to_the_engine(m
     expected = counts(frame, **options)
     assert 0 not in expected[3]  # users are in every cell
     assert counts(frame, **options, engine=DuckDB(passes=3)) == expected
-    monkeypatch.setattr(rows_in_order, "ROWS", 200)
-    monkeypatch.setattr(rows_in_order, "MOST_SUMS", 5)  # the stream of rows is left unread
+    monkeypatch.setattr(ordered_events, "ROWS", 200)
+    monkeypatch.setattr(ordered_events, "MOST_SUMS", 5)  # the stream of rows is left unread
     assert counts(frame, **options) == expected
 
 
 @pytest.mark.parametrize(("sizes", "rows"), [((1, 5, 2, 9, 1), 4), ((30,), 7), ((3, 3), 100)])
 def test_users_are_whole_and_their_repeated_labels_are_dropped(monkeypatch, sizes, rows):
-    monkeypatch.setattr(rows_in_order, "ROWS", rows)
+    monkeypatch.setattr(ordered_events, "ROWS", rows)
     rng = np.random.default_rng(1)
     pairs = [
         (user, label, copy)
