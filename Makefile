@@ -19,10 +19,10 @@ test: $(VENV)/.test-ready
 	$(call PYTEST,$(JOBS)) -m "not slow"
 
 # What is marked `slow`, as `.ci/run` runs it. Many of these tests wait for other processes, so one worker more than there
-# are cores keeps the cores busy.
+# are cores keeps the cores busy; the longest files are begun first (tests/conftest.py).
 SLOW_JOBS := $(shell expr $(JOBS) + 1)
 test-slow: $(VENV)/.test-ready
-	$(call PYTEST,$(SLOW_JOBS)) -m "slow and not study"
+	$(call PYTEST,$(SLOW_JOBS)) --no-loadscope-reorder -m "slow and not study"
 
 # What is marked `study`: the same claims on more or larger cases; before a release.
 test-studies: $(VENV)/.test-ready
