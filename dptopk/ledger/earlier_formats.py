@@ -7,6 +7,8 @@ number. So an old ledger is shown and verified like any other, and a migration w
 * Format 1 had no records of what a charge took from each account: they are computed again. An
   account that would refuse today what it accepted then is listed under ``beyond``; it takes no
   further charge until it is renewed. Spellings of a name were different analysts; now they are one.
+  It held NaN and infinities, in labels for instance, which no JSON has: they are written as labels
+  are today.
 * Format 2 did not repeat the question in a release, by which a stored answer is found.
 * A log that was upgraded in the middle has a ``format`` entry there, with the state at that moment.
 """
@@ -23,6 +25,7 @@ from dptopk.budgets.filter import Filter
 from dptopk.budgets.filter_options import FilterMethod
 from dptopk.costs import Budget, Charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
+from dptopk.histogram.labels import to_plain
 from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.dataset import DatasetState, owner_of
 from dptopk.ledger.entries import FORMAT, Entry
@@ -112,6 +115,8 @@ class EarlierFormats:
 
         The kinds that have such records have a method each, which is found by its name.
         """
+        body = {name: _with_finite_numbers(value) for name, value in entry.body.items()}
+        entry = replace(entry, body=body)
         reader = getattr(self, f"_{entry.kind}", None)
         if reader is None:
             return entry
@@ -177,6 +182,17 @@ class EarlierFormats:
             refunds = _refund_records(state, charged, unused)
         body = entry.body | {"unused": str(unused), "returned": refunds}
         return replace(entry, analyst=charged.analyst, body=body)
+
+
+def _with_finite_numbers(value: object) -> object:
+    """Return JSON in which each NaN and each infinity is written as labels are (``to_plain``)."""
+    if isinstance(value, dict):
+        return {key: _with_finite_numbers(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_with_finite_numbers(part) for part in value]
+    if isinstance(value, float):
+        return to_plain(value)
+    return value
 
 
 def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedData] | None:

@@ -158,8 +158,17 @@ class LedgerFile:
         return False
 
     def change_state(self) -> tuple[int, int]:
-        """Return when the file was last changed, in nanoseconds, and its size in bytes."""
-        status = self.path.stat()
+        """Return when the file was last changed, in nanoseconds, and its size in bytes.
+
+        Raises:
+            LedgerError: when it is not there any more.
+        """
+        try:
+            status = self.path.stat()
+        except OSError:
+            raise LedgerError(
+                f"the ledger {self.path.name!r} was moved or deleted while it was in use"
+            ) from None
         return status.st_ctime_ns, status.st_size
 
     def address(self, *, read_only: bool) -> str:

@@ -13,6 +13,7 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from dptopk.budgets.filter import Filter
 from dptopk.cli.commands import app
 from dptopk.costs import ZCDP, BoundedRange, Budget, Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.histogram.labels import from_plain
 from dptopk.ledger import migrate
 from dptopk.ledger.entries import FORMAT, Entry
 from dptopk.ledger.ledger import Ledger
@@ -272,6 +274,38 @@ def _that_grant(folder):
                     ledger.charge("bücher", "ann", ONE)
                     found.append(file.name)
     return sorted(set(found))
+
+
+def test_infinite_labels_of_the_first_format_are_migrated(tmp_path):
+    """The first format wrote numbers that no JSON has: its migration ended in a ValueError."""
+    path = made(tmp_path, "b87cee6")
+    infinite = {"rows": [{"rank": 1, "label": float("inf"), "count": 3}]}
+    with closing(sqlite3.connect(path)) as file:
+        rows = file.execute("SELECT * FROM entries ORDER BY seq").fetchall()
+        for trigger in ("entries_no_update", "entries_no_delete"):
+            file.execute(f"DROP TRIGGER IF EXISTS {trigger}")
+        previous = "0" * 64
+        for row in rows:
+            entry = Entry.read(row)
+            body = entry.body
+            if entry.kind == "release":
+                body = body | {"answer": infinite}
+            if entry.kind == "charge":
+                body = body | {"mechanism": {"name": "mine", "scale": float("-inf")}}
+            entry = replace(entry, body=body, previous=previous)
+            previous = entry.chain_hash(KEY.encode(), format_=1)
+            change = "UPDATE entries SET body = ?, previous = ?, hash = ? WHERE seq = ?"
+            file.execute(change, (json.dumps(body), entry.previous, previous, entry.seq))
+        file.commit()
+    with Ledger(path, key=KEY, read_only=True) as old:
+        assert old.verify()
+        stands = spent(old)
+    Ledger.migrate(path, tmp_path / "new.db", key=KEY)
+    with Ledger(tmp_path / "new.db", key=KEY) as new:
+        assert new.verify()
+        assert spent(new) == stands
+        (row,) = answers(new)[0]["rows"]
+        assert from_plain(row["label"]) == float("inf")
 
 
 @pytest.mark.slow

@@ -100,6 +100,20 @@ def test_a_file_that_goes_away_under_a_service_takes_no_more_charges(path, ledge
             assert moved.spent("d").count == 1
 
 
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_file_that_goes_away_during_a_charge_is_refused_in_words(tmp_path, ahead):
+    """It ended in a FileNotFoundError."""
+    path = tmp_path / "ledger.db"
+    with Ledger(path, ahead=ahead) as ledger:
+        ledger.create_dataset("d", registered=ONE, delta=1e-6)
+        with (
+            pytest.raises(LedgerError, match="moved or deleted"),
+            ledger._journal.write(),
+        ):
+            ledger.charge("d", "ann", ONE)
+            path.unlink()
+
+
 def test_only_its_owner_reads_a_new_ledger(path, ledger):
     ledger.charge("d", "ann", ONE)
     for file in path.parent.iterdir():
