@@ -242,7 +242,8 @@ def guarantee(state: DatasetState) -> str:
     in_rho = ""
     zcdp = zcdp_of(state.terms)
     if zcdp:
-        rho, failures = (format_upper(number) for number in zcdp.values())  # in this order
+        rho = format_upper(zcdp["rho"])
+        failures = format_upper(zcdp["failure_delta"])
         in_rho = f"{rho}-zCDP but for failures of at most {failures}; "
     return (
         f"{in_rho}({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for "

@@ -331,6 +331,7 @@ def _closed_form_of_all(failure_free: Charge) -> Iterator[Entry]:
     is_too_large = isinstance(cost, GaussianDP) and not cost.mu * math.sqrt(times) < LARGEST_MU
     if type(cost) in PARAMETERS and times <= MOST_COPIES and not is_too_large:
         entry = _closed_form(cost, times, 1.0, EXACT_REACH)
+        # A single factor is evaluated without a lattice, and needs no places on one.
         if entry["width"] <= MOST_LISTED:
             yield {name: value for name, value in entry.items() if name not in {"low", "high"}}
 

@@ -44,6 +44,11 @@ from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost
 
 # Of sums of a few exponentials with exponents up to 600, relative to the sum of their sizes.
 ROUNDING = 1e-12
+PRODUCT_ROUNDING = 1e-15  # relative, above the rounding of a product with a factor 1 ± 1e-15 in it
+# Of the gaps between chords and their functions: absolute, of differences of numbers about 1; and
+# relative, far above all else.
+GAP_ROUNDING = 1e-14
+CHORD_MARGIN = 1e-9
 # The rounding above stays small next to δ and to moments in these ranges.
 SMALLEST_RHO = 1e-7
 LARGEST_RHO = 2.0
@@ -334,8 +339,8 @@ def chord_gaps(h: float) -> tuple[float, float]:
     of_log = ratio - 1 - math.log(ratio)
     slope = ratio * math.exp(h)
     of_product = math.exp(slope - 1) - slope
-    rounding = 1e-14
-    return max(of_log, 0.0) * (1 + 1e-9) + rounding, max(of_product, 0.0) * (1 + 1e-9) + rounding
+    gaps = [max(gap, 0.0) * (1 + CHORD_MARGIN) + GAP_ROUNDING for gap in (of_log, of_product)]
+    return gaps[0], gaps[1]
 
 
 def chord_factor(exponent: float, h: float) -> float:
@@ -352,7 +357,7 @@ def chord_factor(exponent: float, h: float) -> float:
     t = exponent * (1 - s) / (s * (1 - exponent))
     t = min(max(t, 1.0), math.exp(h))
     ratio = (1 + s * (t - 1)) * math.exp(-exponent * math.log(t))
-    return max(ratio, 1.0) * (1 + 1e-9)
+    return max(ratio, 1.0) * (1 + CHORD_MARGIN)
 
 
 # ---- the game
@@ -593,7 +598,8 @@ class ConcentratedGame:
             ]
             if ranges:
                 parts.append(of_ranges(orders))
-            total: Floats = np.sum(parts, axis=0) * (1 + 1e-15 * len(parts))
+            # Some roundings of each part, and one for each sum.
+            total: Floats = np.sum(parts, axis=0) * (1 + PRODUCT_ROUNDING * len(parts))
             return total
 
         return np.minimum(renyi_curve(of_all).delta(x), 1.0)
@@ -604,7 +610,7 @@ class ConcentratedGame:
         V falls, so what bounds it at the node to the left bounds it as well.
         """
         table, _ = self.tables(self.counts)
-        left = np.floor(x / self.h * (1 - 1e-15)).astype(np.int64)
+        left = np.floor(x / self.h * (1 - PRODUCT_ROUNDING)).astype(np.int64)
         at_left = table.at(left)
         if self.ranges:
             return _chord(table, left, x)
@@ -629,14 +635,14 @@ class ConcentratedGame:
         values = lower.at(right)
         falls = np.maximum(values - upper.at(right + 1), 0.0)
         continued: Floats = values - falls * np.expm1(-left_by) / math.expm1(self.h)
-        return continued * (1 - 1e-12)
+        return continued * (1 - ROUNDING)
 
     def pair(self) -> GroupPair:
         """Return a pair whose profile is at least V of all costs (Theorem C)."""
         above, _ = self.tables(self.counts)
         last = len(above.values) - 1
         nodes = np.arange(-last, last + 1)
-        values = np.maximum(above.at(nodes) * (1 + 1e-15), FLOOR)
+        values = np.maximum(above.at(nodes) * (1 + PRODUCT_ROUNDING), FLOOR)
         return pair_above(nodes, values, self.h)
 
 
@@ -828,13 +834,14 @@ def moment_class(cost: Cost) -> MomentClass | None:
     """Return the moment class of a ZCDP or CDP cost, None for other costs.
 
     A CDP(μ, τ) cost is τ²/2-zCDP and its mean loss is at most μ, which is the class of ρ = τ²/2 and
-    ξ = min(μ - ρ, 0). The factors 1 + 1e-15 cover the rounding of the products.
+    ξ = min(μ - ρ, 0). The parameters are raised by the rounding of these products.
     """
+    raised = 1 + PRODUCT_ROUNDING
     if isinstance(cost, ZCDP):
-        return MomentClass(cost.rho * (1 + 1e-15), cost.xi * (1 + 1e-15))
+        return MomentClass(cost.rho * raised, cost.xi * raised)
     if isinstance(cost, CDP):
-        rho = cost.tau**2 / 2 * (1 + 1e-15)
-        return MomentClass(rho, min(cost.mu * (1 + 1e-15) - rho, 0.0), centred=True)
+        rho = cost.tau**2 / 2 * raised
+        return MomentClass(rho, min(cost.mu * raised - rho, 0.0), centred=True)
     return None
 
 
@@ -871,9 +878,9 @@ def epsilon_at(game: ConcentratedGame, delta: float, delta_below: float, start: 
         start: an upper bound on ε that is known already.
     """
     above, below = game.tables(game.counts)
-    # The cells of the tables in which the ends lie.
+    # Each end lies in a cell of its table, and is looked for between the cell's nodes.
     high = int(np.argmax(above.values <= delta)) if above.values[-1] <= delta else math.inf
-    upper = min(high * game.h * (1 + 1e-15), start)
+    upper = min(high * game.h * (1 + PRODUCT_ROUNDING), start)
     points = np.linspace(max(upper - game.h, 0.0), upper, ANSWER_POINTS)
     low_enough = points[game.above(points) <= delta]
     if low_enough.size:
@@ -884,5 +891,5 @@ def epsilon_at(game: ConcentratedGame, delta: float, delta_below: float, start: 
     points = np.linspace((last - 1) * game.h, last * game.h, ANSWER_POINTS)
     attained = points[game.below(points) > delta_below]
     # V at the last node of them is above δ itself; between nodes its bound may be lower.
-    at_node = (last - 1) * game.h * (1 - 1e-15)
+    at_node = (last - 1) * game.h * (1 - PRODUCT_ROUNDING)
     return Ends(upper, float(attained.max(initial=at_node)))

@@ -131,6 +131,7 @@ class Evaluation:
         game = self.game
         discrete = game.dominated.of(DiscreteGaussianDP).items()
         wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in discrete)
+        # A group has several parts: it counts as eight factors, which is a guess.
         factors = sum(part.factors() for part in game.parts) + 8 * len(self.groups)
         curves = (1 if game.concentrated.costs else 0) + (1 if game.smoothed is not None else 0)
         work = math.fsum(group.work for group in self.groups)
@@ -168,7 +169,7 @@ class Evaluation:
         if self.query.epsilon is None:
             delta = self.query.delta
         else:
-            delta = self.guess / 100
+            delta = self.guess / 100  # the δ is not known yet, and may be far below its upper bound
         share = tuning.WINDOW_SHARE * max(delta, FLOOR)
         z = math.sqrt(2 * math.log(copies / share))
         return tuning.REACHES * math.ceil(z / tuning.REACHES)
@@ -196,8 +197,8 @@ class Evaluation:
         return pairs
 
     def upper_bound(self, query: Query | None = None) -> float:
-        """Return the upper bound on the answer, by the best way to bound the concentrated costs.
-        One Rényi curve of everything is left out, because the refinement begins with it.
+        """Return the upper bound on the answer, by the best way to bound the concentrated costs;
+        inf where no product is left.
 
         Args:
             query: what is asked; None: the evaluation's own query.
@@ -212,6 +213,8 @@ class Evaluation:
     def products(self) -> list[DominatingProduct]:
         """Return the products of pairs from above, one for each way to bound the concentrated
         costs.
+
+        One Rényi curve of everything is left out, because the refinement begins with it.
         """
         pairs = self.pairs()
         step = self.lattice_step(pairs)

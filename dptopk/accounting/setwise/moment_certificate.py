@@ -21,6 +21,7 @@ import numpy as np
 
 from dptopk._internal.rounding import Floats
 from dptopk.accounting.setwise.concentrated_game import (
+    PRODUCT_ROUNDING,
     ROUNDING,
     ConcentratedGame,
     Majorant,
@@ -42,8 +43,6 @@ MOST_MAJORANTS = 3000  # of a file: the checker takes about 5 ms for each
 LAST_PROGRAMS = 3  # x's at which the first cost is solved again, near the answer
 MOST_RAISED = 5e-4  # relative: a bound that had to be raised by more is solved again
 CLOSE_ENOUGH = 1e-5  # relative, of ε: the answer is looked for no more closely
-# Relative, above the two roundings of a product with a factor above 1; a pair has to be above V.
-PRODUCT_ROUNDING = 1e-15
 
 # The orders of Rényi conversions: the least, the largest, and how many there are, at equal ratios.
 ORDERS = (1e-2, 1e6, 4000)

@@ -403,6 +403,7 @@ class Refinement:
         else:
             negligible *= self.value
             reach = self.query.epsilon
+        # The game is rounded for δ's above SMALLEST_DELTA.
         if not negligible > SMALLEST_DELTA * tuning.GAME_NEGLIGIBLE:
             return 0.0
         fitting_game = self._fitting_game(reach, negligible, tuning.GAME_SHARE * room)
@@ -534,7 +535,9 @@ class Refinement:
 
 
 def _rounded_ranges(ranges: Mapping[float, int], *, upper: bool) -> dict[float, int]:
-    """Return the ranges, rounded to about MOST_RANGES different ones."""
+    """Return the ranges rounded to about MOST_RANGES different ones: up (``upper``) to the largest
+    of those within a ratio, or down to the smallest.
+    """
     outermost_first = sorted(ranges.items(), reverse=upper)
     ratio = (max(ranges) / min(ranges)) ** (1 / tuning.MOST_RANGES)
     rounded: dict[float, int] = {}

@@ -340,9 +340,11 @@ class _RoundingCoins(NamedTuple):
         lower_places = np.maximum(upper_places - 1, 0)
         # A range below the first level, or next to one, is rounded up without a coin.
         no_coin = (upper_places == 0) | (levels[upper_places] < epsilons * (1 + NEXT_TO))
+        # A coin shows b > ε with the chance (e^{a - ε} - 1) / (e^{a - b} - 1), a < ε.
         distances = np.where(no_coin, 0.0, levels[lower_places] - epsilons)
         gaps = np.where(no_coin, 1.0, levels[lower_places] - levels[upper_places])
         chance_of_upper = np.where(no_coin, 1.0, np.expm1(distances) / np.expm1(gaps))
+        # The level at place i has the price i + 1.
         mean_prices: Floats = (lower_places + 1) + chance_of_upper * (upper_places - lower_places)
         return cls(mean_prices, np.unique(np.concatenate([upper_places, lower_places[~no_coin]])))
 
