@@ -680,9 +680,9 @@ class _CompositionQuery:
             answers = []
         if not answers:
             return [question.ask(spec) for question in questions]
-        found = iter(answers)
+        next_answer = iter(answers)  # one for each question that needs a theorem
         return [
-            question.answer_without_theorem or question.bound_by(spec, next(found))
+            question.answer_without_theorem or question.bound_by(spec, next(next_answer))
             for question in questions
         ]
 
@@ -726,9 +726,10 @@ class _CompositionQuery:
             summed = sum_up([self.charge.delta, self.failure, survived])
             total = min(summed * (1 + THREE_ROUNDINGS), 1.0)
         if lower is not None:
-            inner = self.attained + lower * (1 - self.attained)
-            below = self.charge.delta + inner * (1 - self.charge.delta)
-            lower = min(below * (1 - FIVE_ROUNDINGS), total)
+            # Failures that are attained multiply: p + (1 - p) δ, and then the same with δ_charge.
+            with_failures = self.attained + lower * (1 - self.attained)
+            with_bad_events = self.charge.delta + with_failures * (1 - self.charge.delta)
+            lower = min(with_bad_events * (1 - FIVE_ROUNDINGS), total)
         epsilon = self.epsilon or 0.0  # a number: ``or`` is for the type checker
         return Bound(epsilon, total, lower, name, source, valid, answer.note)
 

@@ -187,10 +187,10 @@ class DeltaCurve(Curve):
         return exp_up(log_values)
 
     def _epsilons(self, delta: Floats) -> Floats:
-        """Return upper bounds on ε, by the root finder."""
+        """Return upper bounds on ε, by the root finder; for a δ of 0, ``epsilon_max``."""
         epsilons = np.full(delta.shape, self.epsilon_max)
-        log_target = np.log(delta[delta > 0])
-        log_target = log_target - SLACK * (1 + np.abs(log_target))
+        log_delta = np.log(delta[delta > 0])
+        log_target = log_delta - SLACK * (1 + np.abs(log_delta))  # rounded down
         epsilons[delta > 0] = smallest_where(self.log_delta, log_target, self.epsilon_max)
         return epsilons
 
@@ -245,6 +245,7 @@ class EpsilonCurve(Curve):
         bisection at which that has been checked.
         """
         ends = np.full(epsilon.shape, LARGEST_LOG_INVERSE_DELTA)
+        # 80 halvings of this range end below the rounding of its numbers.
         low, _ = bisect_each(lambda x: self._epsilon_at(x) <= epsilon, 0 * ends, ends, halvings=80)
         return exp_up(np.where(epsilon >= self.epsilon_max, -np.inf, -low * (1 - SLACK)))
 

@@ -503,7 +503,7 @@ def _domain_contents(
     """
     if isinstance(domain, range):
         names = _Range(domain)
-        validate.count(domain_size=len(domain), at_least=0)
+        validate.count(domain_size=len(domain), at_least=0)  # refuses a range that is too long
         is_in_domain = np.array([label in names for label in rows.tolist()], dtype=bool)
         return _Contents(rows[is_in_domain], counts[is_in_domain], "public", len(domain), names)
     try:

@@ -160,8 +160,9 @@ class Centred(CountingMechanism):
         return lambda number: common(number) / self.centre.denominator
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
-        """Return the probability that a label is ranked below one whose count is lower by
-        ``gap``; Y cancels in the comparison, so that it depends on Z alone.
+        """Return an upper bound on the probability that a label is ranked below one whose count is
+        lower by ``gap``; Y cancels in the comparison, so that it depends on Z alone, in steps of
+        1/b.
         """
         return self.noise.swap_chance(sensitivity, gap * self.centre.denominator)
 

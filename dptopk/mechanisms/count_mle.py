@@ -183,7 +183,7 @@ class CountMLE(Mechanism):
         charge = self.charge(sensitivity, labels=k)
         squares = np.zeros(len(true))
         for draw, (counts, is_shown) in enumerate(zip(true, shown, strict=True)):
-            noise = inputs.standard.measured(kind, k, draw)
+            noise = inputs.standard.noise_of_measurement(kind, k, draw)
             truth = counts[is_shown]
             passes = self.passes(charge, sensitivity, len(truth))
             squares[draw] = self._square_error(truth, noise, sensitivity, passes)

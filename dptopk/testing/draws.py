@@ -16,9 +16,13 @@ from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, SimulationInput, 
 from dptopk.release.intervals import Measurement
 from dptopk.release.release import Release
 from dptopk.testing.mismatches import (
+    APPEARANCE_STREAM,
     ERRORS,
     LABELS,
     LARGE,
+    MEASUREMENT_STREAM,
+    SIMULATION_STREAM,
+    SWAP_STREAM,
     Array,
     Mismatch,
     Mismatches,
@@ -41,13 +45,17 @@ RANK_OFF = 0.15
 NOISE_SHARE_OFF = 0.05
 NOISE_OFF = 0.3
 BLOCKS = 24  # blocks of draws of a simulation
+# Releases whose intervals are computed; of a fixed threshold fewer, because intervals by the
+# conditional law take longer, a search for each value.
+RELEASES_WITH_INTERVALS = 300
+FEW_RELEASES_WITH_INTERVALS = 40
 
 
 def check_measurement(subject: Subject) -> Mismatches:
     """Compare ``measurement`` with the noise of releases in which all labels appear: its standard
     deviation, its tails, and the coverage of intervals.
     """
-    answers = list(subject.releases(np.full(LABELS, LARGE), 3))
+    answers = list(subject.releases(np.full(LABELS, LARGE), MEASUREMENT_STREAM))
     statement = answers[0].measurement
     if statement is None:
         return
@@ -58,8 +66,9 @@ def check_measurement(subject: Subject) -> Mismatches:
         return
     yield from _check_deviation(statement, noise)
     yield from _check_tails(statement, noise)
-    # Intervals by the conditional law of a fixed threshold take longer, a search for each value.
-    number = 40 if statement.by_passing else 300
+    number = RELEASES_WITH_INTERVALS
+    if statement.by_passing:
+        number = FEW_RELEASES_WITH_INTERVALS
     yield from _check_intervals([answer.intervals() for answer in answers[:number]])
 
 
@@ -145,7 +154,9 @@ def check_simulation(subject: Subject) -> Mismatches:
     except InvalidParameter:  # the mechanism counts a given ranking and selects nothing
         return
     chosen, values = map(np.concatenate, zip(*map(draw, range(BLOCKS)), strict=True))
-    answers = list(subject.releases(counts, 4, draws=max(subject.draws // 2, BLOCK_DRAWS)))
+    answers = list(
+        subject.releases(counts, SIMULATION_STREAM, draws=max(subject.draws // 2, BLOCK_DRAWS))
+    )
     yield from _check_rows_and_ranks(chosen, answers, k)
     if answers[0].counts is not None and _are_ranked(answers):
         noise = values - counts[np.maximum(chosen, 0)]
@@ -156,7 +167,9 @@ def check_simulation(subject: Subject) -> Mismatches:
 
 
 def _are_ranked(answers: list[Release]) -> bool:
-    """Return whether the order of the rows is a ranking, not that of a set."""
+    """Return whether the order of the rows is a ranking, not that of a set, as the notes of the
+    first answers say.
+    """
     return not any("set" in answer.note for answer in answers[:5])
 
 
@@ -263,7 +276,7 @@ def check_appearance(subject: Subject) -> Mismatches:
 
     def shown(count: int) -> Array:
         """Return for each release 1 if a label with this count is shown, else 0."""
-        answers = subject.releases(np.array([count, *other_counts]), 5)
+        answers = subject.releases(np.array([count, *other_counts]), APPEARANCE_STREAM)
         return np.array([float("0" in answer.labels) for answer in answers])
 
     for probability in (0.6, 0.95):
@@ -320,5 +333,5 @@ def check_swaps(subject: Subject) -> Mismatches:
 def _swaps(subject: Subject, gap: int) -> Array:
     """Return for each release 1 if the smaller of two labels with this gap comes first, else 0."""
     zeros = [0] * (subject.k - 2)
-    answers = subject.releases(np.array([LARGE + gap, LARGE, *zeros]), 6)
+    answers = subject.releases(np.array([LARGE + gap, LARGE, *zeros]), SWAP_STREAM)
     return np.array([float(answer.labels[:1] == ("1",)) for answer in answers])

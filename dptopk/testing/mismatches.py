@@ -20,6 +20,13 @@ Mismatches = Iterator["Mismatch"]
 ERRORS = 5.0
 LABELS = 8  # labels of the histograms that are released
 LARGE = 10**6  # a count that is far above every threshold
+# The numbers of the random streams, one for each check that draws.
+CHARGE_STREAM = 1
+REFUSAL_STREAM = 2
+MEASUREMENT_STREAM = 3
+SIMULATION_STREAM = 4
+APPEARANCE_STREAM = 5
+SWAP_STREAM = 6
 
 
 @dataclass(frozen=True)
@@ -73,22 +80,22 @@ class Subject:
         integers = np.asarray(counts, dtype=np.int64)
         return Histogram(labels, integers, sensitivity=self.sensitivity, domain=domain)
 
-    def rng(self, purpose: int) -> np.random.Generator:
-        """Return a seeded generator that is independent for each purpose."""
-        return np.random.default_rng([self.seed, purpose])
+    def rng(self, stream: int) -> np.random.Generator:
+        """Return a seeded generator that is independent for each number of a stream."""
+        return np.random.default_rng([self.seed, stream])
 
-    def releases(self, counts: Array, purpose: int, draws: int | None = None) -> Iterator[Release]:
+    def releases(self, counts: Array, stream: int, draws: int | None = None) -> Iterator[Release]:
         """Yield seeded releases on the histogram with these counts.
 
         A mechanism that counts a given ranking gets the labels in order.
 
         Args:
             counts: the true counts, shape (labels,).
-            purpose: the number of the random stream.
+            stream: the number of the random stream.
             draws: how many releases; None = ``draws`` of the subject.
         """
         histogram = self.histogram(counts)
-        rng = self.rng(purpose)
+        rng = self.rng(stream)
         number = self.draws if draws is None else draws
         charge = self.charge(len(counts))
         ranking = Release(tuple(histogram.labels.tolist()), None, charge, None, self.sensitivity)

@@ -22,7 +22,16 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import named
 from dptopk.mechanisms.mechanism import CountingMechanism, Mechanism
 from dptopk.mechanisms.thresholds import ThresholdedMechanism
-from dptopk.testing.mismatches import LABELS, LARGE, Mismatch, Mismatches, Subject, four_digits
+from dptopk.testing.mismatches import (
+    CHARGE_STREAM,
+    LABELS,
+    LARGE,
+    REFUSAL_STREAM,
+    Mismatch,
+    Mismatches,
+    Subject,
+    four_digits,
+)
 
 # The methods that follow from ``measurement`` and must not be overridden.
 DERIVED = ("noise_std", "half_width", "count_noise", "count_width", "selection_noise", "noise_of")
@@ -78,7 +87,7 @@ def check_charges(subject: Subject) -> Mismatches:
     """
     for labels in (subject.k, LABELS):
         stated = subject.charge(labels)
-        for release in subject.releases(np.full(labels, LARGE), 1, draws=3):
+        for release in subject.releases(np.full(labels, LARGE), CHARGE_STREAM, draws=3):
             if not stated.includes(release.charge):
                 yield Mismatch(
                     "charge", f"{stated} for {labels}", f"a release has {release.charge}"
@@ -181,7 +190,7 @@ def check_refusals(subject: Subject) -> Mismatches:
     """Check that ``check`` refuses exactly what ``release`` refuses, without drawing."""
     mechanism = subject.mechanism
     for histogram in _refused_histograms(subject.sensitivity):
-        rng = subject.rng(2)
+        rng = subject.rng(REFUSAL_STREAM)
         before = rng.bit_generator.state
         checked = _error_name(partial(mechanism.check, histogram))
         if rng.bit_generator.state != before:

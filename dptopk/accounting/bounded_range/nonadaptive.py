@@ -52,6 +52,7 @@ CACHED = 1 << 14  # candidates whose temporary arrays fit into the cache
 EVALUATED = 64  # candidates whose windows of the binomial law are computed at once
 RATIO_MARGIN = 1e-8  # above the error of the brackets of ln R
 PROBES = 32  # of R between two indices, in a step of the search for a turning point
+LEAST_DIVISOR = 1e-300  # stands for a divisor of 0, whose quotient is not used or cut
 LOG_NEGLIGIBLE = 46.0  # what is smaller than e^-46 relative to the sum is bounded, not added
 
 
@@ -269,20 +270,35 @@ def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
     """Return the indices between which the bracket of R(l) seems to cross 1; if R falls, a maximum
     of G lies there.
     """
-    # For the lower and the upper bound on R: it is above 1 before low, and below 1 from high on.
-    low = [0, 0]
-    high = [_last_index(epsilon, count, x)] * 2
-    while low[0] < high[0] or low[1] < high[1]:
-        last = [max(end - 1, 0) for end in high]
-        probe = np.unique(np.linspace(low, last, PROBES).astype(int))
-        bounds = _log_ratio(epsilon, count, x, probe.astype(float))
-        for side, values in enumerate(bounds):  # of the lower bound, then of the upper one
-            rises = np.nan_to_num(values, nan=0.0) > 0
-            rising = probe[rises & (probe < high[side])]
-            low[side] = max(low[side], int(rising.max(initial=-1)) + 1)
-            falling = probe[~rises & (probe >= low[side])]
-            high[side] = min(high[side], int(falling.min(initial=high[side])))
-    return min(low), max(high)
+    # The intervals in which the lower and the upper bound on R turn; one evaluation of both bounds
+    # narrows both.
+    of_lower = (0, _last_index(epsilon, count, x))
+    of_upper = of_lower
+    while of_lower[0] < of_lower[1] or of_upper[0] < of_upper[1]:
+        firsts = [of_lower[0], of_upper[0]]
+        lasts = [max(of_lower[1] - 1, 0), max(of_upper[1] - 1, 0)]
+        probe = np.unique(np.linspace(firsts, lasts, PROBES).astype(int))
+        log_lower, log_upper = _log_ratio(epsilon, count, x, probe.astype(float))
+        of_lower = _narrowed_turn(of_lower, probe, log_lower)
+        of_upper = _narrowed_turn(of_upper, probe, log_upper)
+    return min(of_lower[0], of_upper[0]), max(of_lower[1], of_upper[1])
+
+
+def _narrowed_turn(interval: tuple[int, int], probe: Ints, log_ratios: Floats) -> tuple[int, int]:
+    """Return a smaller interval (low, high) in which a bound on R turns: it seems to be above 1
+    before low, and at most 1 from high on.
+
+    Args:
+        interval: the interval known so far.
+        probe: indices at which the bound was evaluated, rising.
+        log_ratios: its logarithms there; a NaN counts as 0.
+    """
+    low, high = interval
+    is_rise = np.nan_to_num(log_ratios, nan=0.0) > 0
+    rises = probe[is_rise & (probe < high)]
+    low = max(low, int(rises.max(initial=-1)) + 1)
+    falls = probe[~is_rise & (probe >= low)]
+    return low, min(high, int(falls.min(initial=high)))
 
 
 def _largest_value(epsilon: float, count: int, x: float, index: Ints) -> LogDeltaPoint:
@@ -422,8 +438,8 @@ def _reach_downwards(k: int, i: Floats, q: Floats, one_minus_q: Floats) -> Float
         q: the probability of a false answer.
         one_minus_q: 1 - q.
     """
-    ratio = (k - i + 1) / i * (one_minus_q / q)
-    rate = np.maximum(np.log(ratio), 1e-300)
+    ratio = (k - i + 1) / i * (one_minus_q / q)  # pmf(i) / pmf(i - 1), larger for all terms below
+    rate = np.maximum(np.log(ratio), LEAST_DIVISOR)
     return np.minimum(np.ceil(LOG_NEGLIGIBLE / rate) + 1, bernstein_reach(k * one_minus_q * q))
 
 
@@ -431,4 +447,4 @@ def _geometric(ratio: Floats) -> Floats:
     """Return Σ ratio^j over j >= 1, an upper bound on a log-concave remainder; inf when it need not
     converge.
     """
-    return np.where(ratio < 1, ratio / np.maximum(1 - ratio, 1e-300), np.inf)
+    return np.where(ratio < 1, ratio / np.maximum(1 - ratio, LEAST_DIVISOR), np.inf)

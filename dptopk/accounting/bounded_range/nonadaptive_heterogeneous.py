@@ -53,8 +53,8 @@ GRIDS = 12
     valid_through="batch",
 )
 def br_heterogeneous(charge: Charge) -> _Heterogeneous:
-    """Return a certified bracket of the optimum of independent BR mechanisms with at most three ε's
-    and 300 outcomes.
+    """Return the curve of independent BR mechanisms with at most three ε's and 300 outcomes; its
+    answers are certified brackets of the optimum.
 
     Raises:
         NotApplicable: for equal ε's, or for too many or too large ones.

@@ -326,22 +326,23 @@ def _first_grids(
     # About the size of the losses that matter.
     typical = math.sqrt(2 * spread * max(1.0, math.log1p(tilt)))
     tolerance = _loss_tolerance(query, tilt, typical)
-    above, below = np.sum([part.roundings() for part in parts], axis=0)
+    pairs_above, pairs_below = np.sum([part.roundings() for part in parts], axis=0)
     finest = DEVIATIONS_OF_FINEST_GRID * math.sqrt(spread) / MOST_GRID_POINTS
-    # Splitting ``above`` pairs on a grid of step h adds at most above · h²/4 to the variance, and a
-    # typical loss grows by half the relative growth of the variance: the tolerance allows
-    # h² = 8 · tolerance/typical · spread/above. A quarter of that, and less where the lower end
-    # comes from the same grid, makes up for what the estimate leaves out.
-    factor = 2 if above < MANY_PAIRS else 1.2
-    square = factor * tolerance / typical * spread / above
+    # Splitting n pairs on a grid of step h adds at most n h²/4 to the variance, and a typical loss
+    # grows by half the relative growth of the variance: the tolerance allows h² = 8 ·
+    # tolerance/typical · spread/n. A quarter of that, and less where the lower end comes from the
+    # same grid, makes up for what the estimate leaves out.
+    factor = 2 if pairs_above < MANY_PAIRS else 1.2
+    square = factor * tolerance / typical * spread / pairs_above
     step_above = max(math.sqrt(square), finest)
-    if _added_variance(step_above, above, spread) > MOST_ADDED_VARIANCE * spread:
+    if _added_variance(step_above, pairs_above, spread) > MOST_ADDED_VARIANCE * spread:
         return None
     # A grid point at ε, where the chord touches the curve that it bounds.
     if query.epsilon and query.epsilon > step_above:
         step_above = query.epsilon / math.ceil(query.epsilon / step_above)
     # Pairs that are off to second order from below too need no finer grid there.
-    step_below = max(tolerance / (2 * below) if below else step_above, finest)
+    step_below = max(tolerance / (2 * pairs_below) if pairs_below else step_above, finest)
+    # Costs that are merged within a width w change the variance by about w²/4 each.
     width = math.sqrt(4 * tolerance / typical * spread / charge.count)
     return Grid(step_above, tilt, 1), Grid(step_below, tilt, -1, width)
 

@@ -136,7 +136,7 @@ def rounding(k: int) -> float:
 
     Log-odds are sums of logarithms of about k ln(size), each off by a few ulps. The argument of a
     root is off by the error 3e-14·k of a number of labels divided by the slope, which is at least
-    1/16 per scale of k/epsilon.
+    1/16 per scale of k/epsilon. The numbers here are above both by a factor of ten and more.
     """
     return 1e-5 + 1e-11 * k**2
 

@@ -50,8 +50,9 @@ class Factorisation:
         """Return the day, from 0, on which each row is measured: the last one that it sums; shape
         (rows,).
         """
-        after = np.argmax(self.strategy[:, ::-1] != 0, axis=1)
-        return self.strategy.shape[1] - 1 - after
+        # Of the days in reverse order, argmax finds the first one that a row sums.
+        days_after = np.argmax(self.strategy[:, ::-1] != 0, axis=1)
+        return self.strategy.shape[1] - 1 - days_after
 
     @cached_property
     def heaviest(self) -> int:
@@ -77,7 +78,7 @@ class Factorisation:
 
     def energy(self, participation: Participation) -> int:
         """Return an upper bound on the sum of squares by which one user, active on the days that
-        ``participation`` allows, shifts the measurements of one label.
+        ``participation`` allows, shifts the measurements of one label; it is computed once.
         """
         return _energy(self, participation)
 

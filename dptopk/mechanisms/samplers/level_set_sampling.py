@@ -56,12 +56,13 @@ class Ranked:
         row have the indices n, n + 1, ...
         """
         values = self.at(np.array(ranks, dtype=np.int64))
-        equal = np.flatnonzero(np.isin(self._counts, values))
-        order = equal[np.argsort(-self._counts[equal], kind="stable")]
-        first = np.searchsorted(-self._counts[order], -values)
-        larger_counts = self._rising.size - np.searchsorted(self._rising, values, side="right")
-        # A rank plus its shift is its place in ``order``, the rows of these counts.
-        shifts = (first - larger_counts).tolist()
+        # Only the rows whose count is that of one of the ranks are sorted.
+        candidates = np.flatnonzero(np.isin(self._counts, values))
+        order = candidates[np.argsort(-self._counts[candidates], kind="stable")]
+        # Where the rows of each value begin in ``order``, and the first rank of that value.
+        first_places = np.searchsorted(-self._counts[order], -values)
+        first_ranks = self._rising.size - np.searchsorted(self._rising, values, side="right")
+        shifts = (first_places - first_ranks).tolist()
         listed = self._counts.size
         rows: list[int] = []
         for rank, shift in zip(ranks, shifts, strict=True):
@@ -186,7 +187,7 @@ def _coin_of_chance(chance: Callable[[], Decimal], bits: Bits) -> bool:
 
     def units(known: int) -> int:
         """Return an integer within 1 of 2**known times the probability."""
-        with precise(int(known * _DIGITS_PER_BIT) + 12):
+        with precise(int(known * _DIGITS_PER_BIT) + 12):  # a few digits more than the integer has
             scaled = chance() * (1 << known)
             return int(scaled.to_integral_value(ROUND_HALF_EVEN))  # less than 1 from the exact one
 

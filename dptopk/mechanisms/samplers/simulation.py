@@ -68,14 +68,14 @@ class StandardNoise:
             self._first[kind] = noise
         return noise
 
-    def measured(self, kind: str, k: int, draw: int) -> Array:
+    def noise_of_measurement(self, kind: str, k: int, draw: int) -> Array:
         """Return noise of variance 1 on k counts, and last a value for noise that all counts
         share; float64, shape (k + 1,). ``draw`` is the number of the draw.
         """
         number, row = divmod(draw, BLOCK_DRAWS)
         if (kind, k, number) not in self._measured:
             rng = np.random.default_rng([k, number])
-            scale = math.sqrt(2) if kind == "laplace" else 1.0
+            scale = math.sqrt(2) if kind == "laplace" else 1.0  # the deviation of what is drawn
             drawn: Array = getattr(rng, kind)(size=(BLOCK_DRAWS, k + 1))
             self._measured[kind, k, number] = drawn / scale
         noise: Array = self._measured[kind, k, number][row]

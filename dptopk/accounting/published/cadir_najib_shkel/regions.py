@@ -47,7 +47,7 @@ class PrivacyRegion:
     def __post_init__(self) -> None:
         """Store the constraints as a tuple, and refuse those outside their ranges."""
         validate.assign(self, constraints=tuple(self.constraints))
-        mixture(self.constraints)
+        mixture(self.constraints)  # refuses what is no constraint
 
     @cached_property
     def worst(self) -> RandomizedResponseMixture:
@@ -132,12 +132,9 @@ def heterogeneous_region(
         (validate.nonnegative(epsilon1=epsilon1), validate.count(count1=count1, at_least=0)),
         (validate.nonnegative(epsilon2=epsilon2), validate.count(count2=count2, at_least=0)),
     )
-    validate.count(count=count1 + count2)
-    return _region(
-        composition_law(
-            [(mixture([(epsilon, 0.0)]), times) for epsilon, times in epsilon_counts if times]
-        )
-    )
+    validate.count(count=count1 + count2)  # refuses two counts of 0
+    parts = [(mixture([(epsilon, 0.0)]), times) for epsilon, times in epsilon_counts if times]
+    return _region(composition_law(parts))
 
 
 def separate_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
