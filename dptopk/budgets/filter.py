@@ -304,12 +304,10 @@ class Filter(Account):
         of them is chosen before any answer, the one in which more charges like the first fit.
         """
         own_metric = next(iter(self._metrics.values()))
-        if (
-            not self._first_chooses_method
-            or self._begun
-            or own_metric.name == Pure.name
-            or not charge
-        ):
+        if not self._first_chooses_method or self._begun:
+            return None
+        # With ε's alone there is no δ to convert at; a charge of nothing says nothing.
+        if own_metric.name == Pure.name or not charge:
             return None
         epsilon = round_down(smaller_of(self.budget.epsilon))
         delta_to_convert = round_down(Fraction(self.delta) - Fraction(self.failure_delta))

@@ -543,8 +543,10 @@ def _variance_of_cost(cost: Cost) -> VarianceOfCost:
     with suppress(IncompatibleCosts):
         covering = covering_variance(cost)
     rho = zcdp_constant(cost)
-    if not 0 < rho <= LARGEST_RHO:
-        return VarianceOfCost(None, 0.0 if rho == 0 else covering)
+    if rho == 0:  # it leaks nothing
+        return VarianceOfCost(None, 0.0)
+    if not 0 < rho <= LARGEST_RHO:  # Theorem H is for none, or for none so large
+        return VarianceOfCost(None, covering)
     if covering is not None and covering <= NEARLY_GAUSSIAN * 2 * rho:
         return VarianceOfCost(None, covering)
     return VarianceOfCost(rho, covering)

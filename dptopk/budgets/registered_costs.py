@@ -94,17 +94,17 @@ def match(
     """
     free = Counter({token: times for token, times in tokens.items() if times})
 
-    def suited(demand: Demand) -> list[Token]:
+    def suitable_tokens(demand: Demand) -> list[Token]:
         """Return the tokens that may serve a demand: its own kind first, then the smallest."""
         serving = [token for token in free if covers(token, demand)]
         return sorted(serving, key=lambda token: (token != demand, size(token)))
 
-    suitable = {demand: suited(demand) for demand in demands}
+    tokens_of = {demand: suitable_tokens(demand) for demand in demands}
     flow: Counter[tuple[Demand, Token]] = Counter()
     for demand in sorted(demands, key=size, reverse=True):
         wanted = demands[demand]
         while wanted:
-            path = _augmenting_path(demand, suitable, free, flow)
+            path = _augmenting_path(demand, tokens_of, free, flow)
             if path is None:
                 return None
             wanted -= _augment(path, wanted, free, flow)

@@ -237,6 +237,7 @@ def _parameters(cost_type: type[Cost], parts: list[str], term: str) -> dict[str,
             name = names[place]
         if name not in known or name in parameters:
             raise _parameter_error(name, term, names)
+        # Types of fields are texts, since annotations are not evaluated.
         read = _read_whole_number if known[name].type == "int" else _read_number
         parameters[name] = read(match["value"], term)
     missing = [

@@ -58,7 +58,7 @@ def plot(data: Table) -> Figure:
     }
     parts = []
     for name, title in titles.items():
-        parts.append((title, style.wide(data, [name], "epsilon_global")))
+        parts.append((title, style.series_of_columns(data, [name], "epsilon_global")))
     figure, panels = style.panels(parts, width=9, height=3.6, xlabel="ε_g")
     for axes, name in zip(panels, titles, strict=True):
         axes.set_ylabel(f"{name} of δ")

@@ -128,7 +128,7 @@ def compute(settings: RunSettings) -> Table:
 def plot(data: Table) -> Figure:
     """Plot all thresholds against Δ, with the values read off the paper's figure as crosses."""
     figure, axes = style.figure(width=9, height=4.4)
-    thresholds = style.wide(data, data.columns.drop("l0"), "l0")
+    thresholds = style.series_of_columns(data, data.columns.drop("l0"), "l0")
     style.lines(axes, thresholds, marker="o", markersize=3)
     table = published()
     for column, label in (("T_TruncGauss", "read off the paper's figure"), ("T_UnkLap", "_")):

@@ -44,7 +44,7 @@ def plot(data: Table) -> Figure:
     """Plot all curves for λ up to 10 and, in a second panel, up to 2."""
     parts = []
     for top in (10, 2):
-        series = style.wide(data[data["lambda"] <= top], CURVES, "lambda")
+        series = style.series_of_columns(data[data["lambda"] <= top], CURVES, "lambda")
         parts.append((f"ε = 1, λ up to {top}", series))
     figure, panels = style.panels(parts, width=9, height=3.9, xlabel="λ", ylabel="U(λ)")
     style.legend_beside(panels[-1])

@@ -74,7 +74,7 @@ def plot(data: Table, x: str, names: list[str], label: str, *, columns: int) -> 
     for epsilon, part in data.groupby("epsilon"):
         deviation = math.sqrt(2) / epsilon
         title = f"Lap(1/ε) with ε = {epsilon:g}; standard deviation {deviation:.3g}"
-        parts.append((title, style.wide(part, names, x)))
+        parts.append((title, style.series_of_columns(part, names, x)))
     figure, axes = style.panels(
         parts, width=9.5, height=3.9, xlabel=label, ylabel="ε_g at δ = 1e-6"
     )

@@ -90,7 +90,7 @@ def curves(data: pd.DataFrame, names: Iterable[str], x: str, y: str) -> list[Ser
     return [(name, parts[name][x], parts[name][y]) for name in names]
 
 
-def wide(data: pd.DataFrame, names: Iterable[str], x: str) -> list[Series]:
+def series_of_columns(data: pd.DataFrame, names: Iterable[str], x: str) -> list[Series]:
     """Return the series of a wide table: for each name, the column x and the column of this
     name.
     """

@@ -139,7 +139,7 @@ def plot(data: Table) -> Figure:
     parts = []
     for (sigma, bound, delta), part in data.groupby(["sigma", "T", "delta"]):
         title = f"σ = {sigma:g}, T = {bound:.0f}, claimed δ = {delta:g}"
-        parts.append((title, style.wide(part, CURVES, "epsilon")))
+        parts.append((title, style.series_of_columns(part, CURVES, "epsilon")))
     figure, panels = style.panels(
         parts, width=9.5, height=4, yscale="log", xlabel="ε", ylabel="δ(ε)"
     )

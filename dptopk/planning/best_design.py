@@ -195,7 +195,7 @@ def _best_candidate(request: Request, designs: list[Design], effort: Effort) -> 
     rough = [scale_coarse(replace(guess, draws=FINAL_DRAWS)) for guess in guesses]
     # Candidates that the rough look may have put behind the best are scaled exactly too.
     most = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
-    exact = [scale_exact(found, effort) for found in rough if found.criterion <= most]
+    exact = [scale_exact(candidate, effort) for candidate in rough if candidate.criterion <= most]
     best = _least_noisy_of_the_best(exact)
     if best.bound is not None and late():
         return replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
@@ -295,33 +295,33 @@ def _candidates_on_a_shape(request: Request, designs: list[Design]) -> list[Cand
     divided = [
         at_budget(request, design, split) for design in designs for split in design.splits(request)
     ]
-    found = _candidates_near_the_best(divided, SHAPE_MARGIN)
-    found = _candidates_near_the_best(_scaled_by_one_look(found), ESTIMATE_MARGIN)
+    candidates = _candidates_near_the_best(divided, SHAPE_MARGIN)
+    candidates = _candidates_near_the_best(_scaled_by_one_look(candidates), ESTIMATE_MARGIN)
     # A share that was asked for is not varied.
     if not isinstance(request.selection_share, float):
         neighbours = {
             (guess.design.name, split): guess.at(guess.rho, split)
-            for guess in found[:MOST_FINAL]
+            for guess in candidates[:MOST_FINAL]
             for split in guess.split.neighbours()
         }
-        found = _candidates_near_the_best([*found, *neighbours.values()], ESTIMATE_MARGIN)
-    refined = [replace(guess, draws=REFINED_DRAWS) for guess in found[:MOST_REFINED]]
+        candidates = _candidates_near_the_best([*candidates, *neighbours.values()], ESTIMATE_MARGIN)
+    refined = [replace(guess, draws=REFINED_DRAWS) for guess in candidates[:MOST_REFINED]]
     return _candidates_near_the_best(refined, ESTIMATE_MARGIN)[:MOST_FINAL]
 
 
-def _scaled_by_one_look(found: list[Candidate]) -> list[Candidate]:
+def _scaled_by_one_look(candidates: list[Candidate]) -> list[Candidate]:
     """Return the candidates about at the budget: the best one of each design is composed, and the
     factor by which its ρ then changes is taken for all divisions of that design.
 
     Args:
-        found: the candidates, the best first.
+        candidates: the candidates, the best first.
     """
     factors: dict[str, float] = {}
-    for guess in found:
+    for guess in candidates:
         name = guess.design.name
         if name not in factors:
             factors[name] = scale_coarse(guess).rho / guess.rho
-    return [guess.at(guess.rho * factors[guess.design.name]) for guess in found]
+    return [guess.at(guess.rho * factors[guess.design.name]) for guess in candidates]
 
 
 def _candidates_by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
@@ -332,7 +332,7 @@ def _candidates_by_estimate(request: Request, designs: list[Design]) -> list[Can
     clocks_may_gain = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
     first_request = replace(request, charge_as="bounded_range") if clocks_may_gain else request
     divided = list(map(partial(_ranked_divisions, first_request), designs))
-    guesses = [found[0] for found in divided]
+    guesses = [divisions[0] for divisions in divided]
     if clocks_may_gain:
         # A larger ε of selections by ``gain`` makes a loss smaller by about that factor at most.
         limit = ESTIMATE_MARGIN * gain * min(guess.criterion for guess in guesses)
@@ -346,12 +346,12 @@ def _candidates_by_estimate(request: Request, designs: list[Design]) -> list[Can
     return [guess for guess in guesses if guess.criterion <= ESTIMATE_MARGIN * least]
 
 
-def _candidates_near_the_best(found: list[Candidate], near: float) -> list[Candidate]:
+def _candidates_near_the_best(candidates: list[Candidate], near: float) -> list[Candidate]:
     """Return the candidates whose loss may be within the factor ``near`` of the least, best first:
     a loss is simulated, and ``doubt`` is its error.
     """
-    least = min(guess.loss + guess.doubt for guess in found)
-    hopeful = [guess for guess in found if guess.loss - guess.doubt <= near * least]
+    least = min(guess.loss + guess.doubt for guess in candidates)
+    hopeful = [guess for guess in candidates if guess.loss - guess.doubt <= near * least]
     return sorted(hopeful, key=lambda guess: guess.loss)
 
 
@@ -359,11 +359,11 @@ def _best_division(request: Request, design: Design) -> Candidate:
     """Return the best division of the budget for a design, by estimate: on a given shape by more
     draws than ranked it.
     """
-    found = _ranked_divisions(request, design)
+    candidates = _ranked_divisions(request, design)
     # Only a loss on a given shape is simulated, so that more draws make it more exact.
     if request.epsilon is None or not isinstance(request.shape, Shape):
-        return found[0]
-    refined = [replace(guess, draws=REFINED_DRAWS) for guess in found[:MOST_FINAL]]
+        return candidates[0]
+    refined = [replace(guess, draws=REFINED_DRAWS) for guess in candidates[:MOST_FINAL]]
     return min(refined, key=attrgetter("criterion"))
 
 
@@ -372,10 +372,10 @@ def _ranked_divisions(request: Request, design: Design) -> list[Candidate]:
     the share FINE the one with the lowest threshold comes first, and then the one with more of δ
     for it.
     """
-    found = list(map(partial(at_budget, request, design), design.splits(request)))
-    tied = (1 + FINE) * min(map(attrgetter("criterion"), found))
+    candidates = list(map(partial(at_budget, request, design), design.splits(request)))
+    tied = (1 + FINE) * min(map(attrgetter("criterion"), candidates))
     return sorted(
-        found,
+        candidates,
         key=lambda guess: (
             max(guess.criterion, tied),
             guess.threshold or 0,
@@ -384,13 +384,13 @@ def _ranked_divisions(request: Request, design: Design) -> list[Candidate]:
     )
 
 
-def _least_noisy_of_the_best(fine: list[Candidate]) -> Candidate:
+def _least_noisy_of_the_best(candidates: list[Candidate]) -> Candidate:
     """Return the best candidate; of those that are as good to the precision of a plan, the one with
     the least noise on a count.
     """
-    least = min(found.criterion for found in fine)
-    tied = [found for found in fine if found.criterion <= least * (1 + FINE)]
-    return min(tied, key=lambda found: (found.noise_std or 0.0, found.criterion))
+    least = min(candidate.criterion for candidate in candidates)
+    tied = [candidate for candidate in candidates if candidate.criterion <= least * (1 + FINE)]
+    return min(tied, key=lambda candidate: (candidate.noise_std or 0.0, candidate.criterion))
 
 
 def _plan_of_candidate(
@@ -444,34 +444,35 @@ def _alternatives(
 
     others = [_best_division(request, design) for design in designs if design != best.design]
     exact = [scale_exact(replace(guess, draws=FINAL_DRAWS), effort) for guess in others]
-    exact.sort(key=lambda found: found.criterion)
-    return pd.DataFrame([_row_of_alternatives(found, found is best) for found in (best, *exact)])
+    exact.sort(key=attrgetter("criterion"))
+    rows = [_row_of_alternatives(candidate, candidate is best) for candidate in (best, *exact)]
+    return pd.DataFrame(rows)
 
 
-def _row_of_alternatives(found: Candidate, chosen: bool) -> dict[str, Any]:
+def _row_of_alternatives(candidate: Candidate, chosen: bool) -> dict[str, Any]:
     """Return the row of a candidate in the table of alternatives.
 
     Args:
-        found: the candidate, scaled exactly.
+        candidate: the candidate, scaled exactly.
         chosen: whether it is the one that the plan takes.
     """
-    assert found.bound is not None  # noqa: S101 - for the type checker: it was scaled exactly
+    assert candidate.bound is not None  # noqa: S101 - for the type checker: it was scaled exactly
     row = {
-        "design": found.design.name,
+        "design": candidate.design.name,
         "chosen": chosen,
-        "merit": found.loss,
-        "epsilon": found.bound.epsilon,
-        "delta": found.request.delta,
-        "noise_std": found.noise_std,
-        "threshold": found.threshold,
-        "appears_at_half": found.mechanisms[0].appears_at(
-            found.request.sensitivity, probability=0.5
+        "merit": candidate.loss,
+        "epsilon": candidate.bound.epsilon,
+        "delta": candidate.request.delta,
+        "noise_std": candidate.noise_std,
+        "threshold": candidate.threshold,
+        "appears_at_half": candidate.mechanisms[0].appears_at(
+            candidate.request.sensitivity, probability=0.5
         ),
-        "swapped": found.swapped,
-        "selection_share": found.split.selection,
-        "threshold_share": found.split.threshold,
+        "swapped": candidate.swapped,
+        "selection_share": candidate.split.selection,
+        "threshold_share": candidate.split.threshold,
     }
-    outcome = found.outcome
+    outcome = candidate.outcome
     if outcome is not None:
         row |= {
             "error": outcome.error,
@@ -479,7 +480,7 @@ def _row_of_alternatives(found: Candidate, chosen: bool) -> dict[str, Any]:
             "recall": outcome.recall,
             "rows": outcome.rows,
         }
-    return row | {"mechanisms": " then ".join(map(str, found.mechanisms))}
+    return row | {"mechanisms": " then ".join(map(str, candidate.mechanisms))}
 
 
 def _division_in_words(request: Request, best: Candidate) -> str:

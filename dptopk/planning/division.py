@@ -403,12 +403,14 @@ def _scales_of_even_split(
         effort: that of the bounds.
     """
 
-    def evenly(total: float) -> list[float]:
+    def even_scales(total: float) -> list[float]:
         """Return the scales at which each query costs this ρ."""
         return [math.sqrt(total / design.price) for design in designs]
 
     return tuple(
-        _scales_of_largest_total(designs, evenly, budget, _first_total(budget.epsilon), 0.0, effort)
+        _scales_of_largest_total(
+            designs, even_scales, budget, _first_total(budget.epsilon), 0.0, effort
+        )
     )
 
 

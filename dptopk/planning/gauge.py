@@ -203,8 +203,8 @@ class _LargestEpsilon:
 
     def _fits(self, epsilon: float) -> bool:
         """Return whether the question would be accepted at this ε; the bracket stays the same."""
-        found = self.plan_at(epsilon)
-        return found is not None and self.kind.is_payable(found, self.account)
+        candidate = self.plan_at(epsilon)
+        return candidate is not None and self.kind.is_payable(candidate, self.account)
 
     def plan_at(self, epsilon: float) -> TopKPlan | None:
         """Return the plan at this ε; None if there is none."""
@@ -310,27 +310,29 @@ class _LargestEpsilon:
         """Return how much more than this ε is estimated to fit, by the plan at it; None where there
         is no plan or, of an account that is no filter, no estimate.
         """
-        found = self.plan_at(epsilon)
-        if found is None or not isinstance(self.account, Filter):
+        candidate = self.plan_at(epsilon)
+        if candidate is None or not isinstance(self.account, Filter):
             return None
-        return epsilon * self.account.growth(found.charge) - epsilon
+        return epsilon * self.account.growth(candidate.charge) - epsilon
 
     def _never_fits(self) -> bool:
         """Return whether no question of this kind fits, whatever its ε: its plans fail with at
         least half of their δ, so of the failures of the plan at the total, and the account has no
         such failures left.
         """
-        found = self.plan_at(self.total)
-        if found is None:
+        candidate = self.plan_at(self.total)
+        if candidate is None:
             return False
         # The δ of an ApproxDP counts as failures too.
-        failures = found.charge.delta + sum(cost.delta for cost in found.charge.of(ApproxDP))
+        failures = candidate.charge.delta + sum(
+            cost.delta for cost in candidate.charge.of(ApproxDP)
+        )
         if failures == 0:
             return False
         if isinstance(self.account, Accountant):
             left = self.account.remaining()
             return left.delta == 0 and not left.of(ApproxDP)
-        alone = Charge(delta=failures / 2, neighbours=found.charge.neighbours)
+        alone = Charge(delta=failures / 2, neighbours=candidate.charge.neighbours)
         return not Trial.accepts(self.account, alone, None)
 
     def _bisect_bracket(self) -> None:

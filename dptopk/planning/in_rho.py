@@ -1,5 +1,5 @@
 """Plans within a budget in ρ: the plan of a total (ε, δ) whose charge the budget takes, for the
-largest ε found.
+largest ε candidate.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
     epsilon = compose(Charge({ZCDP(rho): 1}), delta=delta).epsilon
     best: P | None = None
     for _ in range(MOST_RESCALINGS):
-        found = plan(Budget(epsilon, delta))
+        candidate = plan(Budget(epsilon, delta))
         try:
-            totals = unspent.totals_of_prices(found.charge)
+            totals = unspent.totals_of_prices(candidate.charge)
         except IncompatibleCosts as reason:
             raise InvalidParameter(
                 f"budget: a plan in rho needs costs of zCDP: {reason}; name a method"
@@ -54,9 +54,11 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
         (exact,) = totals.sums.values()  # a budget in rho has one metric
         used = round_up(exact)
         failures = round_up(totals.failures)
-        if unspent.can_spend(found.charge) and (best is None or found.epsilon > best.epsilon):
+        if unspent.can_spend(candidate.charge) and (
+            best is None or candidate.epsilon > best.epsilon
+        ):
             terms = (("rho", used), ("rho_budget", rho), ("failure_delta", failures))
-            best = replace(found, in_rho=terms)
+            best = replace(candidate, in_rho=terms)
             if used >= ENOUGH_OF_BUDGET * rho:
                 break
         # ρ grows about as ε².

@@ -229,7 +229,7 @@ def _rate_of_selection(scene: Scene, way: Way, noise: Array) -> Array:
         return GUMBEL_STD / noise
     mu = whole_mu(scene.budget, way.find)
     rate = RANGE_OF_MU * mu * math.sqrt(way.share / scene.k) / scene.linf
-    if way.find != "uncapped":
+    if way.find != "uncapped":  # there finding is selecting, and has all of the share
         rate *= math.sqrt(way.selecting)
     return np.full(len(noise), rate)
 

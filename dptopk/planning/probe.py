@@ -252,7 +252,9 @@ class LookedPlan(OnePhase):
     def first(self, data: Histogram) -> Step:
         """Return the step of the look, at the sorted counts of a few ranks."""
         looked = counts_at_ranks(data.with_sensitivity(self.sensitivity), self.k)
-        return Step(Single.on(self.look.mechanism, looked, {}), looked, ABOUT_SORTED_COUNTS)
+        return Step(
+            Single.for_histogram(self.look.mechanism, looked, {}), looked, ABOUT_SORTED_COUNTS
+        )
 
     def payable(self, paying: Paying) -> bool:
         """Return whether the look and a plan after it would be paid for, or a plan without
@@ -386,7 +388,7 @@ def with_look(
         return usual
     arguments = planner.keywords | total
     for name in ("budget", "sensitivity", "domain", "counts"):
-        arguments.setdefault(name, None)
+        arguments.setdefault(name, None)  # one that was left out: "auto" then takes no look
     k = arguments["k"]
     budget = arguments["budget"]
     if look != "auto":

@@ -99,7 +99,7 @@ def _alternatives(
         return
     cheaper: list[TopKPlan] = []
     for counts in OTHER_NOISE.get(type(refusing_account), ()):
-        other = _with_noise(counts, kind)
+        other = _plan_with_noise(counts, kind)
         if other is None or other.charge == requested:
             continue
         cheaper.append(other)
@@ -110,7 +110,7 @@ def _alternatives(
         yield from _sentence_on_registration(refusing_account, requested, cheaper)
 
 
-def _with_noise(counts: Counts, kind: Kind) -> TopKPlan | None:
+def _plan_with_noise(counts: Counts, kind: Kind) -> TopKPlan | None:
     """Return the plan of this question with other noise on its counts; None where the answer shows
     no counts, the question names that noise already, or no plan can have it.
     """

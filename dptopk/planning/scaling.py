@@ -204,6 +204,7 @@ def affordable_rho(request: Request, design: Design, split: Split) -> float:
             mechanisms = design.build(request, split, pure)
             phases = phases_of(request, mechanisms, design.method)
             ratio = request.epsilon / _sum_of_costs(design, phases, rest)
+            # A ratio of 0: a cost has no ε, so that the Gaussian's ρ stays.
             if ratio == 0 or abs(ratio - 1) < FINE:
                 break
             pure *= ratio**2
@@ -225,7 +226,7 @@ def _sum_of_costs(design: Design, phases: tuple[Phase, ...], delta: float) -> fl
     # The optimum is estimated by that of a Gaussian with the same ρ, times the ratio of both at the
     # nearest power of two: few ratios are computed, and each is cached.
     nearest = 2.0 ** round(math.log2(cost.epsilon))
-    gaussian = _epsilon_of_alike_gaussian(cost.epsilon, times, delta)
+    gaussian = _epsilon_of_gaussian_of_same_rho(cost.epsilon, times, delta)
     selections = gaussian * _ratio_to_gaussian(nearest, times, delta)
     return min(whole, selections + pure_sum(phases[1].charge))
 
@@ -240,10 +241,10 @@ def _ratio_to_gaussian(epsilon: float, times: int, delta: float) -> float:
         delta: at which both are stated.
     """
     of_selections = float(br_nonadaptive_epsilon(epsilon, times, delta=delta))
-    return of_selections / _epsilon_of_alike_gaussian(epsilon, times, delta)
+    return of_selections / _epsilon_of_gaussian_of_same_rho(epsilon, times, delta)
 
 
-def _epsilon_of_alike_gaussian(epsilon: float, times: int, delta: float) -> float:
+def _epsilon_of_gaussian_of_same_rho(epsilon: float, times: int, delta: float) -> float:
     """Return about the ε of a Gaussian whose ρ is that of so many selections: ε²/8 for each.
 
     Args:
@@ -254,7 +255,9 @@ def _epsilon_of_alike_gaussian(epsilon: float, times: int, delta: float) -> floa
     mu = epsilon * math.sqrt(times) / 2
 
     def too_small(total: float) -> bool:
-        """Return whether the Gaussian has a δ above ``delta`` at this ε."""
+        """Return whether the Gaussian has a δ above ``delta`` at this ε: Q(ε/μ - μ/2) -
+        e^ε Q(ε/μ + μ/2), with Q the tail of the normal law.
+        """
         first = math.erfc((total / mu - mu / 2) / SQRT_2) / 2
         second = math.erfc((total / mu + mu / 2) / SQRT_2) / 2
         return not first - math.exp(min(total, LARGEST_RANGE)) * second <= delta

@@ -72,7 +72,9 @@ class Single(Plan):
         )
 
     @classmethod
-    def on(cls, mechanism: Mechanism, data: Histogram, options: Mapping[str, Any]) -> Self:
+    def for_histogram(
+        cls, mechanism: Mechanism, data: Histogram, options: Mapping[str, Any]
+    ) -> Self:
         """Return the plan of a mechanism on this histogram, by what is public about it."""
         size = data.domain_size if data.domain == "public" else None
         return cls.of(mechanism, options, data.sensitivity, size)
@@ -152,7 +154,7 @@ def plan_of_mechanism(
         InvalidParameter: for what is neither, and as ``Single.of``.
     """
     if not isinstance(mechanism, Plan):
-        return Single.on(mechanism, data, options)
+        return Single.for_histogram(mechanism, data, options)
     if options:
         raise InvalidParameter(
             f"{type(mechanism).__name__} takes no further options, not {next(iter(options))}"

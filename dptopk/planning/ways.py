@@ -286,6 +286,7 @@ def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
     if way.counting is None:
         return 0.0
     if way.counting == "capped":
+        # Gaussian noise for as many counts as the cap, from all of μ² that is not for selecting.
         whole = whole_mu(budget, way.find)
         return math.sqrt(way.cap or 1) * linf / (whole * math.sqrt(1 - way.selecting))
     size = size_of_counts(way, budget)

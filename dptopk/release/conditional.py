@@ -67,6 +67,8 @@ class Passed:
         def ends(y: int) -> tuple[int, int]:
             """Return the ends of the interval of one shown value."""
             nearest = max(y, 1)
+            # From ``above`` on true counts are so large that a value of at most y is improbable;
+            # below ``lowest`` they are so small that one of at least y is.
             above = first_true(lambda x: self.lower_tail(y, x) <= half, nearest)
             lowest = first_true(lambda x: self._is_within(y, x, half), 1, nearest)
             return lowest, above - 1

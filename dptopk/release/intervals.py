@@ -98,7 +98,7 @@ class Measurement:
         if bound is None:
             reachable = len(values)
         else:
-            least = values[:rows].min(initial=2**62)
+            least = values[:rows].min(initial=2**62)  # no value is larger
             reachable = int((values >= least - 4 * bound).sum())
         if reachable < len(values):
             passed = reachable

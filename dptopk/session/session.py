@@ -654,7 +654,7 @@ class Session:
         total_of_others = Histogram(
             [name], [total], sensitivity=sensitivity, domain="public", capped=histogram.capped
         )
-        plan = Single.on(KnownLaplace(epsilon=epsilon), total_of_others, {})
+        plan = Single.for_histogram(KnownLaplace(epsilon=epsilon), total_of_others, {})
         plan.check(total_of_others)
         step = Step(plan, total_of_others, ("other", *map(to_plain, shown.labels)))
         return self._paying(reuse=reuse).answer(step, self._rng)
