@@ -303,7 +303,7 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
     n = values.shape[-1] - 2 * steps
     geometry = _geometry(steps, h, -1)
     out = np.zeros((*values.shape[:-1], n))
-    for block in _blocks_with_offsets(values, n, geometry):
+    for block in blocks_with_offsets(values, n, steps, h):
         highest = out[..., block.begin : block.end]
         nodes = block.end - block.begin
         for offset in range(block.first, block.last + 1):
@@ -319,7 +319,7 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
     return out
 
 
-class _Block(NamedTuple):
+class Block(NamedTuple):
     """Nodes from ``begin`` to before ``end``, and the offsets from ``first`` to ``last`` among
     which their best chords seem to be.
     """
@@ -330,14 +330,20 @@ class _Block(NamedTuple):
     last: int
 
 
-def _blocks_with_offsets(values: Floats, n: int, geometry: _Geometry) -> list[_Block]:
+def blocks_with_offsets(values: Floats, n: int, N: int, h: float) -> list[Block]:
     """Divide the ``n`` nodes of the answer into blocks, with the offsets that a sample of the nodes
-    suggests for each.
+    suggests for each: a guess.
+
+    Args:
+        values: at the nodes of the answer and N more on either side.
+        n: the number of nodes of the answer.
+        N: the number of grid steps to ε.
+        h: the grid step.
     """
-    N = geometry.N
+    geometry = _geometry(N, h, -1)
     # For so few nodes a sample takes about as long as all offsets.
     if n <= 8 * N:
-        return [_Block(0, n, 0, N)]
+        return [Block(0, n, 0, N)]
     # A block has at least 4 N nodes, so that its sample is a small part of its work.
     count = min(tuning.SAMPLED_BLOCKS, n // (4 * N))
     per_block = tuning.SAMPLED
@@ -347,7 +353,7 @@ def _blocks_with_offsets(values: Floats, n: int, geometry: _Geometry) -> list[_B
     blocks = []
     for at, (begin, end) in enumerate(pairwise(cuts)):
         sampled = best[..., at * per_block : (at + 1) * per_block + 1]
-        blocks.append(_Block(begin, end, *_offset_range(sampled, N)))
+        blocks.append(Block(begin, end, *_offset_range(sampled, N)))
     return blocks
 
 

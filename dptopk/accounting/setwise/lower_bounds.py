@@ -39,14 +39,12 @@ from dptopk.accounting.pld.loss_components import (
 )
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.order_from_below import play_in_order
 from dptopk.accounting.setwise.recursion import (
     FLOOR,
     INWARD,
     Layer,
-    Rules,
     ladder,
-    rounding_noise,
-    solve_in_order,
 )
 from dptopk.costs import Charge
 
@@ -453,19 +451,16 @@ def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
 
 
 def steps_from_below(last: Mapping[float, int], variance: float, tolerance: float) -> int:
-    """Return the number of grid steps to the largest ε for a recursion from below; different ε's
-    are also rounded down.
-    """
-    epsilons = tuple(last)
-    counts = tuple(last.values())
+    """Return the number of grid steps to the largest ε for a recursion from below."""
+    costs = sum(last.values())
     allowed = tuning.GRID_SHARE_BELOW * tolerance * variance
 
     def noise(steps: int) -> float:
         """Return an estimate of the variance that a grid with this number of steps loses."""
-        return rounding_noise(epsilons, counts, steps, tuning.CELL, upper=False)
+        return tuning.CELL * (max(last) / steps) ** 2 * costs
 
     # A first guess: a few steps, none of them longer than 1/2.
-    steps = max(8, math.ceil(2 * max(epsilons)))
+    steps = max(8, math.ceil(2 * max(last)))
     most_steps = tuning.MOST_STEPS if len(last) == 1 else tuning.STEPS_OF_KINDS
     while steps < most_steps and noise(steps) > allowed:
         steps = math.ceil(steps * tuning.LARGER)
@@ -473,7 +468,7 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
     return min(2 * math.ceil(steps / 2), tuning.MOST_STEPS)
 
 
-def _recursion_of_last_ranges(last: dict[float, int], steps: int, reach: float) -> LastRanges:
+def _recursion_of_last_ranges(last: dict[float, int], steps: int, reach: float) -> Endgame:
     """Return the value of playing the last ranges in the order of rising ε, with t chosen from all
     answers.
     """
@@ -484,9 +479,7 @@ def _recursion_of_last_ranges(last: dict[float, int], steps: int, reach: float) 
         return LastRanges(lower_ladder.value(count), upper_ladder.value(count))
     rising = dict(sorted(last.items()))
     played = [place for place, count in enumerate(rising.values()) for _ in range(count)]
-    lower = Rules.of(rising, steps, upper=False, reach=reach)
-    upper = Rules.of(rising, steps, upper=True, reach=reach)
-    return LastRanges(solve_in_order(lower, played), solve_in_order(upper, played))
+    return play_in_order(rising, played, steps, reach=reach)
 
 
 def largest_point_above(

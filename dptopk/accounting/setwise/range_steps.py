@@ -6,7 +6,7 @@ V is known at the nodes jh between two bounds. With H(e^x) = V(x), convex in u =
 From above ε is a coin between the two multiples of h next to it (Lemma 3 of
 docs/notes/setwise.md): it shows the larger one, b, with the probability for which E[e^{-ε'}] =
 e^{-ε}. From below the chord has one end at a node, and the other where it belongs, between two
-nodes: there H lies above the line through the nodes to the right, continued to the left.
+nodes: there H lies above the lines through two nodes on either side, continued.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -103,60 +102,59 @@ def range_step_below(
         upper: upper bounds on it.
         last: the last node.
     """
-    weights = _chord_weights(on_grid.epsilon, lower.h)
-    nodes = np.arange(-len(weights), last + on_grid.above + 1)
+    near_weights, far_weights = chord_weights(on_grid.epsilon, lower.h)
+    before = len(near_weights)
+    nodes = np.arange(-before, last + on_grid.above + 1)
     near = lower.at(nodes) * INWARD
-    far = continued_to_the_left(lower, upper, nodes, on_grid.short) * INWARD
+    far = between_nodes(lower, upper, nodes, on_grid.short) * INWARD
     # A chord over a node with its near end there is worth V itself.
-    best = near[len(weights) :][: last + 1]
-    for offset, weight in enumerate(weights):
-        at = len(weights) - offset
-        chord = weight.near * near[at:][: last + 1]
-        chord += weight.far * far[at + on_grid.above :][: last + 1]
+    best = near[before:][: last + 1]
+    for offset in range(before):
+        at = before - offset
+        chord = near_weights[offset] * near[at:][: last + 1]
+        chord += far_weights[offset] * far[at + on_grid.above :][: last + 1]
         best = np.maximum(best, chord)
     bounds: Floats = best * (1 - CHORD_ROUNDING)
     return bounds
 
 
-class _Weights(NamedTuple):
-    """The weights of the two ends of a chord."""
-
-    near: float
-    far: float
-
-
 @lru_cache(maxsize=256)
-def _chord_weights(epsilon: float, h: float) -> list[_Weights]:
-    """Return the weights of the near and the far end of the chords over a node whose near end lies
-    0, 1, ... nodes to the left of it.
+def chord_weights(epsilon: float, h: float) -> tuple[Floats, Floats]:
+    """Return the weights of the near and of the far ends of the chords over a node whose near ends
+    lie 0, 1, ... nodes to the left of it.
     """
-    whole = math.expm1(epsilon)
-    weights = []
-    for offset in range(math.floor(Fraction(epsilon) / Fraction(h)) + 1):
-        behind = offset * Fraction(h)
-        near = math.exp(float(behind)) * math.expm1(float(Fraction(epsilon) - behind)) / whole
-        weights.append(_Weights(near, math.expm1(float(behind)) / whole))
-    return weights
+    exact = Fraction(epsilon)
+    step = Fraction(h)
+    offsets = range(math.floor(exact / step) + 1)
+    behind = np.array([float(offset * step) for offset in offsets])
+    left = np.array([float(exact - offset * step) for offset in offsets])
+    near = np.exp(behind) * np.expm1(left) / math.expm1(epsilon)
+    return near, np.expm1(behind) / math.expm1(epsilon)
 
 
-def continued_to_the_left(
+def between_nodes(
     lower: ValueFunction, upper: ValueFunction, nodes: Nodes, distance: float
 ) -> Floats:
     """Return lower bounds on V at some distance to the left of each node, less than a grid step.
 
-    For v < u < w convexity puts H(v) above H(u) + c (H(u) - H(w)), c = (u - v)/(w - u), which
-    rises with H(u) and falls with H(w).
+    For v < u < w convexity puts H(v) above H(u) + c (H(u) - H(w)), c = (u - v)/(w - u), and so for
+    v > u > w: the line through two nodes on one side, which rises with H(u) and falls with H(w).
 
     Args:
         lower: lower bounds on V.
         upper: upper bounds on V.
-        nodes: the nodes.
+        nodes: consecutive nodes.
         distance: to the left of each, in x.
     """
-    values = lower.at(nodes)
-    best = values
+    left_values = lower.at(nodes - 1)
+    right_values = lower.at(nodes)
+    best = right_values
     for apart in CONTINUED_OVER:
         share = -math.expm1(-distance) / math.expm1(apart * lower.h)
-        best = np.maximum(best, values + share * (values - upper.at(nodes + apart)))
+        best = np.maximum(best, right_values + share * (right_values - upper.at(nodes + apart)))
+        share = math.expm1(lower.h - distance) / -math.expm1(-apart * lower.h)
+        line = left_values - share * (upper.at(nodes - 1 - apart) - left_values)
+        # A difference of numbers up to (1 + share) times the larger one.
+        best = np.maximum(best, line - CHORD_ROUNDING * (1 + share) * left_values)
     bounds: Floats = best * (1 - CHORD_ROUNDING)
     return bounds

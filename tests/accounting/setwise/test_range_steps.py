@@ -19,7 +19,7 @@ from dptopk.accounting.setwise.concentrated_game import (
     epsilon_at,
 )
 from dptopk.accounting.setwise.range_steps import (
-    continued_to_the_left,
+    between_nodes,
     range_on_grid,
     range_step_above,
     range_step_below,
@@ -100,19 +100,19 @@ def test_multiples_are_outward(epsilon, h) -> None:
     assert on_grid.above - on_grid.below <= 1
 
 
-def test_a_line_continued_to_the_left_is_below_v() -> None:
+def test_a_line_between_nodes_is_below_v() -> None:
     upper, lower = _tables(_after_responses)
     rough = replace(lower, values=lower.values * 0.98)
     nodes = np.arange(-30, 60)
     for distance in (0.0, 0.01, 0.049):
         exact = _after_responses(nodes * H - distance)
-        assert (continued_to_the_left(rough, upper, nodes, distance) <= exact).all()
-        close = continued_to_the_left(lower, upper, nodes, distance)
+        assert (between_nodes(rough, upper, nodes, distance) <= exact).all()
+        close = between_nodes(lower, upper, nodes, distance)
         assert (close <= exact + 1e-12).all()
         # Left of a kink at a node the line is the one to its right.
         assert np.median(exact - close) < 1e-4
     # Continued farther than the distance it says, or from bounds that are no bounds, it is not.
-    assert (continued_to_the_left(lower, upper, nodes, 0.049) > _after_responses(nodes * H)).any()
+    assert (between_nodes(lower, upper, nodes, 0.049) > _after_responses(nodes * H)).any()
 
 
 def _game(text, reach=1.6, fineness=1.0):
