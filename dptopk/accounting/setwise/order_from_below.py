@@ -21,7 +21,7 @@ from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.setwise.bellman_step import Block, blocks_with_offsets
 from dptopk.accounting.setwise.range_steps import RangeOnGrid, chord_weights, range_on_grid
 from dptopk.accounting.setwise.recursion import INWARD, Rules
-from dptopk.accounting.work import check
+from dptopk.accounting.work import raise_if_late
 
 # Units of roundoff, above the relative error of one chord: two weights, each a product of three
 # exponentials, of arguments up to ε with one rounding each, two products and sums.
@@ -152,7 +152,7 @@ def play_in_order(
     states = np.cumsum(places[:, None] == np.arange(len(epsilons)), axis=0)
     attained = PlayedInOrder.of_nothing(steps + 2, h)
     for place, window in zip(places.tolist(), rules.windows(states).tolist(), strict=True):
-        check()
+        raise_if_late()
         attained = _with_one_before(attained, range_on_grid(epsilons[place], h), window)
     return attained
 
