@@ -92,6 +92,7 @@ class Bounds:
     total_per_user: int | None = None
 
     def __post_init__(self) -> None:
+        # These calls refuse values that are out of range.
         validate.parameters(self, per_label_cap=partial(validate.count, at_most=LARGEST_CAP))
         validate.member(CHOICES, choose=self.choose)
         validate.instance(str, key=self.key)
@@ -521,7 +522,7 @@ def label_counts(
             return counts
         return _sums_by_key(contribute(source, events_of_part), keys, sums)
 
-    parts = source.passes or 1
+    parts = source.passes or 1  # None: one, and more if memory is full
     while True:
         try:
             total = _total_counts(source, counts_of_part, parts, keys, sums, progress)

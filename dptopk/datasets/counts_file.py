@@ -177,6 +177,7 @@ def _json_table(file: _File) -> pd.DataFrame:
         raise ValueError("not a table")
     columns = {}
     for name in file.columns:
+        # Without rows no column is missing: an empty file is a table without rows.
         if not rows or any(name in row for row in rows):
             columns[name] = pd.Series([row.get(name) for row in rows], dtype=object)
     return pd.DataFrame(columns)

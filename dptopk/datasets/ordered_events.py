@@ -84,7 +84,7 @@ class CountsInOrder:
     @property
     def _cap(self) -> int:
         """Return the cap on labels; rows are counted in order only where there is one."""
-        assert self.bounds.labels_per_user is not None  # noqa: S101
+        assert self.bounds.labels_per_user is not None  # noqa: S101 - ``_ranks_once`` has asked
         return self.bounds.labels_per_user
 
     def _ranks_once(self, source: OpenTable) -> bool:

@@ -297,11 +297,12 @@ class EventsStore:
                 for a value of the data, except that a column may not be text in one partition and
                 integer in another.
         """
-        validate.text(version=version)
+        validate.text(version=version)  # refuses what is no text
         if version in self.versions:
             raise InvalidParameter(f"version: {version!r} was appended before")
         columns = {role: self._settings[role] for role in ("user", "item", "weight")}
-        # What exceeds τ in a day is cut here; Δ is enforced below, together with the stored rows.
+        # What exceeds τ in a day is cut here; Δ is enforced by ``_add_day``, together with the
+        # stored rows.
         with selected_events(partition, where, engine, None, **columns) as (source, events):
             if source.equates_texts(columns["user"]):
                 raise InvalidParameter(
@@ -310,6 +311,7 @@ class EventsStore:
                     "by their bytes; bring each user to one text in a column without a "
                     "collation first"
                 )
+            # An engine with the store's hashes sends only each user's Δ smallest of the day.
             same_hashes = self.bounds.portable or source.backend is DUCKDB
             bounds = self.bounds if same_hashes else replace(self.bounds, labels_per_user=None)
             pairs = contributions(source, events, bounds)

@@ -292,7 +292,7 @@ def _stated_cap(table: pd.DataFrame) -> int:
     if not _only_text(table, "key", "the key's own hash"):
         raise InvalidParameter("table: the counted events had no key: its table was empty")
     try:
-        caps = json.loads(statement or "")
+        caps = json.loads(statement or "")  # no text is no JSON either
     except ValueError:
         caps = None  # refused below
     if not isinstance(caps, dict):

@@ -69,6 +69,7 @@ def terms_of(
         InvalidParameter: unless exactly one of registered (with delta) and budget is given, and
             accountants take it.
     """
+    # A caller that no type checker has seen may hand on options of other names.
     option_names = FilterChoices.__annotations__
     stated_options = [name for name, value in choices.items() if value is not None]
     if not option_names.keys() >= set(stated_options):

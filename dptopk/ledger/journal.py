@@ -463,11 +463,12 @@ class Journal:
                 refuse_damaged_log(log, old)
                 before = self.head()
                 self.state.last = (before.seq, log.rehash(key))
-                self.store.key = self.state.key = key
+                self.store.key = key
+                self.state.key = key
                 self.append(log, "rekey", "", "", {"before": asdict(before)})
         except BaseException:
             self.store.key = old
-            self._pid = 0
+            self._pid = 0  # the state, which may have the new key, is read again
             raise
 
     def accept_restore(

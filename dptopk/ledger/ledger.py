@@ -154,7 +154,7 @@ class Ledger(Reader):
         terms = shared_terms_of(
             registered=registered, budget=budget, delta=delta, shares=shares, **choices
         )
-        # Refused are texts that cannot be shown.
+        # These calls refuse texts that cannot be shown, and another type.
         plain_text(name=name)
         plain_text(unit=unit)
         plain_text(version=version)
@@ -459,7 +459,7 @@ class Ledger(Reader):
             LedgerError: when the database refuses; nothing may be released. Where it failed while
                 it committed, the charge may have been written all the same, and then stays.
         """
-        validate.instance(Charge, charge=charge)
+        validate.instance(Charge, charge=charge)  # refuses other types, as two calls below
         analyst = analyst_name(analyst)
         description = normal(mechanism=mechanism)
         validate.instance(str, query=query)
@@ -516,7 +516,7 @@ class Ledger(Reader):
                 full.
             LedgerError: when the entry of the charge was changed.
         """
-        validate.instance(Charge, used=used)
+        validate.instance(Charge, used=used)  # refuses other types
         stored = None if answer is None else normal(answer=answer)
         with self._journal.write() as log:
             state = self._now.dataset(receipt.dataset)

@@ -88,7 +88,7 @@ class Migration:
                 self._refuse_no_links(state.about.get("id"))
                 log.append(state.last, "retired", "", "", normal(retired={"to": asdict(head)}))
         with self._locked_old_log() as (_, state):
-            new_head = Head.of(state.retired or {})
+            new_head = Head.of(state.retired or {})  # it is retired now: ``of`` refuses {}
             self._complete(new_head, state)
         return new_head
 
@@ -179,6 +179,7 @@ class Migration:
         """Return the file in which the new ledger is made; its name tells which old ledger it is
         for.
         """
+        # The first ledgers had no identity.
         name = f".{self._new.path.name}.{ledger or 'first'}.unfinished"
         return LedgerFile(self._new.path.with_name(name), self._network, unfinished=True)
 
@@ -208,6 +209,7 @@ class Migration:
                     old.apply(entry)
                     _copy_entry(journal, target, old, state)
                 _refuse_difference(old, journal.state)
+                # An old log of an earlier format does not record where its head is stored.
                 if self._witness is not None and state.witness is None:
                     body = {"act": "attach", "place": self._witness.place(), "reason": "migrated"}
                     journal.append(target, "witness", "", "", body)

@@ -337,8 +337,8 @@ class Access:
 def _new_token(analyst: str, role: Role, days: float) -> tuple[str, sa.Insert]:
     """Return a new token, valid for a number of days, and the statement that stores its hash."""
     expires = _now(validate.positive(days=days))
-    ident = secrets.token_hex(6)
-    secret = secrets.token_urlsafe(32)
+    ident = secrets.token_hex(6)  # 48 bits, in 12 digits as _TOKEN has them
+    secret = secrets.token_urlsafe(32)  # 256 bits, in 43 characters
     salt = secrets.token_hex(16)
     values = {
         "id": ident,

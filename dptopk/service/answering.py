@@ -60,8 +60,8 @@ class KeyUsed(DptopkError):
 
 
 def job_of(analyst: str, dataset: str, key: str) -> str:
-    """Return the name of a question's job, a hash that is the same for every retry with the same
-    key.
+    """Return the name of a question's job, a hash of 128 bits that is the same for every retry with
+    the same key.
     """
     return fingerprint([analyst_name(analyst), dataset, key])[:32]
 
@@ -195,10 +195,10 @@ class AnswerService:
             if job is not None:
                 self.jobs.progress(job, done, total)
 
-        segmented = spec.segmented(question.segments, question.where)
+        segment_reading = spec.segment_reading(question.segments, question.where)
         if plan.reading.finding is not None:
-            segmented = replace(segmented, finding=plan.reading.finding)
-        return self.histograms.get(spec, version, question.where, segmented, progress)
+            segment_reading = replace(segment_reading, finding=plan.reading.finding)
+        return self.histograms.get(spec, version, question.where, segment_reading, progress)
 
     def _answer(self, spec: DatasetSpec, spend: Spend) -> None:
         """Draw the answer to a charge with the plan that was charged, and store it.

@@ -113,7 +113,7 @@ class CatalogBudget:
 
 
 @dataclass(frozen=True)
-class Segmented:
+class SegmentReading:
     """The segments that a question is about, and how their data are read.
 
     Attributes:
@@ -295,7 +295,7 @@ class DatasetSpec:
         if self.spends_freely:
             return True
         registered = self.terms.registered
-        delta = self.terms.delta or 0.0
+        delta = self.terms.delta or 0.0  # a budget of registered costs has its delta
         return registered is not None and Accountant(registered, delta).can_spend(charge)
 
     @property
@@ -360,14 +360,14 @@ class DatasetSpec:
             return None
         if self.budget_by in where:
             return (where[self.budget_by],)
-        segmented = self.segmented(segments, where)
-        if segmented.column == self.budget_by:
-            return segmented.values
+        segment_reading = self.segment_reading(segments, where)
+        if segment_reading.column == self.budget_by:
+            return segment_reading.values
         return None
 
-    def segmented(
+    def segment_reading(
         self, segments: Mapping[str, Sequence[str]], where: Mapping[str, str]
-    ) -> Segmented:
+    ) -> SegmentReading:
         """Return the segments that a question is about.
 
         Args:
@@ -379,7 +379,7 @@ class DatasetSpec:
                 ``where`` fixes.
         """
         if not segments:
-            return Segmented()
+            return SegmentReading()
         column: str = ""
         if len(segments) == 1:
             (column,) = segments
@@ -394,7 +394,9 @@ class DatasetSpec:
             raise InvalidParameter(
                 f"segments: {column} must be different ones of {', '.join(self.filters[column])}"
             )
-        return Segmented(column, values, min(self.segments[column], len(values)))
+        # A user counts in no more segments than the question is about.
+        per_user = min(self.segments[column], len(values))
+        return SegmentReading(column, values, per_user)
 
 
 @dataclass(frozen=True, kw_only=True)

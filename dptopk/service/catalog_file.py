@@ -230,12 +230,12 @@ def read(table: dict[str, Toml], base: Path) -> Catalog:
             access=places.get("access", _default_access(ledger)),
             key_file=None if key_file is None else Path(key_file),
             head_file=places.get("head_file"),
-            answers_every=float(values.get("answers_every", 0.0)),
-            free_per_second=float(rates.get("free", 50.0)),
-            spending_per_second=float(rates.get("spending", 5.0)),
-            storage=values.get("storage", 100_000_000),
-            audit_days=float(audit.get("days", 365.0)),
-            audit_bytes=audit.get("bytes", 2_000_000),
+            answers_every=float(values.get("answers_every", Catalog.answers_every)),
+            free_per_second=float(rates.get("free", Catalog.free_per_second)),
+            spending_per_second=float(rates.get("spending", Catalog.spending_per_second)),
+            storage=values.get("storage", Catalog.storage),
+            audit_days=float(audit.get("days", Catalog.audit_days)),
+            audit_bytes=audit.get("bytes", Catalog.audit_bytes),
         )
     refuse_mistakes(mistakes.messages)  # always refuses where no catalog was made
     return catalog
@@ -307,7 +307,7 @@ def _refuse_no_folder(path: Path) -> None:
     """
     try:
         is_other = refuse_special(path).exists() and not path.is_dir()
-    except OSError as error:
+    except OSError as error:  # such as a name that is too long, of which the start is shown
         raise InvalidParameter(f"{path.name[:40]!r}: {error.strerror}") from None
     if is_other:
         raise InvalidParameter(f"{path.name!r} is not a folder")

@@ -19,7 +19,13 @@ from dptopk.ledger.log_store import refuse_own_head
 from dptopk.ledger.names import canonical, plain_text
 from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.access import Access
-from dptopk.service.catalog import Catalog, CatalogBudget, CatalogRefused, DatasetSpec, Segmented
+from dptopk.service.catalog import (
+    Catalog,
+    CatalogBudget,
+    CatalogRefused,
+    DatasetSpec,
+    SegmentReading,
+)
 from dptopk.service.catalog_changes import (
     HOW_TO_CHANGE,
     NOT_ANEW,
@@ -165,7 +171,7 @@ def _data_problems(spec: DatasetSpec, where: Mapping[str, str]) -> Iterator[Cata
         spec: the data set.
         where: column -> the value that rows must have.
     """
-    read_once(spec, where, Segmented())
+    read_once(spec, where, SegmentReading())
     yield from ()  # a generator, as ``_caught_problems`` takes
 
 

@@ -175,7 +175,8 @@ class Connections:
         candidates = [place for place in places if place.phase is not ConnectionPhase.ANSWERING]
         if not candidates:
             return False
-        longest_idle = min(candidates, key=lambda place: (place.phase, place.since))
-        self.leave(longest_idle)
-        longest_idle.end()
+        # Idle connections end before those of incomplete requests.
+        first_to_end = min(candidates, key=lambda place: (place.phase, place.since))
+        self.leave(first_to_end)
+        first_to_end.end()
         return True

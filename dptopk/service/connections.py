@@ -293,7 +293,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def _drop(self, size: int) -> None:
         """Count bytes that are dropped; end the connection if they are too many."""
-        self._dropped = (self._dropped or 0) + size
+        self._dropped = (self._dropped or 0) + size  # a number, once bytes are dropped
         if self._dropped > LINGER_BYTES:
             self._abort()
 

@@ -16,7 +16,7 @@ from dptopk.datasets import event_counts, events_histogram, macbeth, read_counts
 from dptopk.errors import DptopkError
 from dptopk.histogram.histogram import Histogram
 from dptopk.planning.protocol import EventsReading
-from dptopk.service.catalog import DatasetSpec, Segmented, refuse_special
+from dptopk.service.catalog import DatasetSpec, SegmentReading, refuse_special
 
 if TYPE_CHECKING:
     from dptopk.datasets.backends.opening import Engine
@@ -51,7 +51,7 @@ class Histograms:
         spec: DatasetSpec,
         version: str,
         where: Mapping[str, str],
-        segmented: Segmented,
+        segment_reading: SegmentReading,
         progress: Progress,
     ) -> HistogramOfSegment:
         """Return the histograms of a version of the data, by segment; two questions at the same
@@ -61,17 +61,17 @@ class Histograms:
             spec: the data set.
             version: the version of its data.
             where: column -> the value that rows must have.
-            segmented: the segments, and how the data are read.
+            segment_reading: the segments, and how the data are read.
             progress: a function that is called with the passes that are done, and all of them.
 
         Raises:
             Unreadable: when the source cannot be read.
             DptopkError: the error that ``progress`` raises.
         """
-        reading = partial(_read, spec, version, where, segmented, progress)
+        reading = partial(_read, spec, version, where, segment_reading, progress)
         if self._datasets is not None and self._datasets.get(spec.name) is not spec:
             return reading()
-        key = (spec.name, version, tuple(sorted(where.items())), segmented)
+        key = (spec.name, version, tuple(sorted(where.items())), segment_reading)
         return self._read.get(key, reading)
 
 
@@ -79,7 +79,7 @@ def _read(
     spec: DatasetSpec,
     version: str,
     where: Mapping[str, str],
-    segmented: Segmented,
+    segment_reading: SegmentReading,
     progress: Progress,
 ) -> HistogramOfSegment:
     """Read the histograms of a version of the data, over the public labels if there are any;
@@ -100,7 +100,7 @@ def _read(
 
     report(0, 1)  # a question that was called off is not read
     try:
-        histograms = _read_source(spec, version, where, segmented, report)
+        histograms = _read_source(spec, version, where, segment_reading, report)
         if spec.labels is not None:
             histograms = {
                 segment: _over_public_labels(spec, histogram, spec.labels)
@@ -117,12 +117,16 @@ def _read(
     return histograms
 
 
-def read_once(spec: DatasetSpec, where: Mapping[str, str], segmented: Segmented) -> None:
-    """Read the data as a question would, for an operator: errors are raised unchanged."""
-    histograms = _read_source(spec, spec.version, where, segmented, lambda _done, _total: None)
+def read_once(spec: DatasetSpec, where: Mapping[str, str], segment_reading: SegmentReading) -> None:
+    """Read the data as a question would, for an operator: errors are raised unchanged, and nothing
+    is returned.
+    """
+    histograms = _read_source(
+        spec, spec.version, where, segment_reading, lambda _done, _total: None
+    )
     if spec.labels is not None:
         for histogram in histograms.values():
-            _over_public_labels(spec, histogram, spec.labels)
+            _over_public_labels(spec, histogram, spec.labels)  # refuses labels that do not fit
 
 
 def _over_public_labels(
@@ -142,7 +146,7 @@ def _read_source(
     spec: DatasetSpec,
     version: str,
     where: Mapping[str, str],
-    segmented: Segmented,
+    segment_reading: SegmentReading,
     progress: Progress,
 ) -> HistogramOfSegment:
     """Read the histograms of a data set's source: the shipped table, a table of counts, or events.
@@ -155,13 +159,13 @@ def _read_source(
     if "://" not in path:
         refuse_special(Path(path))
     if spec.user is None or spec.item is None:
-        return _segment_histograms_of_counts(spec, path, where, segmented, progress)
+        return _segment_histograms_of_counts(spec, path, where, segment_reading, progress)
     reading = _EventsReading(spec, spec.user, spec.item, path, where, progress)
-    if segmented.values:
-        return reading.segment_histograms(segmented)
-    if segmented.finding is None:
+    if segment_reading.values:
+        return reading.segment_histograms(segment_reading)
+    if segment_reading.finding is None:
         return {"": reading.capped_histogram()}
-    return {"": reading.counts_with_and_without_cap(segmented.finding)}
+    return {"": reading.counts_with_and_without_cap(segment_reading.finding)}
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,11 @@ class _EventsReading:
     progress: Progress
 
     @property
+    def condition(self) -> dict[str, str] | None:
+        """Return the condition on events, as the readers of events take it; None: there is none."""
+        return dict(self.where) or None
+
+    @property
     def engine(self) -> Engine | None:
         """Return the engine that reads the events; None stands for the one that fits the file."""
         if self.spec.engine != "spark":
@@ -201,7 +210,7 @@ class _EventsReading:
             labels_per_user=self.spec.labels_per_user,
             per_label_cap=self.spec.per_label_cap,
             top=self.spec.top,
-            where=dict(self.where) or None,
+            where=self.condition,
             engine=self.engine,
             progress=self.progress,
         )
@@ -221,37 +230,41 @@ class _EventsReading:
             weights=finding.weights,
             profile=finding.profile,
             per_label_cap=self.spec.per_label_cap,
-            where=dict(self.where) or None,
+            where=self.condition,
             engine=self.engine,
             progress=self.progress,
         )
 
-    def segment_histograms(self, segmented: Segmented) -> HistogramOfSegment:
+    def segment_histograms(self, segment_reading: SegmentReading) -> HistogramOfSegment:
         """Return the histogram of each segment: under the catalog's caps or, if labels are found
         first, the counts with and without the cap.
         """
-        finding = segmented.finding
+        finding = segment_reading.finding
         return segment_histograms(
             self.path,
             user=self.user,
             item=self.item,
-            segment=segmented.column,
-            segments=segmented.values,
-            segments_per_user=segmented.per_user,
+            segment=segment_reading.column,
+            segments=segment_reading.values,
+            segments_per_user=segment_reading.per_user,
             labels_per_user=finding.labels_per_user if finding else self.spec.labels_per_user,
             weights=finding is not None and finding.weights,
             profile=finding is not None and finding.profile,
             count_capped=finding is None,
             per_label_cap=self.spec.per_label_cap,
             top=self.spec.top,
-            where=dict(self.where) or None,
+            where=self.condition,
             engine=self.engine,
             progress=self.progress,
         )
 
 
 def _segment_histograms_of_counts(
-    spec: DatasetSpec, path: str, where: Mapping[str, str], segmented: Segmented, progress: Progress
+    spec: DatasetSpec,
+    path: str,
+    where: Mapping[str, str],
+    segment_reading: SegmentReading,
+    progress: Progress,
 ) -> HistogramOfSegment:
     """Return the histogram of each segment of a table of counts; without segments the histogram of
     all rows is under the name "".
@@ -259,11 +272,12 @@ def _segment_histograms_of_counts(
     The arguments are those of ``_read_source``, with the path of the table.
     """
     histograms = {}
-    for done, value in enumerate(segmented.values or ("",)):
-        progress(done, len(segmented.values) or 1)
+    values = segment_reading.values or ("",)
+    for done, value in enumerate(values):
+        progress(done, len(values))
         conditions = dict(where)
-        if segmented.values:
-            conditions[segmented.column] = value
+        if segment_reading.values:
+            conditions[segment_reading.column] = value
         frame = read_counts(path, label=spec.label, count=spec.count, where=conditions)
         histograms[value] = Histogram.from_pandas(
             frame, label="label", count="count", sensitivity=spec.sensitivity

@@ -133,7 +133,7 @@ class Jobs:
         try:
             self._tables.change(sa.insert(table).values(row | FRESH))
         except sa.exc.IntegrityError:  # the job was begun before, by this worker or another
-            if charged:
+            if charged:  # whatever its stage was: what was charged is answered
                 self._update(table.c.id == ident, FRESH | {"stage": stage})
             elif not self._move(ident, "reading"):
                 # It is being charged, was charged or failed: it begins again at "charging".
@@ -151,7 +151,8 @@ class Jobs:
         if is_recent and done < total:  # the last pass is always written
             return
         self._written_at[ident] = now
-        columns: JobColumns = {}  # without progress the time alone is written: the worker lives
+        # Where progress is hidden only the time is written, which shows that the worker lives.
+        columns: JobColumns = {}
         if self._visible:
             columns = {"done": done, "total": total}
         not_called_off = (Tables.jobs.c.id == ident) & _is_in_stages(NOT_CALLED_OFF)

@@ -122,13 +122,13 @@ class PostedQuestion(Body):
     def check(self, spec: DatasetSpec) -> None:
         """Refuse conditions and segments that the data set does not offer."""
         spec.check_conditions(self.where)
-        segmented = spec.segmented(self.segments, self.where)
-        if self.rows * len(segmented.values) > MOST_LABELS:
+        segment_reading = spec.segment_reading(self.segments, self.where)
+        if self.rows * len(segment_reading.values) > MOST_LABELS:
             raise InvalidParameter(
                 f"segments: an answer may have at most {MOST_LABELS} rows in all"
             )
         for column in spec.overlapping_columns:
-            if column not in {segmented.column, *self.where}:
+            if column not in {segment_reading.column, *self.where}:
                 raise InvalidParameter(
                     f"where: name one {column}, or ask by segments: a user may be in several of "
                     f"them"
@@ -229,7 +229,7 @@ def facts_of(spec: DatasetSpec) -> questions.Facts:
     other questions do not cover them.
     """
     events = questions.Events(
-        labels_per_user=spec.labels_per_user or "auto",
+        labels_per_user=spec.labels_per_user or "auto",  # without a cap the plan chooses one
         per_label_cap=spec.per_label_cap,
         profile="always" if spec.spends_freely else False,
     )
@@ -279,7 +279,7 @@ class Run(PostedQuestion):
         labels = self.labels or self.ranking
         if labels:
             return len(labels)
-        parameters = self.mechanism.model_extra or {}
+        parameters = self.mechanism.model_extra or {}  # pydantic has None for no parameters
         for name in ("k", "d_bar"):
             if parameters.get(name):
                 return validate.count(at_most=MOST_LABELS, **{name: parameters[name]})
@@ -359,10 +359,10 @@ def charge_of(spec: DatasetSpec, question: PostedQuestion, prepared: Plan) -> Ch
         question: the question.
         prepared: its plan for one histogram.
     """
-    segmented = spec.segmented(question.segments, question.where)
-    if not segmented.values:
+    segment_reading = spec.segment_reading(question.segments, question.where)
+    if not segment_reading.values:
         return prepared.charge
-    return same_for_segments(prepared, segmented.values, segmented.per_user).charge
+    return same_for_segments(prepared, segment_reading.values, segment_reading.per_user).charge
 
 
 def stated_for(prepared: Plan, charge: Charge) -> Budget | None:

@@ -220,8 +220,8 @@ async def answer_response(
         question: the question, or the request about a stream.
         wait: the seconds after which the job is returned.
     """
-    segmented = spec.segmented(question.segments, question.where)
-    histograms = max(1, len(segmented.values))  # one for all data if there are no segments
+    segment_reading = spec.segment_reading(question.segments, question.where)
+    histograms = max(1, len(segment_reading.values))  # one for all data if there are no segments
     rows = question.rows * histograms
     pay(service, person, rows / STORED_ROWS_PER_UNIT, spends=True)
     begin = partial(service.begin, spec, person, key, question)

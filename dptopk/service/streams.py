@@ -35,7 +35,7 @@ from dptopk.service.access import Person
 from dptopk.service.answering import sent_stream
 from dptopk.service.authentication import Asking, Dataset, Spending, Worker, pay
 from dptopk.service.budget_reports import Further
-from dptopk.service.catalog import DatasetSpec, Segmented, valid_name
+from dptopk.service.catalog import DatasetSpec, SegmentReading, valid_name
 from dptopk.service.questions import MOST_ROWS, Body, Part, PostedQuestion
 from dptopk.service.routes import Wait
 from dptopk.service.worker import Service
@@ -157,7 +157,7 @@ class StreamDayQuestion(StreamQuestion):
             )
         if self.day == next_day:
             data = service.histograms.get(
-                spec, version, {}, Segmented(), lambda _done, _total: None
+                spec, version, {}, SegmentReading(), lambda _done, _total: None
             )
             stream.answer(next_day, data[""])
 

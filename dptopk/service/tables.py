@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from sqlalchemy.types import TypeEngine
 
 from dptopk.errors import LedgerError
+from dptopk.ledger.sqlite import LOCK_TIMEOUT_MS
 from dptopk.ledger.sqlite_file import LedgerFile
 
 if TYPE_CHECKING:
@@ -250,16 +251,25 @@ def _reason(error: Exception) -> str:
 
 
 def _engine(url: str, *, durable: bool) -> sa.Engine:
-    """Return an engine whose commits wait for the disk, or do not."""
+    """Return an engine whose commits wait for the disk, or do not.
+
+    Raises:
+        LedgerError: for a database that is neither SQLite nor PostgreSQL.
+    """
+    # A connection to a server may have ended since its last use; a file has no such connections.
     engine = sa.create_engine(url, pool_pre_ping=not url.startswith("sqlite"))
-    settings = {
-        "sqlite": (
-            "PRAGMA busy_timeout=60000",
+    if engine.dialect.name == "sqlite":
+        # With a write-ahead log a commit in the mode NORMAL is durable at the next checkpoint only.
+        synchronous = "FULL" if durable else "NORMAL"
+        settings: tuple[str, ...] = (
+            f"PRAGMA busy_timeout={LOCK_TIMEOUT_MS}",
             "PRAGMA journal_mode=WAL",
-            f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}",
-        ),
-        "postgresql": (f"SET synchronous_commit = {'on' if durable else 'off'}",),
-    }[engine.dialect.name]
+            f"PRAGMA synchronous={synchronous}",
+        )
+    elif engine.dialect.name == "postgresql":
+        settings = (f"SET synchronous_commit = {'on' if durable else 'off'}",)
+    else:
+        raise LedgerError("the access database is a SQLite file or a PostgreSQL database")
 
     def apply_settings(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
         """Apply the settings to a new connection."""

@@ -46,7 +46,8 @@ SWITCH = 0.0005
 class Service:
     """One worker: the catalog, open databases, caches, threads.
 
-    Work that takes a thread waits in one of five queues, none of which waits for another.
+    Work that takes a thread waits in one of five queues, none of which waits for another. Any
+    numbers of threads are sound; these leave room for others beside one busy person.
 
     Attributes:
         catalog: the catalog that is served.

@@ -17,7 +17,7 @@ from dptopk.errors import LedgerError
 from dptopk.ledger.ledger import Ledger
 from dptopk.service.access import Access
 from dptopk.service.app import create_app
-from dptopk.service.catalog import Segmented
+from dptopk.service.catalog import SegmentReading
 from dptopk.service.catalog_changes import apply, open_ledger
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.check import check
@@ -322,7 +322,7 @@ def test_a_question_of_the_catalog_before_leaves_nothing_for_that_of_now(server)
     service.reload()
     now = service.catalog.datasets["words"]
     counts = [
-        service.histograms.get(spec, "1", {}, Segmented(), lambda *_: None)[""].counts.max()
+        service.histograms.get(spec, "1", {}, SegmentReading(), lambda *_: None)[""].counts.max()
         for spec in (before, now)
     ]
     assert counts == [918273, 604513]

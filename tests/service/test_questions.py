@@ -31,7 +31,7 @@ from dptopk.mechanisms.named import mechanism_of
 from dptopk.planning import plan_topk
 from dptopk.question import Question, default_of
 from dptopk.service import data
-from dptopk.service.catalog import Catalog, Segmented
+from dptopk.service.catalog import Catalog, SegmentReading
 from dptopk.service.catalog_file import load as load_catalog, read as read_catalog
 from dptopk.service.check import check
 from dptopk.service.questions import Plans, Run, TopK, charge_of, question_of, record_of, revive
@@ -165,8 +165,8 @@ segments = {{ section = {per_user} }}
 def test_segments_of_events_hold_each_user_in_as_many_as_are_charged(tmp_path):
     spec = events_catalog(tmp_path, 2).datasets["articles"]
     question = TopK(k=2, epsilon=1.0, delta=1e-7, segments={"section": []}, **PART)
-    asked = spec.segmented(question.segments, {})
-    assert asked == Segmented("section", ("arts", "sport", "news"), 2)
+    asked = spec.segment_reading(question.segments, {})
+    assert asked == SegmentReading("section", ("arts", "sport", "news"), 2)
     read = data.Histograms().get(spec, "1", {}, asked, lambda _done, _total: None)
     assert list(read) == ["arts", "sport", "news"]
     assert (

@@ -203,6 +203,7 @@ class DuckDB:
     passes: int | None = None
 
     def __post_init__(self) -> None:
+        # Refuses values that are out of range.
         validate.parameters(self, passes=partial(validate.count, at_most=MOST_PASSES))
         limit = self.memory_limit
         if limit is not None and not (isinstance(limit, str) and MEMORY.fullmatch(limit.strip())):

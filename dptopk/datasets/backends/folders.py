@@ -185,7 +185,7 @@ def folder_before_wildcards(pattern: str) -> Path:
     """Return the folders at the start of a pattern that have no wildcard."""
     folders = Path()
     for part in Path(pattern).parent.parts:
-        # A bracket around one letter is that letter, escaped.
+        # A wildcard in brackets of its own, such as [*], stands for that letter.
         if has_magic(part) and not _is_escaped(part):
             break
         folders /= _without_escapes(part)

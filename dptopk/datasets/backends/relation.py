@@ -174,7 +174,7 @@ def _refuse_collation(relation: DuckDBPyRelation, name: str) -> None:
     answer = hide_data_of_errors(
         "table", "the engine could not compare texts", lambda: relation.query(_NAME, query)
     )
-    if answer is None or any(answer.fetchall()[0]):
+    if answer is None or any(answer.fetchall()[0]):  # a query always has an answer
         raise InvalidParameter(
             f"table: the column {name!r} has a collation; give an Ibis table of its connection"
         )

@@ -273,7 +273,8 @@ def _is_moment(value: date, given: dt.DataType, kind: dt.DataType) -> bool:
 
 def _is_of_nanoseconds(kind: dt.DataType) -> bool:
     """Return whether a type is that of times in nanoseconds, which end in 2262."""
-    return kind.is_timestamp() and kind.scale is not None and kind.scale > 6
+    digits_of_microseconds = 6  # those of a second after the point
+    return kind.is_timestamp() and kind.scale is not None and kind.scale > digits_of_microseconds
 
 
 def _is_within_decimals(operation: ops.Value, digits: int | None) -> bool:
@@ -458,8 +459,8 @@ def null_where_unfit(operation: ops.Value, fits: Callable[[ir.Value], ir.Boolean
 
 
 def rounding_below_limit(operation: ops.Value) -> ir.Value | None:
-    """Return a rounding of floating-point numbers with NULL for those of 2^53 and more; None for
-    other operations.
+    """Return a rounding of floating-point numbers with NULL for those of 2^53 and more, so that the
+    result fits 64 bits; None for other operations.
     """
     if not operation.args[0].dtype.is_floating():
         return None
