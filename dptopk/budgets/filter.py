@@ -470,7 +470,12 @@ class Filter(Account):
         return further_times + 1
 
     def apply(self, charge: Charge, record: Record) -> None:
-        """Add the prices of a record to the sums; see ``Account.apply``."""
+        """Add the prices of a record to the sums; see ``Account.apply``.
+
+        Raises:
+            BudgetExceeded: when they do not fit; then nothing is spent.
+            InvalidParameter: when the record is not one for this charge.
+        """
         with self._locked_in_own_process():
             if "split" in record:
                 self._apply_divided(charge, record)

@@ -192,7 +192,11 @@ class Pure(Metric):
             self.terms["decimals"] = True
 
     def price(self, charge: Charge) -> float:
-        """Return the cost's ε."""
+        """Return the cost's ε.
+
+        Raises:
+            IncompatibleCosts: when it is no pure cost.
+        """
         try:
             return sum_decimals(pure_epsilons(charge))
         except NotApplicable as reason:
@@ -224,6 +228,9 @@ class Zcdp(Metric):
 
         Where ρ is a rational function of the cost's parameters it is computed exactly, on the
         decimals that were declared.
+
+        Raises:
+            IncompatibleCosts: when it implies no zCDP.
         """
         ((cost, _),) = charge
         exact = declared_rho(cost)
@@ -301,7 +308,11 @@ class Renyi(Metric):
         return cls(order, _renyi_capacity(epsilon, log_inverse, order))
 
     def price(self, charge: Charge) -> float:
-        """Return an upper bound on the cost's ln E[e^{λL}]."""
+        """Return an upper bound on the cost's ln E[e^{λL}].
+
+        Raises:
+            IncompatibleCosts: when none is finite at this order.
+        """
         moment = float(log_mgf(charge)(np.array([self.order]))[0])
         value = moment * (1 + 4 * LOG_MGF_ERROR)  # its relative error, and that of the product
         if not math.isfinite(value):
@@ -368,7 +379,11 @@ class Ranges(Metric):
             return cls(prices, capacity)
 
     def price(self, charge: Charge) -> float:
-        """Return the least price of a declared cost that covers this one."""
+        """Return the least price of a declared cost that covers this one.
+
+        Raises:
+            IncompatibleCosts: when none does.
+        """
         from dptopk.budgets.registered_costs import dominates
 
         ((cost, _),) = charge
@@ -469,8 +484,10 @@ class Variance(Metric):
         return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - SQUARE_ROUNDING))
 
     def price(self, charge: Charge) -> float:
-        """Return what a cost takes at least: 2 ρ, or the μ² of the Gaussian that takes
-        its place.
+        """Return what a cost takes at least: 2 ρ, or the μ² of the Gaussian that takes its place.
+
+        Raises:
+            IncompatibleCosts: when neither is known.
         """
         ((cost, _),) = charge
         counted = _variance_of_cost(cost)
@@ -604,6 +621,9 @@ class SmallCosts(Metric):
     def price(self, charge: Charge) -> float:
         """Return the cheaper of 2 (1 + β) ρ, where the cost is small enough, and the μ² that covers
         it.
+
+        Raises:
+            IncompatibleCosts: when there is neither.
         """
         ((cost, _),) = charge
         prices: list[float] = []

@@ -180,7 +180,12 @@ class Accountant(Account):
         return "; ".join(lines) or "the tokens left do not cover all of it at once"
 
     def apply(self, charge: Charge, record: Record) -> None:
-        """Use up the tokens that a record names, and the charge's delta; see ``Account.apply``."""
+        """Use up the tokens that a record names, and the charge's delta; see ``Account.apply``.
+
+        Raises:
+            BudgetExceeded: when the tokens or the delta are not left; then nothing is spent.
+            InvalidParameter: when the record is not one for this charge.
+        """
         with self._locked_in_own_process():
             rows = _token_rows(record)
             paid = Counter[Cost]()
@@ -237,7 +242,11 @@ class Accountant(Account):
         return {"tokens": returned}
 
     def revert(self, charge: Charge, record: Record) -> None:
-        """Return the tokens named in a record of ``quote_refund`` to the account."""
+        """Return the tokens named in a record of ``quote_refund`` to the account.
+
+        Raises:
+            InvalidParameter: when they were not used; then nothing is given back.
+        """
         with self._locked_in_own_process():
             returned = _token_rows(record)
             for cost, token, times in returned:

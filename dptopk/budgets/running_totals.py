@@ -93,7 +93,8 @@ class RunningTotals:
         return totals
 
     def _enter_statement(self, epsilon: float, delta: float, metrics: Mapping[str, Metric]) -> None:
-        """Enter the statement (ε, δ) of a charge instead of the ε's and failures of its costs.
+        """Enter the statement (ε, δ) of a charge instead of the ε's and failures of its costs;
+        ``metrics`` are those of the filter, by name.
 
         Raises:
             ValueError: when δ is less than the failures, which it contains.

@@ -193,6 +193,11 @@ def _read_cost(name: str, arguments: str, term: str) -> Cost:
 def _parameter_error(name: str | None, term: str, names: list[str]) -> InvalidParameter:
     """Return the error for a parameter that is unknown or repeated, or that has no name after one
     with a name (None).
+
+    Args:
+        name: of the parameter; None: it has none.
+        term: the text of the cost.
+        names: of all parameters of the cost.
     """
     if name:
         reason = f"{name!r} is unknown or repeated"

@@ -93,6 +93,7 @@ class ZCDP(Cost):
         validate.assign(self, rho=validate.positive(rho=rho), xi=validate.nonnegative(xi=xi))
 
     def _arguments(self) -> str:
+        """Return the parameters as text, without a ξ of 0."""
         if self.xi == 0:
             return repr(self.rho)
         return f"{self.rho!r}, xi={self.xi!r}"
@@ -296,6 +297,7 @@ class MultiDP(Cost):
         validate.assign(self, constraints=tuple(sorted(checked, reverse=True)))
 
     def _arguments(self) -> str:
+        """Return the constraints as text, each as "ε:δ"."""
         return ", ".join(f"{epsilon!r}:{delta!r}" for epsilon, delta in self.constraints)
 
 

@@ -48,7 +48,7 @@ def exact_gaussian_epsilon(epsilon: float, touched: int) -> float:
 
 def composed_gaussian_epsilon(epsilon: float, touched: int, count: int, splits: int) -> float:
     """Return ε_g of ``count`` Gaussian mechanisms, each taken as (ε', δ')-DP by CR Lemma 6.1, by
-    the optimal composition, at the best of ``splits`` values of δ'.
+    the optimal composition, at the best of ``splits`` values of δ'; each is on ``touched`` counts.
     """
     mu = math.sqrt(touched / 2) * epsilon
     # The δ' add up to less than δ: what they leave is for the composition.

@@ -29,7 +29,10 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
     Args:
         epsilons: the ε of the mechanisms, all different, first to last.
         x: the ε_g at which δ is bounded.
-        steps: fineness of the grid of the recursion.
+        steps: about how many steps of the recursion's grid the largest ε has.
+
+    Raises:
+        InvalidParameter: for two equal ε.
 
     >>> low, high = value_in_order([0.5, 1.0], 0.0)
     >>> round(low, 3), round(high, 3)

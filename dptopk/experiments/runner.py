@@ -71,7 +71,15 @@ def run(
 def _run_one(
     experiment: Experiment, stem: Path, settings: RunSettings, force: bool
 ) -> ExperimentResult:
-    """Compute one experiment, unless its numbers are stored, and write its figure."""
+    """Compute one experiment, unless its numbers are stored, write its figure, and return the
+    result.
+
+    Args:
+        experiment: the experiment.
+        stem: the path of its files without their endings.
+        settings: of the run.
+        force: whether numbers are computed that are stored already.
+    """
     stored = None if force else _stored_table(stem, settings)
     if stored is None:
         seconds = _compute(experiment, stem, settings)

@@ -48,7 +48,13 @@ DATA = ("Macbeth", *TAILS)
 
 @cache
 def data(name: str, domain: Domain = "public", l0: int | None = None) -> Histogram:
-    """Return the words of Macbeth, or 10⁵ labels whose count of rank r falls as a power of r."""
+    """Return the words of Macbeth, or 10⁵ labels whose count of rank r falls as a power of r.
+
+    Args:
+        name: one of ``DATA``.
+        domain: whether the labels are taken to be public.
+        l0: how many labels one user touches; None: any number.
+    """
     from dptopk.datasets import macbeth
 
     sensitivity = Sensitivity(l0=l0)

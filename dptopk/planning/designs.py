@@ -45,6 +45,7 @@ from dptopk.planning.shape import Shape
 from dptopk.planning.whole_answers import COUNTED_DRAWS, DRAWS, draw_and_counts
 
 Mechanisms = tuple[Mechanism, ...]
+# What makes the mechanisms of a design: from the request, the division of the budget, and ρ of all.
 Build = Callable[[Request, Split, float], Mechanisms]
 NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.

@@ -119,6 +119,11 @@ class Kind:
 def kind_of(record: dict[str, Any] | None, account: Account, sensitivity: Sensitivity) -> Kind:
     """Return the kind of the last question, from its record; the usual kind without a record, or
     with one of another version.
+
+    Args:
+        record: what ``Kind.plain`` wrote, or None.
+        account: whose δ the usual kind has a tenth of.
+        sensitivity: of the data that the usual kind is about.
     """
     if record is not None:
         try:
@@ -332,8 +337,8 @@ class _LargestEpsilon:
         if isinstance(self.account, Accountant):
             left = self.account.remaining()
             return left.delta == 0 and not left.of(ApproxDP)
-        alone = Charge(delta=failures / 2, neighbours=candidate.charge.neighbours)
-        return not Trial.accepts(self.account, alone, None)
+        half = Charge(delta=failures / 2, neighbours=candidate.charge.neighbours)
+        return not Trial.accepts(self.account, half, None)
 
     def _bisect_bracket(self) -> None:
         """Halve the bracket until it is as narrow as wanted: that is finer where little is left,

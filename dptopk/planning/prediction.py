@@ -224,6 +224,11 @@ def _rate_of_selection(scene: Scene, way: Way, noise: Array) -> Array:
 
     Where all that was found is counted, it is the rate whose Gumbel noise has the deviation of the
     noise on the counts.
+
+    Args:
+        scene: the budget, and k.
+        way: how labels are selected.
+        noise: the standard deviation of the noise on a count, shape (shapes,).
     """
     if way.counts_all:
         return GUMBEL_STD / noise
@@ -311,7 +316,9 @@ def _chances_to_be_shown(scene: Scene, ways: list[Way], found: Array, noise: Arr
 
 
 def _chances_over_level(counts: Array, level: Array, rates: Array) -> Array:
-    """Return the chance of each count to be above a level with Gumbel noise of each rate."""
+    """Return the chance of each count to be above a level with Gumbel noise of each rate; the three
+    arrays are broadcast against one another.
+    """
     above: Array = -np.expm1(-_bounded_exponential(rates * (counts - level)))
     return above
 

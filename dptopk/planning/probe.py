@@ -281,7 +281,13 @@ class LookedPlan(OnePhase):
         """Return the plan by the look, with the guarantee of both, and the answer, with what each
         of them cost; the look and the plan by it are paid one after the other.
 
-        A plan that the account covers for certain is made before the look is paid.
+        A plan that the account covers for certain is made before the look is paid. Arguments as for
+        ``release``.
+
+        Raises:
+            InvalidParameter: when the data do not fit the plan; nothing was charged.
+            BudgetExceeded: when the account covers no look with a plan after it, and the look is
+                not optional; nothing was charged.
         """
         self.check(data)
         account: Paying = paying or PaysAll()
@@ -533,7 +539,7 @@ def worth_a_look(
     k: int, budget: Budget | None, sensitivity: Sensitivity, domain: str, counts: str | None
 ) -> bool:
     """Return whether a look is worth its cost for most data, by public facts only
-    (docs/notes/utility.md).
+    (docs/notes/utility.md); arguments as for plan_topk.
     """
     if domain != "private" or budget is None or budget.rho is not None:
         return False

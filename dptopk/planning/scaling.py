@@ -216,6 +216,11 @@ def affordable_rho(request: Request, design: Design, split: Split) -> float:
 def _sum_of_costs(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
     """Return the plain sum of the ε's of all costs; box counts add their one ε to about the optimum
     of the selections at ``delta``.
+
+    Args:
+        design: which kinds of mechanisms run.
+        phases: its phases, with the charge of each.
+        delta: the δ of the composition; 0: the plain sum alone is known.
     """
     whole = pure_sum(joint_charge([phase.charge for phase in phases]))
     if design.noise != "box" or not delta:

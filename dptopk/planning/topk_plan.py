@@ -271,6 +271,9 @@ class TopKPlan(Plan):
     def alternatives(self) -> pd.DataFrame:
         """Return a table of all designs that fit, each scaled to the same budget, best first: what
         they deliver and what they run.
+
+        Raises:
+            InvalidParameter: for a plan that was not made by plan_topk.
         """
         if self.compared is None:
             raise InvalidParameter("alternatives: only plans made by plan_topk have them")
@@ -565,7 +568,13 @@ def rows_shown(released: Release, k: int, counted: bool) -> Release:
 def words_of_appearing(
     mechanism: Mechanism, sensitivity: Sensitivity, confidence: float = CONFIDENCE
 ) -> str:
-    """Return in words from which true count on a label appears; "" in a public domain."""
+    """Return in words from which true count on a label appears; "" in a public domain.
+
+    Args:
+        mechanism: the one that shows labels.
+        sensitivity: that of the histogram.
+        confidence: the probability for which the second count is stated, beside 1/2.
+    """
     at_half = mechanism.appears_at(sensitivity, probability=0.5)
     if at_half is None:
         return ""

@@ -305,6 +305,9 @@ class TwoPhasePlan(TopKPlan):
         Returns:
             Release: at most k labels, perhaps none, with the whole charge of all phases; its error
             bars are about the true counts.
+
+        Raises:
+            ReleaseWithheld: when finding cost more than its charge; then the answer is lost.
         """
         histogram = validate.instance(EventCounts, histogram=data)
         if self.looks:
@@ -637,7 +640,11 @@ class _TwoPhaseArguments:
 
     @property
     def families(self) -> tuple[Counting | None, ...]:
-        """Return the kinds of noise on the counts that are to be compared; None for no counts."""
+        """Return the kinds of noise on the counts that are to be compared; None for no counts.
+
+        Raises:
+            InvalidParameter: for noise that does not count events.
+        """
         if not self.counted:
             return (None,)
         if self.counts in COUNTING:
@@ -731,6 +738,9 @@ def _first_that_fits(
         ways: the ways that are compared.
         budget: (ε, δ) of all phases.
         under: the sensitivity of the histogram on which labels are found.
+
+    Raises:
+        InvalidParameter: as for the last way that was tried, where none fits.
     """
     everything = Sensitivity(linf=arguments.per_label_cap)
 

@@ -416,6 +416,10 @@ def _conditional_intervals(
     Returns:
         The low and high ends of the intervals, the low and high ends of the ranks, each of shape
         (rows,), and "domain" or "rows": among which labels the ranks are.
+
+    Raises:
+        InvalidParameter: for kind="row" where only the largest values remain, unless the noise is
+            bounded.
     """
     passed = measurement.passed or len(values)
     if kind == "row" and measurement.cut:
@@ -436,7 +440,7 @@ def _conditional_intervals(
 
 def _row_level(kind: Intervals, alpha: float, rows: int, passed: int) -> float:
     """Return the error probability of each row's interval, where ``rows`` of ``passed`` counts are
-    shown.
+    shown; ``alpha`` is that of all of them, in the sense of ``kind``.
     """
     if kind == "simultaneous":
         return level(alpha, passed)

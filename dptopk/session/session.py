@@ -553,6 +553,11 @@ class Session:
             reuse: whether a stored answer is given again, as for ``run``.
             kind: the kind of the question that it answers, which ``remaining`` and the ledger
                 refer to; None: unknown.
+
+        Raises:
+            BudgetExceeded: nothing was charged, or the look alone; for a known kind it says what
+                would fit.
+            InvalidParameter: when the plan does not fit the histogram; nothing was charged.
         """
         self._refuse_fork()
         paying = self._paying(reuse=reuse, kind=kind)
