@@ -369,23 +369,15 @@ def _smallest(question: _CompositionQuery) -> Bound:
     answers: dict[str, Bound] = {}
     cut = ""
     for spec in _bounds_in_order(question, answers):
-        informative = best is not None and question.value(best) < trivial
-        if informative and spec.refines and late():
+        # However late it is, bounds are asked until one says something.
+        is_informative = best is not None and question.value(best) < trivial
+        if is_informative and spec.refines and late():
             cut = CUT_BY_TIME
             break
         answer = question.ask(spec)
         answers[spec.name] = answer
-        lower = answer.lower
-        if best is not None and best.lower is not None:
-            lower = best.lower if lower is None else max(best.lower, lower)
-        if best is None or question.value(answer) < question.value(best):
-            best = answer
-        if lower is None:
-            best = replace(best, lower=None)
-            continue
-        value = question.value(best)
-        best = replace(best, lower=min(lower, value))
-        if value - lower <= question.rtol * value < math.inf:
+        best = _better_of(question, answer if best is None else best, answer)
+        if _is_narrow(question, best):
             return best  # provably within rtol of the optimum: no other bound can help
     if best is None:
         return question.no_guarantee("no registered bound takes these costs in this interaction")
@@ -714,6 +706,12 @@ class _CompositionQuery:
     ) -> Bound:
         """Return a bound's answer as one for the whole charge, failures included; NaN becomes
         inf.
+
+        Args:
+            answer: about the charge without failures.
+            name: of the bound.
+            source: of the bound.
+            valid: the interaction models in which the answer holds.
         """
         value = math.inf if math.isnan(answer.value) else answer.value
         lower = answer.lower

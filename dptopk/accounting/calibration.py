@@ -276,8 +276,14 @@ def queries_affordable(
     def ask(
         n: int, name: str, accuracy: float, *, rough: bool = False, lower: bool = False
     ) -> Bound:
-        """Return the bound with this name on n queries, to an accuracy; a rough one takes quick
-        work only.
+        """Return the bound with this name on n queries.
+
+        Args:
+            n: the number of queries.
+            name: of the bound.
+            accuracy: the relative width of its bracket.
+            rough: whether it takes the work of a quick answer only.
+            lower: whether a lower bound is wanted too.
         """
         if query.delta * n >= 1:
             return Bound(math.inf, budget.delta, math.inf, "none", "", ())

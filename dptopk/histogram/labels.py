@@ -406,6 +406,7 @@ def _pandas_reader(read: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     """
 
     def reader(value: Any) -> Label:
+        """Return the label that was written as this value."""
         import pandas as pd
 
         return read(pd, value)

@@ -762,6 +762,15 @@ def ordered_release(
 ) -> Release:
     """Return a release of the values and their labels, in descending order of the values; ties
     are in label order.
+
+    Args:
+        values: the noisy counts, shape (n,).
+        labels: their labels, shape (n,).
+        histogram: that they were measured on.
+        rng: the source of the noise, of which the release says whether it was secure.
+        charge: what the release costs.
+        mechanism: as the release records it.
+        measurement: the law of the noise.
     """
     order = descending_order(values, labels)
     return Release.drawn(

@@ -57,7 +57,10 @@ class StreamDay:
         counts: Ints,
         measured: Mapping[int, Ints],
     ) -> StreamDay:
-        """Return a day made of integer arrays of any width, which are stored in narrow types."""
+        """Return a day made of integer arrays of any width, which are stored in narrow types.
+
+        The arguments are the attributes of the class; ``rows`` are given as an array.
+        """
         stored_rows: Ints | slice = narrow(rows)
         # The first comparison alone decides for nearly all days whose rows are others.
         if rows.size and rows[0] == 0 and np.array_equal(rows, np.arange(rows.size)):

@@ -148,6 +148,12 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     m e^{ε/τ·(floor+τ)} against e^{ε/τ·(floor+τ+c)}. An integer c keeps the score of ⊥ exact for
     every floor, so that it moves exactly as the floor does.
 
+    Args:
+        epsilon: ε of a selection.
+        linf: τ.
+        special: m, at least 1.
+        delta: δ in (0, 1).
+
     Raises:
         InvalidParameter: when c would be beyond 2^60.
     """

@@ -89,7 +89,7 @@ class UnknownCentred(NoisyFloorMechanism):
         delta.
         """
         steps = self.noise.law(sensitivity).floor_offset(special, self.delta)
-        return -(-steps // self.divisor)
+        return -(-steps // self.divisor)  # in counts, rounded up
 
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:
         """Return a function of c >= 0: an upper bound on the probability that a count which is c +

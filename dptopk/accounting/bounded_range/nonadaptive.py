@@ -175,6 +175,7 @@ def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
         low, high = _log_ratio(epsilon, count, at_epsilon, indices[block].astype(float))
         rises[block] = low > RATIO_MARGIN
         falls[block] = high < -RATIO_MARGIN
+    # An index is dropped if G rises from it to the next one, or falls to it from the one before.
     return indices[np.append(~rises, True) & np.append(True, ~falls)]
 
 
@@ -216,6 +217,12 @@ class _LogSlopes:
 def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats, Floats]:
     """Return lower and upper bounds on ln R(l) for each index l, R = (rise of F_{l+1}) / (fall of
     F_l); see the module docstring.
+
+    Args:
+        epsilon: ε.
+        k: the number of mechanisms.
+        x: ε_g.
+        index: the indices l, shape (n,).
     """
     tau = (x + (index + 1) * epsilon) / k
     # ε - τ, kept positive: rounding may make the last one 0.
@@ -234,6 +241,12 @@ def _frozen_ratio(k: int, index: Floats, s: Floats, tau: Floats) -> tuple[Floats
     """Return ln R with A = B = 0, and the means of w/s and w/τ under the two densities.
 
     R is then the ratio of the kernels at τ, times that of ∫(e^{s-w}-1) to ∫(1-e^{w-τ}).
+
+    Args:
+        k: the number of mechanisms.
+        index: the indices l, shape (n,).
+        s: ε - τ at each.
+        tau: τ at each.
     """
     log_s, mean_s = _log_integral_and_mean(s)
     log_tau, mean_tau = _log_integral_and_mean(-tau)
@@ -335,7 +348,7 @@ class _Candidates:
 
     @classmethod
     def of(cls, epsilon: float, k: int, x: float, index: Floats) -> _Candidates:
-        """Return the candidates with these indices, at ε_g = x."""
+        """Return the candidates with these indices, of k mechanisms of ``epsilon`` at ε_g = x."""
         t = np.minimum((x + (index + 1) * epsilon) / (k + 1), epsilon)
         # t_l < ε for all candidates, but rounding may make the last s 0.
         never_zero = 1e-15 * epsilon
@@ -409,6 +422,12 @@ def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, Log
 
     G(l) is pmf(top) e^peak Σ weights · gains over the window of l, and d ln G / dx = -Σ weights ·
     (1 - gains) / Σ weights · gains.
+
+    Args:
+        epsilon: ε.
+        k: the number of mechanisms.
+        x: ε_g.
+        indices: the l, shape (m,).
     """
     at = _Candidates.of(epsilon, k, x, indices.astype(float))
     window = _PmfWindows.of(k, at)

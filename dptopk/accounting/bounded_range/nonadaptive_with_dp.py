@@ -169,10 +169,11 @@ def _br_dp_nonadaptive(charge: Charge) -> Curve:
 
 
 def _first_and_last(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]:
-    """Return the first and the last n with 0 < t_n < ε, up to rounding; n = m - x/ε - 1 + (b+1)
-    t_n/ε.
+    """Return the first and the last n with 0 < t_n < ε, up to rounding, for b BR and m DP
+    mechanisms at ε_g = x; n = m - x/ε - 1 + (b+1) t_n/ε.
     """
     offset = m - x / epsilon
+    # t_n > 0 where n > offset - 1, and t_n < ε where n < offset + b.
     first = max(math.floor(offset), 0)
     return first, max(first, math.ceil(offset + b) - 1)
 
@@ -307,11 +308,16 @@ def _tilt_to_mean(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) 
 
 
 def _tilted_binomial(trials: int, success: float, failure: float, theta: float) -> _TiltedBinomial:
-    """Return the law P[i] e^{θi} of a binomial i of this number of trials, in a window around its
-    mean; ``success`` and ``failure`` are the probabilities of a trial, which sum to 1.
+    """Return the law P[i] e^{θi} of a binomial i, in a window around its mean.
 
     The tilted law over e^log_scale is a binomial law again; outside the window it has mass at most
     ``MASS_OUTSIDE_WINDOW``.
+
+    Args:
+        trials: the number of trials.
+        success: the probability that a trial counts.
+        failure: 1 - success, to full relative precision.
+        theta: θ.
     """
     weight = success * math.exp(theta)
     total = weight + failure

@@ -149,6 +149,12 @@ def _best_bracket(
 ) -> tuple[Bracket | None, float]:
     """Return the best bracket of grids that are refined while the query's work lasts (None if no
     grid fits), and the scale of the last grids.
+
+    Args:
+        charge: the costs.
+        parts: their loss components.
+        first: the first grids, from above and from below, to which scales refer.
+        query: the question, with the work that it may take.
     """
     effort = _GridWork.of(parts, first, query)
     best: Bracket | None = None
@@ -282,6 +288,12 @@ def _with_finer_upper_end(
     that is cheap.
 
     The upper end is off to second order only; the width of the bracket is that of its lower end.
+
+    Args:
+        best: the bracket.
+        parts: the loss components.
+        grid: the one from above that the bracket was computed on.
+        query: the question.
     """
     size = best.points_above * sum(part.roundings()[0] for part in parts)
     candidates = UPPER_END_FACTORS if query.lower else UPPER_END_FACTORS[1:]
@@ -403,8 +415,13 @@ class _Products:
         *,
         lower: bool,
     ) -> _Products:
-        """Return the products on two grids, from above and, where ``lower`` is wanted, from
-        below.
+        """Return the products of a charge on two grids.
+
+        Args:
+            charge: the costs.
+            parts: their loss components.
+            grids: from above and from below.
+            lower: whether a lower end is wanted; else there is no product from below.
         """
         grid_above, grid_below = grids
         above = grid_product(parts, grid_above)

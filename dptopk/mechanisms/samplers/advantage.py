@@ -264,8 +264,11 @@ def _log_sizes(top_cuts: Ints, lower_cuts: Ints, missed: Ints, k: int) -> Floats
     """Return the logarithm of the number of sets of k ranks whose best missing rank and whose worst
     rank lie in each pair of cells, shape (m, w).
 
-    The cells lie between ``top_cuts`` within the top k and between ``lower_cuts`` below it;
-    ``missed`` are the middles of the former, which stand for all ranks of the cell.
+    Args:
+        top_cuts: between which the cells within the top k lie, shape (m + 1,).
+        lower_cuts: between which the cells below the top k lie, shape (w + 1,).
+        missed: the middles of the cells within the top k, which stand for all ranks of a cell.
+        k: how many ranks a set has.
     """
     i = missed[:, None]
     cell_begin = lower_cuts[None, :-1]

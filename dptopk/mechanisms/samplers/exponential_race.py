@@ -203,6 +203,13 @@ class Race:
     ) -> Arrivals:
         """Draw a ring of each label at a uniform time in [start, start + width], measured in the
         time of clocks of the given level.
+
+        Args:
+            labels: int64, shape (n,); a label may occur more than once.
+            level: the level whose clocks have this time.
+            start: begin of the slab of time.
+            width: length of the slab.
+            origin: the level that scores are computed relative to.
         """
         self._slabs.append((start, width))
         levels = np.full(labels.size, level)
@@ -212,7 +219,15 @@ class Race:
     def _scored_clocks(
         self, labels: Ints, levels: Array, words: Array, slab: int, origin: Level
     ) -> Arrivals:
-        """Return clocks with these first bits of U, all of one slab, with their scores."""
+        """Return clocks with these first bits of U, all of one slab, with their scores.
+
+        Args:
+            labels: int64, shape (n,).
+            levels: their counts or utilities, shape (n,).
+            words: the first 64 bits of U, shape (n,).
+            slab: the number of their slab of time, 0 for clocks with E = -ln U.
+            origin: the level that scores are computed relative to.
+        """
         score, doubt = np.empty((2, labels.size))
         slabs = np.full(labels.size, slab, np.int32)
         arrivals = Arrivals(labels, levels, words, slabs, score, doubt)

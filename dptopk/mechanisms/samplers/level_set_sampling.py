@@ -380,9 +380,8 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
         cut: a gap, of any size.
         doubt: the largest error, beside that of floating point.
     """
-    beyond = max(
-        cut - answers.highest, 0
-    )  # the factor e^{-rate·beyond} is the same for all answers
+    # What a cut is above all gaps is the factor e^{-rate·beyond} of every answer.
+    beyond = max(cut - answers.highest, 0)
     cut = min(max(cut, answers.lowest), answers.highest)
     cuts = _BlockCuts(answers, rate, [cut])
     ratio = math.exp(min(doubt, 1.0))  # the cut at 1 keeps it a float

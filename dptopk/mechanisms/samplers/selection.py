@@ -367,6 +367,12 @@ def _clocks_reaching(arrivals: Arrivals, least: float) -> Arrivals:
 def first_labels(race: Race, arrivals: Arrivals, crowd_rings: Arrivals | None, need: int) -> Ints:
     """Return the first ``need`` different labels among the clocks and the crowds' rings, in the
     exact order in which they ring; int64, shape (need,).
+
+    Args:
+        race: it decides the order.
+        arrivals: clocks of different labels, none of which is in a crowd.
+        crowd_rings: rings of crowds, in which a label may have rung repeatedly; or None.
+        need: how many labels are selected.
     """
     number_of_clocks = arrivals.labels.size  # rings have the places from here on
     arrivals = Arrivals.join(arrivals, crowd_rings) if crowd_rings else arrivals
