@@ -248,7 +248,7 @@ class _AuditByDraws:
             best = most_suspicious_pairs(best)
             if best[0].score > STANDS_OUT:
                 break
-        finding = self.flaw or self._first_certified(best)
+        finding = self.flaw or self._first_certified_finding(best)
         return AuditReport(finding, self.pairs, self.draws, time.monotonic() - self.start)
 
     def _draw_and_score(self, suspects: list[_Suspect], draws: int) -> None:
@@ -324,7 +324,7 @@ class _AuditByDraws:
             )
             suspect.replace_if_higher(score, True, None, *events)
 
-    def _first_certified(self, suspects: list[_Suspect]) -> Counterexample | None:
+    def _first_certified_finding(self, suspects: list[_Suspect]) -> Counterexample | None:
         """Test the most suspicious pairs on fresh draws, in the remaining time; return the first
         certified counterexample, or None.
         """

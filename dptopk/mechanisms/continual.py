@@ -660,7 +660,7 @@ class Stream:
         }
 
     @classmethod
-    def resumed(
+    def from_days(
         cls,
         header: Mapping[str, Any],
         days: Iterable[StreamDay],
@@ -761,11 +761,11 @@ class Stream:
             if plain.get("weights") is not None:
                 with_measurements = mechanism.measured_by(plain["weights"], int(plain["unit"]))
             days = _days_from_plain(plain, with_measurements.measurements.measured_on)
-            if not public and days:  # ``resumed`` takes private labels from the days
+            if not public and days:  # ``from_days`` takes private labels from the days
                 header["names"] = []
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
-        return cls.resumed(header, days, mechanism, sensitivity, rng)
+        return cls.from_days(header, days, mechanism, sensitivity, rng)
 
     @property
     def _digest(self) -> str:

@@ -432,7 +432,7 @@ class ThresholdedMechanism(FromData):
         drawn = self.draw_noise(sensitivity, len(top.counts) + 1, bits)
         noise = drawn[:-1]
         floor_noise = drawn[-1:] if top.noisy_floor else 0
-        passed = self._passed(sensitivity, top, self.above_floor(noise, floor_noise), bits)
+        passed = self._released_slots(sensitivity, top, self.above_floor(noise, floor_noise), bits)
         return ordered_release(
             self.values(sensitivity, top.counts[passed], noise[passed], bits),
             top.labels[passed],
@@ -443,7 +443,7 @@ class ThresholdedMechanism(FromData):
             measurement=self.measurement(sensitivity),
         )
 
-    def _passed(
+    def _released_slots(
         self, sensitivity: Sensitivity, top: Slots, noise_above_floor: Array, bits: Bits
     ) -> Array:
         """Return which slots are released, bool, shape (slots,): those above the threshold, and

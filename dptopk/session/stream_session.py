@@ -334,7 +334,9 @@ class StreamSession:
             return latest.stream
         header = turn.header()
         if "measured" not in header:
-            return Stream.resumed(header, turn.states(), self.mechanism, self.sensitivity, self.rng)
+            return Stream.from_days(
+                header, turn.states(), self.mechanism, self.sensitivity, self.rng
+            )
         restored = Stream.from_dict(header, self.mechanism, self.sensitivity, self.rng)
         turn.rewrite(restored.header(), restored.days)
         return restored

@@ -203,7 +203,7 @@ def _needed_shifts(
     top_cells = slice(0, grid.top_cells)
     lower_cells = slice(grid.top_cells, None)
 
-    def expected(cells: slice, offset: Floats) -> Floats:
+    def expected_peeled(cells: slice, offset: Floats) -> Floats:
         """Return the expected number of labels peeled from some cells, if the counts of all of them
         are higher by an offset.
         """
@@ -215,8 +215,8 @@ def _needed_shifts(
     is_possible = others < grid.widths[lower_cells].sum()
     # Where it is not possible any value will do, as it is not used.
     wanted = np.where(is_possible, others, 0.5)
-    offset_of_others = _arguments_of(partial(expected, lower_cells), wanted, reach)
-    offset_of_top = _arguments_of(partial(expected, top_cells), grid.levels, reach)
+    offset_of_others = _arguments_of(partial(expected_peeled, lower_cells), wanted, reach)
+    offset_of_top = _arguments_of(partial(expected_peeled, top_cells), grid.levels, reach)
     return np.where(is_possible, offset_of_top - offset_of_others, -np.inf)
 
 
