@@ -83,6 +83,9 @@ class Files:
     separator: str | None = None
     encoding: str | None = None
     _state_at_start: list[tuple[int, ...] | None] = field(init=False, repr=False)
+    _formats: dict[tuple[str, ...], TextFormat] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_state_at_start", _state(self.paths))
@@ -137,7 +140,12 @@ class Files:
 
     def text_format(self, path: str, columns: Sequence[str] | None) -> TextFormat:
         """Return how one of the text files is read when these columns are asked for."""
-        return text_format(path, columns or (), separator=self.separator, encoding=self.encoding)
+        asked = (path, *(columns or ()))
+        if asked not in self._formats:
+            self._formats[asked] = text_format(
+                path, asked[1:], separator=self.separator, encoding=self.encoding
+            )
+        return self._formats[asked]
 
     def is_plain(self, columns: Sequence[str] | None) -> bool:
         """Return whether the text files are as their engines expect: UTF-8, with the usual
