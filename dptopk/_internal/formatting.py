@@ -45,11 +45,11 @@ def escape(value: Any) -> str:
     return html.escape(visible(value), quote=True)
 
 
-def spreadsheet(value: Any) -> Any:
+def spreadsheet_cell(value: Any) -> Any:
     """Return a cell that a spreadsheet shows as it is: text that would start a formula gets an
     apostrophe before it.
 
-    >>> spreadsheet("=1+1"), spreadsheet("the"), spreadsheet(-3)
+    >>> spreadsheet_cell("=1+1"), spreadsheet_cell("the"), spreadsheet_cell(-3)
     ("'=1+1", 'the', -3)
     """
     if not isinstance(value, str):

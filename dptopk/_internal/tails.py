@@ -34,7 +34,7 @@ def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start
             be so small.
     """
     offset = first_true(lambda c: tail(c) <= delta, start, LARGEST_OFFSET + 1)
-    return _representable(offset, name)
+    return _offset_in_range(offset, name)
 
 
 def first_offset(hidden: Callable[[int], bool], name: str, start: int = 0) -> int:
@@ -43,10 +43,10 @@ def first_offset(hidden: Callable[[int], bool], name: str, start: int = 0) -> in
     Raises:
         InvalidParameter: naming ``name``, when that c is beyond 2^60.
     """
-    return _representable(first_true(hidden, start, LARGEST_OFFSET + 1), name)
+    return _offset_in_range(first_true(hidden, start, LARGEST_OFFSET + 1), name)
 
 
-def _representable(offset: int, name: str) -> int:
+def _offset_in_range(offset: int, name: str) -> int:
     """Return the offset, unless it is beyond 2^60.
 
     Raises:

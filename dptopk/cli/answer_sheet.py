@@ -49,7 +49,7 @@ class AnswerSheet(ABC):
         """Return the rows for a spreadsheet; labels that look like formulas are marked as text."""
 
     @abstractmethod
-    def plain(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """Return the answer as a JSON-safe dictionary."""
 
     def remarks(self) -> list[str]:
@@ -94,7 +94,7 @@ def _write_csv(sheet: AnswerSheet, out: Path | None) -> None:
 
 def _write_json(sheet: AnswerSheet, out: Path | None) -> None:
     """Write the answer as JSON."""
-    write(readable_json(sheet.plain()), out)
+    write(readable_json(sheet.as_dict()), out)
 
 
 def _write_html(sheet: AnswerSheet, out: Path | None) -> None:

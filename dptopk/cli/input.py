@@ -270,7 +270,7 @@ class Source(Columns):
                 )
         else:
             histogram = self._histogram_of_counts(sensitivity, self.conditions)
-        return self._over_public_labels(histogram, sensitivity)
+        return self._histogram_over_public_labels(histogram, sensitivity)
 
     def read_segments(self, plan: Plan) -> Segments:
         """Return the histogram of each segment that is listed, with the number of segments one user
@@ -282,14 +282,16 @@ class Source(Columns):
         column = str(self.segment_by)  # a name: __post_init__ refuses segments without one
         if self.user is not None:
             segments = self._event_segments(plan, names)
-            histograms = {name: self._over_public_labels(segments[name], caps) for name in names}
+            histograms = {
+                name: self._histogram_over_public_labels(segments[name], caps) for name in names
+            }
             return Segments(histograms, segments.segments_per_user, by=column)
         if column in self.conditions:
             raise InvalidParameter("--where: the column of --segment-by is given by --segments")
         histograms = {}
         for name in names:
             histogram = self._histogram_of_counts(caps, self.conditions | {column: name})
-            histograms[name] = self._over_public_labels(histogram, caps)
+            histograms[name] = self._histogram_over_public_labels(histogram, caps)
         segments_per_user = len(names)
         if self.segments_per_user is not None:
             segments_per_user = min(self.segments_per_user, segments_per_user)
@@ -360,7 +362,9 @@ class Source(Columns):
         )
         return [hint]
 
-    def _over_public_labels(self, histogram: Histogram, sensitivity: Sensitivity) -> Histogram:
+    def _histogram_over_public_labels(
+        self, histogram: Histogram, sensitivity: Sensitivity
+    ) -> Histogram:
         """Return the same counts over the public labels; the histogram itself where labels are
         private.
         """

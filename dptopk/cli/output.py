@@ -23,7 +23,7 @@ from dptopk._internal.formatting import (
     markdown,
     markdown_table,
     rounded_up,
-    spreadsheet,
+    spreadsheet_cell,
     visible,
 )
 from dptopk.cli.answer_sheet import ENDINGS, AnswerSheet
@@ -143,7 +143,7 @@ class TopKSheet(AnswerSheet):
         """Return the rows for a spreadsheet; labels that look like formulas are marked as text."""
         return spreadsheet_rows(self.rows)
 
-    def plain(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """Return a JSON-safe dictionary of the title block, the rows with their intervals, and the
         guarantee.
         """
@@ -206,7 +206,7 @@ def spreadsheet_rows(rows: pd.DataFrame) -> pd.DataFrame:
     """Return the rows with each label that a spreadsheet could take for a formula marked as
     text.
     """
-    return rows.assign(label=[spreadsheet(label) for label in rows["label"]])
+    return rows.assign(label=[spreadsheet_cell(label) for label in rows["label"]])
 
 
 # The attributes of a plan that ``plan_as_dict`` writes as they are.

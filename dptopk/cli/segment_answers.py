@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
-from dptopk._internal.formatting import format_upper, numbered, spreadsheet, visible
+from dptopk._internal.formatting import format_upper, numbered, spreadsheet_cell, visible
 from dptopk.accounting.registry import Bound
 from dptopk.cli.answer_sheet import AnswerSheet
 from dptopk.cli.output import TopKSheet, answer_as_dict
@@ -60,11 +60,11 @@ class SegmentsSheet(AnswerSheet):
         import pandas as pd
 
         parts = [sheet.cells() for sheet in self.sheets.values()]
-        names = list(map(spreadsheet, self.answers))
+        names = list(map(spreadsheet_cell, self.answers))
         table = pd.concat(parts, keys=names, names=["segment", None])
         return table.reset_index(level=0)
 
-    def plain(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """Return a JSON-safe dictionary of the answers by segment and the guarantee of all
         of them.
         """

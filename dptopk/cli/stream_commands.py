@@ -313,7 +313,7 @@ class DaySheet(AnswerSheet):
 
         return spreadsheet_rows(self.release.shown(confidence=self.confidence))
 
-    def plain(self) -> dict[str, object]:
+    def as_dict(self) -> dict[str, object]:
         """Return a JSON-safe dictionary of the day and the rows with their intervals."""
         from dptopk.cli.output import with_intervals
 

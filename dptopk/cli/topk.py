@@ -435,7 +435,7 @@ def _answer_segments(
     from dptopk.cli.segment_answers import SegmentsSheet
     from dptopk.planning.per_segment import bound_together, plans_within_total
 
-    source, asker = _declared_by_ledger(source, asker)
+    source, asker = _with_declared_segments(source, asker)
     number_of_segments = len(source.segments)
     if source.segments_per_user is None:
         per_user = number_of_segments
@@ -458,7 +458,7 @@ def _answer_segments(
     write_sheet(sheet, output.form, output.out)
 
 
-def _declared_by_ledger(source: Source, asker: Asker) -> tuple[Source, Asker]:
+def _with_declared_segments(source: Source, asker: Asker) -> tuple[Source, Asker]:
     """Return the source and the asker, completed by what the ledger has declared about segments.
 
     If the ledger says that its users are in at most one of these segments, that cap is used unless

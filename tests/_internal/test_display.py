@@ -22,7 +22,14 @@ from dptopk import (
     compose,
     plan_topk,
 )
-from dptopk._internal.formatting import bar, escape, format_upper, html_bar, spreadsheet, visible
+from dptopk._internal.formatting import (
+    bar,
+    escape,
+    format_upper,
+    html_bar,
+    spreadsheet_cell,
+    visible,
+)
 from dptopk.release.release import Release
 
 EVIL = [
@@ -134,8 +141,8 @@ def test_drawing_without_matplotlib_says_what_to_install():
 
 @pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r"])
 def test_no_cell_starts_a_formula(start):
-    assert spreadsheet(f"{start}1+1").startswith("'")
-    assert spreadsheet(f"a{start}1") == visible(f"a{start}1")
+    assert spreadsheet_cell(f"{start}1+1").startswith("'")
+    assert spreadsheet_cell(f"a{start}1") == visible(f"a{start}1")
 
 
 def test_bars_end_where_the_interval_does():

@@ -132,14 +132,14 @@ def _bracket_without_failure(exact: MixtureCurve, x: Floats, rtol: float) -> tup
     ((above, _),) = exact.parts(PERTURBATION)
     if not above:  # every loss is infinite
         return np.zeros(x.size), np.zeros(x.size)
-    if not exact.listed:
+    if not exact.can_be_listed:
         ((cost, count),) = exact.costs.items()
         curve = BracketCurve(Charge({cost: count}), exact.epsilon_max)
         answers = [curve.answer(Query(epsilon=epsilon, rtol=rtol)) for epsilon in x.tolist()]
         lower = np.array([0.0 if answer.lower is None else answer.lower for answer in answers])
         return lower, np.array([answer.value for answer in answers])
     ((below, _),) = exact.parts(-PERTURBATION)
-    lower = exact.lower.delta_lower(x) if below else np.zeros(x.size)
+    lower = exact.law_below.delta_lower(x) if below else np.zeros(x.size)
     return lower, exact.delta(x)
 
 
@@ -165,7 +165,7 @@ def multi_dp(charge: Charge) -> Curve:
         )
     costs = {cost: times for cost, times in charge if isinstance(cost, MultiDP | PureDP)}
     exact = MixtureCurve(costs)
-    if exact.listed:
+    if exact.can_be_listed:
         return exact
     return BracketCurve(charge, exact.epsilon_max, note=exact.note)
 
@@ -189,7 +189,7 @@ class MixtureCurve(Curve):
         ]
 
     @cached_property
-    def listed(self) -> bool:
+    def can_be_listed(self) -> bool:
         """Return whether the outcomes can be enumerated; if not, only this, ``epsilon_max`` and
         ``note`` may be used.
         """
@@ -199,12 +199,12 @@ class MixtureCurve(Curve):
         )
 
     @cached_property
-    def upper(self) -> LossLaw:
+    def law_above(self) -> LossLaw:
         """Return a law that dominates the exact one."""
         return _listed_law(self.parts(PERTURBATION))
 
     @cached_property
-    def lower(self) -> LossLaw:
+    def law_below(self) -> LossLaw:
         """Return a law that is dominated by the exact one."""
         return _listed_law(self.parts(-PERTURBATION))
 
@@ -232,7 +232,7 @@ class MixtureCurve(Curve):
 
     def _deltas(self, epsilon: Floats) -> Floats:
         """Return upper bounds on δ."""
-        return np.where(epsilon >= self.epsilon_max, 0.0, self.upper.delta_upper(epsilon))
+        return np.where(epsilon >= self.epsilon_max, 0.0, self.law_above.delta_upper(epsilon))
 
     def _epsilons(self, delta: Floats) -> Floats:
         """Return upper bounds on ε."""
@@ -243,7 +243,9 @@ class MixtureCurve(Curve):
         """Return the upper and the lower bound on the answer."""
         if query.epsilon is not None:
             at = np.array([query.epsilon])
-            return Answer(float(self.delta(at)[0]), float(self.lower.delta_lower(at)[0]), self.note)
+            return Answer(
+                float(self.delta(at)[0]), float(self.law_below.delta_lower(at)[0]), self.note
+            )
         upper = float(self.epsilon(query.delta)) if query.delta else self.epsilon_max
         if query.delta_below:
             lower = self._lower_epsilon(query.delta_below)
@@ -259,12 +261,12 @@ class MixtureCurve(Curve):
 
         def log_lower(x: Floats) -> Floats:
             """Return a lower bound on ln δ."""
-            return _log(self.lower.delta_lower(x))
+            return _log(self.law_below.delta_lower(x))
 
         root = smallest_where(log_lower, log_target, self.epsilon_max)[0]
         # At the root itself, or just below, the computed δ need not be above the one given.
         candidates = root * (1 - np.array(RETREATS))
-        above = self.lower.delta_lower(candidates) > delta
+        above = self.law_below.delta_lower(candidates) > delta
         return float(candidates[above].max(initial=0.0))
 
 

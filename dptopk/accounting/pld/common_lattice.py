@@ -66,7 +66,7 @@ class CommonLattice:
         """
         total = Power(np.ones(1))
         for responses, times in parts:
-            total = total.convolved(power(self._masses(responses), times))
+            total = total.convolution(power(self._masses(responses), times))
         # A single mass: the weight, the sign's share and the sum of the two, below 16 units of
         # roundoff.
         mass_error = total.error + 16 * ROUNDOFF * sum(times for _, times in parts)

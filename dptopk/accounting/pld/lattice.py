@@ -226,7 +226,9 @@ def _split_losses(pairs: Pairs, step: float, twist: float) -> _GridLosses:
     return _GridLosses(indices, np.hstack([down, up]) + twist * moves, moves)
 
 
-def _on_grid(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0) -> _GridPairs:
+def _grid_pairs(
+    pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
+) -> _GridPairs:
     """Return pairs whose losses are brought onto the grid, tilted.
 
     Args:
@@ -274,7 +276,7 @@ def _on_grid(pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0
     )
 
 
-def binned(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
+def pair_on_grid(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
     """Return one pair of many losses on the grid: split (``side`` = 1) or rounded down (-1), as
     ``product`` does it.
 
@@ -317,7 +319,7 @@ def _cells_of_losses(losses: Floats, step: float) -> tuple[int, Indices, Floats]
 
 
 def _binning_error(pairs: Pairs, cell: Indices, tilt: float) -> float:
-    """Return a bound on the error of the logarithms of ``binned``, that of the pair included.
+    """Return a bound on the error of the logarithms of ``pair_on_grid``, that of the pair included.
 
     A mass is a sum of up to ``crowd`` terms, each of which takes a few exponentials.
 
@@ -374,7 +376,7 @@ def product(
     Raises:
         OverflowError: when it would have more than MOST_PLACES places.
     """
-    placed = [_on_grid(item, step, tilt, side, twist) for item in pairs]
+    placed = [_grid_pairs(item, step, tilt, side, twist) for item in pairs]
     low, high, aliased = _index_window(placed)
     if high - low >= MOST_PLACES:
         raise OverflowError(f"a product of more than {MOST_PLACES} places")
@@ -415,7 +417,7 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
     are two more products on the same grid. With s about sqrt(2) / std(E) this is some five times
     what splitting adds, and of second order in the step too.
     """
-    noise = math.fsum(_on_grid(item, step, tilt, 1).noise for item in pairs)
+    noise = math.fsum(_grid_pairs(item, step, tilt, 1).noise for item in pairs)
     # Larger than 1 + θ, as the sums below need; masses are multiplied by up to e^{s step}, a float.
     # Where no loss moves, noise is 0, and the largest s is taken.
     twist = max(math.sqrt(2 / max(noise, 1e-300)), 2 * (1 + tilt))

@@ -177,7 +177,7 @@ class Power:
         """
         return np.pad(self.masses, (self.offset, last + 1 - self.offset - len(self.masses)))
 
-    def convolved(self, other: Power) -> Power:
+    def convolution(self, other: Power) -> Power:
         """Return the convolution with another law.
 
         It is computed by direct sums, never a Fourier transform: all terms are positive, so that
@@ -213,10 +213,10 @@ def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
 
 def power(factor: Power, count: int) -> Power:
     """Return the ``count``-fold convolution of probabilities with themselves, with the errors of
-    ``Power.convolved``.
+    ``Power.convolution``.
     """
     if count:
-        return by_squaring(Power.convolved, factor, count)
+        return by_squaring(Power.convolution, factor, count)
     return Power(np.ones(1))
 
 

@@ -24,7 +24,7 @@ import numpy as np
 from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.pld.binomial import log_response_pmf
 from dptopk.accounting.pld.constraints import PERTURBATION, worst_case
-from dptopk.accounting.pld.lattice import binned, product
+from dptopk.accounting.pld.lattice import pair_on_grid, product
 from dptopk.accounting.pld.pairs import Pairs, merged_responses, pair_of, randomised_response
 from dptopk.costs import MultiDP
 
@@ -360,7 +360,7 @@ class DiscreteGaussian(LossComponent):
 
     From scale ``CLOSED_FORM_SCALE`` on, Y is a discrete Gaussian of scale sqrt(n)·scale, and its
     normalisation sqrt(2π) of that: by Poisson summation either is off by less than a factor 1 ± 3n
-    e^{-π² scale²} (docs/notes/discrete-gaussian.md). Its atoms are binned on the grid at once.
+    e^{-π² scale²} (docs/notes/discrete-gaussian.md). Its atoms are put on the grid at once.
 
     Attributes:
         scale: of the noise.
@@ -400,7 +400,7 @@ class DiscreteGaussian(LossComponent):
         return self._pairs_by_convolution(grid)
 
     def _pair_by_closed_form(self, grid: Grid) -> Pairs:
-        """Return the summed loss by the closed form for wide noise, its atoms binned on
+        """Return the summed loss by the closed form for wide noise, its atoms put on
         the grid.
         """
         spacing = self.shift / self.scale**2
@@ -415,7 +415,7 @@ class DiscreteGaussian(LossComponent):
         farthest = float(np.abs(losses).max() + offset)
         pair = pair_of(losses, log_masses, log_error=rounding)
         pair = replace(pair, error=CUT_MASS, loss_error=8 * EPS * farthest)
-        return binned(pair, step=grid.step, tilt=grid.tilt, side=grid.side)
+        return pair_on_grid(pair, step=grid.step, tilt=grid.tilt, side=grid.side)
 
     def _pairs_by_convolution(self, grid: Grid) -> list[Pairs]:
         """Return the summed loss as the product of the atoms of all copies on the

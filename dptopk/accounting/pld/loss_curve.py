@@ -113,6 +113,7 @@ class LossCurve(Curve):
         log_delta = self._log_delta(x.ravel(), side)
         if side < 0:
             with np.errstate(under="ignore"):
+                # The exponential alone: the error of its argument is in ``_log_delta``.
                 return (np.exp(log_delta) * (1 - 8 * EPS)).reshape(x.shape)
         return np.minimum(outward(exp_up(log_delta) + self._tail), 1.0).reshape(x.shape)
 

@@ -116,17 +116,17 @@ class EqualEpsilons(Curve):
     attained: bool
 
     @cached_property
-    def whole(self) -> LossCurve:
+    def whole_curve(self) -> LossCurve:
         """Return the curve of all outcomes."""
         return homogeneous(self.each, self.count, attained=self.attained)
 
     def _deltas(self, epsilon: Floats) -> Floats:
         """Return upper bounds on δ."""
-        return self.whole.delta(epsilon)
+        return self.whole_curve.delta(epsilon)
 
     def _epsilons(self, delta: Floats) -> Floats:
         """Return upper bounds on ε."""
-        return self.whole.epsilon(delta)
+        return self.whole_curve.epsilon(delta)
 
     def answer(self, query: Query) -> Answer:
         """Return the answer to one query, from the outcomes near it where they say as much as
@@ -134,10 +134,10 @@ class EqualEpsilons(Curve):
         """
         largest = self.count * self.each * (1 - MARGIN)
         if query.epsilon is not None and query.epsilon >= largest:
-            return self.whole.answer(query)
+            return self.whole_curve.answer(query)
         first, last = self._listed_range(query)
         if last - first > self.count / 2:
-            return self.whole.answer(query)
+            return self.whole_curve.answer(query)
         log_masses, errors = log_response_pmf(self.count, self.each, first, last)
         answers = np.arange(2 * first - self.count, 2 * last - self.count + 1, 2, dtype=float)
         losses = answers * self.each
@@ -151,7 +151,7 @@ class EqualEpsilons(Curve):
         # Below the first loss of the part its δ is too small.
         if losses[0] * (1 + MARGIN) < x < losses[-1] and beyond <= NEGLIGIBLE * delta:
             return answer
-        return self.whole.answer(query)
+        return self.whole_curve.answer(query)
 
     def _listed_range(self, query: Query) -> tuple[int, int]:
         """Return the first and the last outcome l that are listed for a query: from far below its

@@ -227,7 +227,7 @@ def _game_certificates(
 
 def _factor_of_game(certified: CertifiedGame, concentrated: Charge) -> Entry:
     """Return the factor of a certificate that states a game: a row of costs for each moment class,
-    in the order of the game's classes, and what ``CertifiedGame.stated`` says of the game.
+    in the order of the game's classes, and what ``CertifiedGame.statement`` says of the game.
 
     Args:
         certified: the game with its majorants.
@@ -243,9 +243,9 @@ def _factor_of_game(certified: CertifiedGame, concentrated: Charge) -> Entry:
             raise NotCertified(f"{cost} is in no moment class")
         if moments in rows:
             raise NotCertified("two costs of one class")
-        rows[moments] = _row(cost, times)
+        rows[moments] = _cost_entry(cost, times)
     costs = [rows[moments] for moments in certified.declared]
-    return {"kind": "Moments", "costs": costs, **certified.stated()}
+    return {"kind": "Moments", "costs": costs, **certified.statement()}
 
 
 @dataclass(frozen=True)
@@ -365,7 +365,7 @@ def _product_certificates(
     if len(failure_free.of(BoundedRange)) > tuning.MOST_RANGES:
         return
     try:
-        setwise = _game(failure_free)
+        setwise = _curve_with_stand_in(failure_free)
     except NotApplicable:
         return
     for finer in range(tuning.CERTIFIED_AGAIN + 1):
@@ -402,7 +402,7 @@ def _checker_share(run: Evaluation, failure_free: Charge) -> float:
     return min(least_share * growth, LARGEST_CHECKER_SHARE)
 
 
-def _game(failure_free: Charge) -> SetwiseCurve:
+def _curve_with_stand_in(failure_free: Charge) -> SetwiseCurve:
     """Return the set-wise engine's curve of the costs.
 
     One Gaussian stands (Theorem H) for very small ranges, and for discrete Gaussians whose lattice
@@ -612,10 +612,10 @@ def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
 
 def _factor_of_list(kind: str, charge: Charge) -> Entry:
     """Return costs that are bounded together as a factor of that kind, which lists them."""
-    return {"kind": kind, "costs": [_row(cost, times) for cost, times in charge]}
+    return {"kind": kind, "costs": [_cost_entry(cost, times) for cost, times in charge]}
 
 
-def _row(cost: Cost, times: int) -> list[Any]:
+def _cost_entry(cost: Cost, times: int) -> list[Any]:
     """Return a cost as a certificate lists it: its symbol, its parameters, and the number of
     copies.
     """
@@ -693,7 +693,7 @@ def _stated_values(
         raise NotCertified(f"a loss above {LARGEST_LOSS:g}")
     rows = {
         state: replace(row, values=_rounded_to_high_bits(row.values, sum(state)))
-        for state, row in _rows(rules, states, windows.tolist(), weights).items()
+        for state, row in _layers_of_states(rules, states, windows.tolist(), weights).items()
     }
     nodes = np.concatenate([row.values for row in rows.values()])
     stated: Entry = {
@@ -707,7 +707,7 @@ def _stated_values(
     return stated, rows
 
 
-def _rows(
+def _layers_of_states(
     rules: Rules, states: list[State], windows: list[list[int]], weights: Sequence[int]
 ) -> dict[State, Layer]:
     """Return node values of each state, above what the checker computes for the moves from it.

@@ -170,13 +170,13 @@ class Majorant:
         """
         y = nodes.astype(np.float64) * value.h - self.x
         above = value.at(nodes)
-        raised = self.rising_at(float(y[-1]))
+        raised = self.with_rising_slope_at(float(y[-1]))
         values, sizes = raised.values(y)
         short = above - values + ROUNDING * sizes
         if float(short.max()) > 0:
-            raised = raised.with_more(short, self.terms(y).sum(axis=0))
+            raised = raised.with_shortfall_added(short, self.terms(y).sum(axis=0))
         # To the right of the nodes F rises, as V falls: what is added may make it fall there.
-        raised = raised.with_chords(value.h).rising_at(float(y[-1]))
+        raised = raised.with_chords(value.h).with_rising_slope_at(float(y[-1]))
         # To the left of the nodes: a convex function is above its tangent.
         first = float(y[0])
         fall, size = raised.derivative(first)
@@ -201,7 +201,7 @@ class Majorant:
             slope=self.slope + max(self.reversed_linear, 0.0) * of_product,
         )
 
-    def rising_at(self, y: float) -> Majorant:
+    def with_rising_slope_at(self, y: float) -> Majorant:
         """Return F with a slope with which it rises at t = e^y."""
         # Of -c ln t what only raises the derivative is left out, as it vanishes far out.
         without = replace(self, linear=max(self.linear, 0.0))
@@ -230,7 +230,7 @@ class Majorant:
         curvature = np.where(self.exponents < 0, self.exponents * (self.exponents + 1) * at_y, 0.0)
         return float(curvature.sum()) * (1 - ROUNDING) >= -self.reversed_linear * (1 + ROUNDING)
 
-    def with_more(self, short: Floats, moments: Floats) -> Majorant:
+    def with_shortfall_added(self, short: Floats, moments: Floats) -> Majorant:
         """Return F plus what is missing at the nodes: a constant, or a share of the moments,
         whichever costs less at x.
 
@@ -287,14 +287,16 @@ class Majorant:
         with np.errstate(over="ignore", invalid="ignore"):
             t = np.exp(r)
             linear = (self.slope * t, -self.linear * r, self.reversed_linear * t * r)
-            forth = self._of_mean(r, self.exponents > 0, np.full(len(x), self.linear))
-            back = self._of_mean(r, self.exponents < 0, self.reversed_linear * t)
+            forth = self._worst_over_means(r, self.exponents > 0, np.full(len(x), self.linear))
+            back = self._worst_over_means(r, self.exponents < 0, self.reversed_linear * t)
             total = self.constant + np.sum(linear, axis=0) + forth.worst + back.worst
             sizes = abs(self.constant) + np.abs(linear).sum(axis=0) + forth.size + back.size
             bounds = total + ROUNDING * sizes
         return np.where(np.isfinite(bounds), np.clip(bounds, 0.0, 1.0), 1.0)
 
-    def _of_mean(self, r: Floats, side: NDArray[np.bool_], factor: Floats) -> _OfMean:
+    def _worst_over_means(
+        self, r: Floats, side: NDArray[np.bool_], factor: Floats
+    ) -> _WorstOverMeans:
         """Return the largest that the moments of one direction and a multiple of its mean may come
         to.
 
@@ -313,10 +315,10 @@ class Majorant:
             of_powers = (self.weights[side][:, None] * powers).sum(axis=0)
             worst = np.fmax(worst, factor * mean + of_powers)
             size = size + np.abs(factor * mean) + of_powers
-        return _OfMean(worst, size)
+        return _WorstOverMeans(worst, size)
 
 
-class _OfMean(NamedTuple):
+class _WorstOverMeans(NamedTuple):
     """What depends on a law's mean in one direction, for each x.
 
     Attributes:
@@ -522,7 +524,7 @@ class ConcentratedGame:
         family = law_family(moments, self.h, self.largest_loss(moments))
         return step_solutions(moments, value, nodes, family)
 
-    def uncentred(self) -> ConcentratedGame:
+    def with_uncentred_classes(self) -> ConcentratedGame:
         """Return the game in which the moments of centred losses are bounded by their largest mean
         alone, which is worth at least as much.
         """
@@ -618,7 +620,7 @@ class ConcentratedGame:
         above = np.zeros(len(x))
         for moments, after_first in self.firsts(self.counts):
             upper, _ = self.tables(after_first)
-            nearest = _nearest(self.programs(self.counts, moments), x)
+            nearest = _nearest_solutions(self.programs(self.counts, moments), x)
             bounds = [_majorant_bounds(solution, moments, upper, x) for solution in nearest]
             above = np.maximum(above, np.min([converted, *bounds], axis=0))
         return above
@@ -798,7 +800,7 @@ def _majorant_bounds(
     return majorant.step(x)
 
 
-def _nearest(solutions: Sequence[ProgramSolution], x: Floats) -> list[ProgramSolution]:
+def _nearest_solutions(solutions: Sequence[ProgramSolution], x: Floats) -> list[ProgramSolution]:
     """Return the solutions of the programs that are nearest to some x's."""
     distances = [float(np.abs(x - solution.x).min()) for solution in solutions]
     order = np.argsort(distances)

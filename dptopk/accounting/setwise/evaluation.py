@@ -133,13 +133,15 @@ class Evaluation:
         wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in discrete)
         # A group has several parts: it counts as eight factors, which is a guess.
         factors = sum(part.factors() for part in game.parts) + 8 * len(self.groups)
-        curves = (1 if game.concentrated.costs else 0) + (1 if game.smoothed is not None else 0)
+        curves = (1 if game.concentrated.costs else 0) + (
+            1 if game.smoothed_split is not None else 0
+        )
         work = math.fsum(group.work for group in self.groups)
         work += math.fsum(part.work() for part in game.parts)
         work += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
         work += tuning.WORK_PER_CURVE * curves
         work += self._lattice_work()
-        if not game.ranges or not game.bracketed(self.query):
+        if not game.ranges or not game.needs_lower_bound(self.query):
             return work
         return work + self._work_of_strategies()
 
@@ -237,8 +239,8 @@ class Evaluation:
         if game.concentrated.costs and game.ranges and self.curve_with_ranges:
             ranges = Charge(range_costs(game.ranges))
             splits.append(RenyiSplit(Charge(), Charge.join(game.concentrated, ranges)))
-        if game.smoothed:
-            splits.append(game.smoothed)
+        if game.smoothed_split:
+            splits.append(game.smoothed_split)
         return splits
 
     def bound_of_split(

@@ -188,9 +188,10 @@ class SetwiseGame:
             raise NotApplicable("a cost so small that its square underflows")
         return ranges, dominated, Charge(charge.of(ZCDP, CDP))
 
-    def bracketed(self, query: Query) -> bool:
+    def needs_lower_bound(self, query: Query) -> bool:
         """Return whether a lower bound is computed as well: because the query asks for one, or to
-        judge whether a split of the ranges into groups is sharp enough.
+        judge whether a split of the ranges into groups is sharp enough, where there are not so many
+        of them that a strategy takes too long.
         """
         several = 1 < len(self.ranges) < tuning.MOST_RANGES / 2
         return query.lower or (several and not self.concentrated.costs)
@@ -299,7 +300,7 @@ class SetwiseGame:
         return squares / 4 + curvature
 
     @cached_property
-    def smoothed(self) -> RenyiSplit | None:
+    def smoothed_split(self) -> RenyiSplit | None:
         """Return the concentrated costs with the small ones as one Gaussian (Theorem H), or None.
 
         None means that no cut makes a Gaussian of usable variance, or that a single cost is all

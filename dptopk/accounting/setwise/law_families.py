@@ -77,7 +77,7 @@ class LawFamily:
             self.reversed_orders[places],
         )
 
-    def mixed(self, shares: Floats) -> LawFamily:
+    def with_idle_outcome(self, shares: Floats) -> LawFamily:
         """Return the laws, each with one more outcome, which has a loss of 0 and what a share of
         the law leaves; laws without a share are left out.
         """
@@ -112,7 +112,7 @@ class _Shapes:
         return masses
 
     @property
-    def others(self) -> Floats:
+    def third_losses(self) -> Floats:
         """Return the third loss of each law."""
         masses = self.masses
         under_q = masses * np.exp(-self.large) + self.low_masses * np.exp(-self.low)
@@ -171,7 +171,7 @@ def _family_of(shapes: _Shapes, moments: MomentClass, h: float) -> LawFamily:
 
 def _on_nodes(shapes: _Shapes, h: float) -> tuple[Nodes, Floats]:
     """Return the losses of laws in multiples of h, and their probabilities."""
-    others = shapes.others
+    others = shapes.third_losses
     right = np.floor(others / h).astype(np.int64)
     # The third loss is split onto the nodes around it, so that E[e^{-L}] stays.
     share = -np.expm1(-(others - right * h)) / -math.expm1(-h)
@@ -283,7 +283,7 @@ def _excess(moments: MomentClass, shapes: _Shapes, orders: Floats) -> _Excess:
         shapes: the laws.
         orders: of all laws, or of each law, shape (laws, orders).
     """
-    outcomes = np.stack([shapes.large, shapes.low, shapes.others])
+    outcomes = np.stack([shapes.large, shapes.low, shapes.third_losses])
     possible = np.isfinite(outcomes.sum(axis=0))
     outcomes = np.where(possible, outcomes, 0.0)
     rest = np.maximum(1 - shapes.masses - shapes.low_masses, 0.0)
@@ -345,12 +345,12 @@ def _with_largest_masses(
     excess = _excess(moments, shapes, orders)
     # Again at finer orders about those that decided.
     near = np.linspace(-1.0, 1.0, tuning.LAW_ORDERS_NEAR) * math.log(orders[1] / orders[0])
-    fine = [_deciding(orders, side) * np.exp(near) for side in (excess.forth, excess.back)]
+    fine = [_deciding_orders(orders, side) * np.exp(near) for side in (excess.forth, excess.back)]
     ends = (shapes.log_masses - tuning.LAW_RETREAT, shapes.log_masses)
     both = np.concatenate(fine, axis=1)
     shapes = _with_masses_between(shapes, moments, both, ends, tuning.LAW_HALVINGS)
     decisive = [
-        _deciding(of_law, side)[:, 0]
+        _deciding_orders(of_law, side)[:, 0]
         for of_law, side in (
             (fine[0], _excess(moments, shapes, fine[0]).forth),
             (fine[1], _excess(moments, shapes, fine[1]).back),
@@ -359,7 +359,7 @@ def _with_largest_masses(
     return shapes, decisive
 
 
-def _deciding(orders: Floats, excess: Floats) -> Floats:
+def _deciding_orders(orders: Floats, excess: Floats) -> Floats:
     """Return the order with the largest excess of each law, shape (laws, 1)."""
     places = np.argmax(excess, axis=1)[:, None]
     deciding: Floats = np.take_along_axis(np.broadcast_to(orders, excess.shape), places, axis=1)

@@ -169,7 +169,7 @@ class Provable:
             missing.append(v_at_nodes[cells] - majorant.constant - linear - moments[-1])
         return np.concatenate(missing), np.concatenate(moments), np.concatenate(sizes)
 
-    def stated(self) -> StatedMajorant:
+    def statement(self) -> StatedMajorant:
         """Return the majorant as a certificate states it: x, the ends of the nodes, a, b, and (e,
         γ) of each term.
         """
@@ -204,7 +204,7 @@ class CertifiedGame:
         """Return the game with majorants from the programs that were solved for it; None where a
         step has no majorant, or where there are too many for a file.
 
-        A CDP cost is certified as one whose mean is bounded (``ConcentratedGame.uncentred``).
+        A CDP cost is certified as one whose mean is bounded (``with_uncentred_classes``).
 
         Args:
             game: the costs.
@@ -212,7 +212,7 @@ class CertifiedGame:
                 left after the first cost.
         """
         declared = game.classes
-        game = game.uncentred()
+        game = game.with_uncentred_classes()
         nothing = (0,) * len(game.counts)
         tables = {nothing: ValueTable.of_nothing(game.h, upper=True)}
         steps: dict[Multiset, dict[MomentClass, list[Provable]]] = {}
@@ -293,7 +293,7 @@ class CertifiedGame:
             if abs(previous_x - x) <= CLOSE_ENOUGH * x:
                 return
 
-    def stated(self) -> StatedGame:
+    def statement(self) -> StatedGame:
         """Return the game as a certificate states it."""
         nodes = math.ceil(self.game.reach / self.game.h)
         compared: list[Nodes] = []
@@ -302,7 +302,7 @@ class CertifiedGame:
             steps: list[list[StatedMajorant]] = []
             for moments in self.game.classes:
                 provables = firsts.get(moments, ())
-                steps.append([provable.stated() for provable in provables])
+                steps.append([provable.statement() for provable in provables])
                 compared += [provable.nodes for provable in provables]
             states.append([list(costs_left), steps, self.orders.get(costs_left, [])])
         return {

@@ -99,7 +99,7 @@ class SetwiseCurve(SetwiseGame, Curve):
         if len(self.ranges) > tuning.MOST_RANGES:
             return self._answer_by_rounded_ranges(query)
         search = Refinement(self, query)
-        if not search.by_products:
+        if not search.uses_products:
             return search.answer_by_conversion()
         return search.run()
 
@@ -113,7 +113,7 @@ class SetwiseCurve(SetwiseGame, Curve):
         if self._answer_by_largest_loss(query) is not None or len(self.ranges) > tuning.MOST_RANGES:
             return super().answers(query, others)
         search = Refinement(self, query)
-        if not search.by_products:
+        if not search.uses_products:
             return super().answers(query, others)
         search.run()
         return [self._answer_by_largest_loss(other) or search.answer_to(other) for other in others]
@@ -195,7 +195,7 @@ class Refinement:
         value: the least upper bound on the answer so far.
         lower: the largest lower bound so far.
         order: the order λ of the tilt.
-        bracketed: whether a lower bound is computed as well.
+        needs_lower_bound: whether a lower bound is computed as well.
         gaussian_decides: whether one Gaussian for everything was better than the Rényi route.
         wanted: the relative tolerance of an evaluation that answers the query.
         target: the tolerance of the next evaluation.
@@ -221,7 +221,7 @@ class Refinement:
         self.gaussian_decides = by_gaussian < self.value
         self.value = min(self.value, by_gaussian)
         self.lower = 0.0
-        self.bracketed = game.bracketed(query)
+        self.needs_lower_bound = game.needs_lower_bound(query)
         # The relative change of δ for a relative change of ε: as an answer δ is that much rougher.
         if query.epsilon is not None:
             sharpness = max(1.0, self.order * query.epsilon)
@@ -264,10 +264,10 @@ class Refinement:
                 # groups may help.
                 without_game = self.concentrated_game is None
                 by_conversion = bool(self.game.concentrated.costs) and without_game
-                if self.last <= self.wanted and (not self.bracketed or by_conversion):
+                if self.last <= self.wanted and (not self.needs_lower_bound or by_conversion):
                     if len(evaluation.groups) > 1 or by_conversion:
                         break
-                    return self.answer(AS_FINE_AS_IT_GETS if self.bracketed else "")
+                    return self.answer(AS_FINE_AS_IT_GETS if self.needs_lower_bound else "")
                 self._set_target()
                 if self.last <= self.wanted and self.gap > tuning.STUCK * before:
                     note = AS_FINE_AS_IT_GETS
@@ -279,7 +279,7 @@ class Refinement:
         which the bracket is wider than what was asked for.
         """
         finer = self.wanted / self.last
-        if self.bracketed:
+        if self.needs_lower_bound:
             finer = min(finer, self.query.rtol / self.gap)
         leap = max(tuning.AIM * finer, tuning.LEAP)
         self.target = self.last * min(leap, 1 / tuning.FINER)
@@ -306,12 +306,14 @@ class Refinement:
             self.order = self.game.chernoff(Query(epsilon=self.value))[1]
 
     @property
-    def by_products(self) -> bool:
+    def uses_products(self) -> bool:
         """Return whether the costs are bounded by products of pairs, not by one conversion of all
         of them.
         """
         game = self.game
-        partly_smoothed = game.smoothed is not None and bool(game.smoothed.by_renyi.costs)
+        partly_smoothed = game.smoothed_split is not None and bool(
+            game.smoothed_split.by_renyi.costs
+        )
         several = bool(game.ranges or game.dominated.costs or partly_smoothed)
         return self.value > FLOOR and several
 
@@ -332,7 +334,7 @@ class Refinement:
         """Return whether a finer strategy may narrow the bracket: not where the last one was so
         fine that the width is that of the upper end.
         """
-        return self.bracketed and self.gap <= tuning.LOWER_AGAIN * self.lower_tolerance
+        return self.needs_lower_bound and self.gap <= tuning.LOWER_AGAIN * self.lower_tolerance
 
     def _raise_lower_end(self, evaluation: Evaluation) -> None:
         """Raise the lower end to what an evaluation attains."""
@@ -495,8 +497,8 @@ class Refinement:
         """Return the answer for concentrated costs alone: by the Rényi conversion, which one cost
         nearly attains, by one Gaussian for many small ones, or by their game.
         """
-        if self.game.smoothed is not None:
-            by_small = gaussian(self.game.smoothed.gaussian).answer(self.query)
+        if self.game.smoothed_split is not None:
+            by_small = gaussian(self.game.smoothed_split.gaussian).answer(self.query)
             self.value = min(self.value, by_small.value)
         if self.value > FLOOR:
             self._narrow_by_game()

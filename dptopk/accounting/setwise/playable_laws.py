@@ -64,7 +64,7 @@ class PlayableFamily:
             shares = _centred_family_shares(losses, family.masses, moments)
         else:
             shares = _largest_shares(losses, family.masses, moments)
-        return cls(family.mixed(shares))
+        return cls(family.with_idle_outcome(shares))
 
     def step(self, value: ValueFunction, last: int) -> Floats:
         """Return lower bounds on the step at the nodes 0, ..., last, by the best law at each.

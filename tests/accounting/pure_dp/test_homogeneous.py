@@ -109,12 +109,12 @@ def test_outcomes_near_the_answer_say_what_all_do(epsilon: float, count: int, de
     back = near.answer(Query(epsilon=found.value * 0.99))
     if delta > 1e-300:
         assert "whole" not in vars(near)
-    whole = near.whole.answer(Query(delta=delta))
+    whole = near.whole_curve.answer(Query(delta=delta))
     assert whole.lower is not None
     assert found.lower is not None
     assert whole.lower * (1 - 1e-15) <= found.value <= whole.value * (1 + 1e-15)
     assert whole.lower * (1 - 1e-15) <= found.lower <= found.value
-    whole_back = near.whole.answer(Query(epsilon=found.value * 0.99))
+    whole_back = near.whole_curve.answer(Query(epsilon=found.value * 0.99))
     assert whole_back.lower is not None
     assert back.lower is not None
     assert whole_back.lower <= back.value <= whole_back.value * (1 + 1e-13)
@@ -128,14 +128,14 @@ def test_questions_at_and_beyond_the_largest_loss(count: int, epsilon: float) ->
     for share in (0.0, 0.5, 1 - 1e-12, 1.0, 1 + 1e-12, 2.0, 1e6):
         asked = Query(epsilon=count * epsilon * share)
         found = near.answer(asked)
-        whole = near.whole.answer(asked)
+        whole = near.whole_curve.answer(asked)
         assert whole.lower is not None
         assert whole.lower * (1 - 1e-13) <= found.value <= whole.value * (1 + 1e-13)
         assert (found.value == 0) == (whole.value == 0)
     for delta in (0.0, 5e-324, 1e-9, 0.5, 1 - 1e-9):
         asked = Query(delta=delta)
         found = near.answer(asked)
-        whole = near.whole.answer(asked)
+        whole = near.whole_curve.answer(asked)
         assert whole.lower is not None
         assert whole.lower * (1 - 1e-13) <= found.value <= whole.value * (1 + 1e-13)
 
