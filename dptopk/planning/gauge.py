@@ -20,7 +20,7 @@ from dptopk.budgets.filter import Filter
 from dptopk.budgets.parallel import Parallel
 from dptopk.budgets.registered_account import Accountant
 from dptopk.budgets.shares import Shares
-from dptopk.costs import ApproxDP, Budget, Charge
+from dptopk.costs import ApproxDP, Budget, Charge, MultiDP
 from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.planning.choose import plan
@@ -335,8 +335,9 @@ class _LargestEpsilon:
         if failures == 0:
             return False
         if isinstance(self.account, Accountant):
+            # Failures are paid by a registered δ, or by tokens that have some.
             left = self.account.remaining()
-            return left.delta == 0 and not left.of(ApproxDP)
+            return left.delta == 0 and not left.of(ApproxDP, MultiDP)
         half = Charge(delta=failures / 2, neighbours=candidate.charge.neighbours)
         return not Trial.accepts(self.account, half, None)
 

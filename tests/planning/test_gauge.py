@@ -8,13 +8,23 @@ import numpy as np
 import pytest
 
 from benchmarks.gauge import HALVINGS, MOST_BELOW, ROUNDING, difference
-from dptopk import Budget, BudgetExceeded, Histogram, Ledger, Sensitivity, Session
+from dptopk import (
+    Accountant,
+    Budget,
+    BudgetExceeded,
+    Charge,
+    Histogram,
+    Ledger,
+    Sensitivity,
+    Session,
+)
 from dptopk.budgets.filter import Filter
+from dptopk.costs import MultiDP
 from dptopk.errors import InvalidParameter
 from dptopk.ledger.ledger import Ledger as Log
 from dptopk.planning.facts import facts_of
 from dptopk.planning.gauge import Kind, epsilon_left, kind_of
-from dptopk.question import Question
+from dptopk.question import Facts, Question
 
 WORDS = Histogram({"the": 900, "of": 700, "and": 500, "to": 20}, sensitivity=Sensitivity(l0=1))
 TOTAL = Budget(1.0, 1e-6)
@@ -24,6 +34,17 @@ def check(seed: int) -> None:
     said, found, total, case = difference(seed)
     share = (said - found) / total
     assert -MOST_BELOW <= share <= 2.0**-HALVINGS + ROUNDING, (share, case.words)
+
+
+@pytest.mark.slow
+def test_tokens_of_several_constraints_pay_for_a_look_and_its_plan() -> None:
+    """The plan at the total does not fit; plans up to the smaller ε of a token do."""
+    token = MultiDP(((0.5, 1e-6), (2.0, 1e-6)))
+    account = Accountant(Charge({token: 2}), 1e-5)
+    looked = Question(k=5, delta=1e-6, look=0.1)
+    kind = Kind(looked, Facts(sensitivity=Sensitivity(l0=10)), in_steps=False)
+    left = epsilon_left(account, kind)
+    assert 0.5 - account.epsilon() / 400 <= left <= 0.5
 
 
 @pytest.mark.slow
