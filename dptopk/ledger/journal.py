@@ -7,12 +7,18 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from typing import Any
 
 from dptopk._internal.json_text import canonical_json
-from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
+from dptopk.errors import (
+    BudgetExceeded,
+    DptopkError,
+    IncompatibleCosts,
+    InvalidParameter,
+    LedgerError,
+)
 from dptopk.ledger.entries import GENESIS, Entry, digest
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.index import Index, bucket_of, chain_hash_of, name_of
@@ -51,6 +57,8 @@ class Journal:
         self._witness = witness
         # The last entry that this process has seen committed.
         self._committed_head: Head | None = None
+        # The head that a move stores at its new place before its entry is committed.
+        self._uncommitted_head: Head | None = None
         self._pid = 0  # the process that has read the state; 0: it must be read again
         self._has_appended = False  # whether the transaction has appended an entry
         self._has_failed = False  # whether a part of the transaction failed after it had appended
@@ -541,13 +549,29 @@ class Journal:
         """
         former_place = self._witness
         stored_head = witness.read()
+        self._uncommitted_head = None
         try:
             self._set_witness(act, witness, reason, stored_head)
         except BaseException:
             self._witness = former_place
+            with suppress(DptopkError):
+                self._forget_uncommitted_head(witness)
             raise
         if act == "move" and former_place is not None:
             self._remove_former(former_place)
+
+    def _forget_uncommitted_head(self, witness: HeadFile | HeadTable) -> None:
+        """Take back the head that a move has stored at its new place, if its entry was not
+        committed.
+        """
+        head = self._uncommitted_head
+        if head is None:
+            return
+        self.refresh()
+        with self.store.transaction() as log:
+            was_committed = log.hash_of(head.seq) == head.hash
+        if not was_committed:
+            witness.swap(head, self.head())
 
     def _set_witness(
         self, act: str, witness: HeadFile | HeadTable, reason: str, stored_head: Head | None
@@ -571,6 +595,11 @@ class Journal:
                 seq, _ = self.state.last
                 body["witnessed"] = seq + 1
             self.append(log, "witness", "", "", body)
+            if act == "move":
+                # The new place names the entry before it is committed: whoever is killed here
+                # leaves the former place valid, and whoever is killed later the new one.
+                self._uncommitted_head = self.head()
+                self._store_head(self._stored_head())
 
     def _refuse_act(self, act: str) -> None:
         """Refuse to attach a second place of the head, and to move or replace one that is not

@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -36,16 +37,23 @@ from dptopk.ledger.budget_terms import (
 )
 from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.entries import FORMAT, Entry, normal
-from dptopk.ledger.heads import Head
+from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
-from dptopk.ledger.log_store import Store, accepted_log, head_of, refuse_own_head
+from dptopk.ledger.log_store import (
+    Store,
+    accepted_log,
+    head_of,
+    ledger_file,
+    refuse_own_head,
+)
 from dptopk.ledger.migrate import Migration
 from dptopk.ledger.names import analyst_name, plain_text
 from dptopk.ledger.reader import Reader
 from dptopk.ledger.spends import Receipt, stated_budget
+from dptopk.ledger.sqlite import ERRORS
 from dptopk.ledger.sqlite_file import LedgerFile
-from dptopk.ledger.verify import is_part
+from dptopk.ledger.verify import inspect, is_part
 
 
 class Ledger(Reader):
@@ -92,6 +100,8 @@ class Ledger(Reader):
     ) -> None:
         heads = [] if head is None else [Head.of(head)]
         refuse_own_head(url, head_file)
+        if head_file is not None and not read_only:
+            _complete_file(url, head_of(url, head_file), secret_of(key), network=network)
         store = Store(
             url,
             key=secret_of(key),
@@ -595,6 +605,41 @@ class Ledger(Reader):
                 body = _reuse_body(state, analyst, charged, release)
                 self._journal.append(log, "reuse", dataset, analyst, normal(reuse=body))
         return dict(release.body["answer"])
+
+
+def _complete_file(
+    url: str | Path | LedgerFile,
+    witness: HeadFile | HeadTable,
+    key: bytes | None,
+    *,
+    network: bool,
+) -> None:
+    """Mark a SQLite file that lacks its write-ahead log as complete, if its head names its last
+    entry.
+
+    The process that closed it was killed after the log had been taken in and before the mark was
+    removed. Had the log held a later entry, that would have been answered only after a later head.
+
+    Args:
+        url: the path or URL of the ledger.
+        witness: the place of its head.
+        key: the secret of the hash chain; None: it has none.
+        network: whether the file may be on a network file system, as for ``Ledger``.
+    """
+    file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network)
+    if file is None or file.without_log or not file.lacks_log():
+        return
+    head = witness.read()
+    if head is None:
+        return
+    store = Store(replace(file, without_log=True), key=key, read_only=True, create=False)
+    try:
+        inspection = inspect(store, [head], witness=head)
+    finally:
+        store.close()
+    if not inspection.problems and inspection.entries == head.seq:
+        with suppress(*ERRORS):  # in use again: the last one to close it does this
+            file.mark_complete()
 
 
 def _refuse_other_segments(

@@ -129,7 +129,7 @@ class Store:
         self.serial = next(_serials)
         creates = create and not read_only
         file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network)
-        may_have_log = file is None or file.path.exists()
+        may_have_log = file is None or file.exists()
         if may_have_log and not read_only and not earlier:
             _refuse_another_format(self._format(url, file))
         if file is not None and creates:

@@ -343,8 +343,8 @@ def _close(idle: _Idle, file: LedgerFile, pid: int) -> None:
         if file.log_files() is None:  # this process was the last one
             opened.log = None
         # If two processes closed at once, SQLite took the log in when the second one did.
-        with suppress(*ERRORS):
-            log_was_folded = has_log and file.path.exists() and not file.log().exists()
+        with suppress(*ERRORS, LedgerError):
+            log_was_folded = has_log and file.exists() and file.log_files() is None
             if log_was_folded and file.lacks_log():
                 file.mark_complete()
 

@@ -84,7 +84,7 @@ class LedgerFile:
         Raises:
             LedgerError: when it cannot be made.
         """
-        if self.path.exists():
+        if self.exists():
             return
         model = self.path.with_name(f".{secrets.token_hex(8)}.new")
         try:
@@ -97,6 +97,14 @@ class LedgerFile:
         except (OSError, ValueError, sqlite3.Error) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
             raise LedgerError(f"cannot create the ledger {self.path.name!r}: {reason}") from None
+
+    def exists(self) -> bool:
+        """Return whether there is something at the path.
+
+        Raises:
+            LedgerError: when the disk does not say.
+        """
+        return _exists(self.path)
 
     def check(self) -> None:
         """Refuse a file that has two names, or lies where locks may not hold.
@@ -178,7 +186,7 @@ class LedgerFile:
             return f"{uri}?mode=rw"
         # Reading a file whose last writer used a write-ahead log would write next to it; where
         # there is no log, as on read-only media, the file can be read alone.
-        if not self.log().exists() and self._uses_log():
+        if not _exists(self.log()) and self._uses_log():
             return f"{uri}?mode=ro&immutable=1"
         return f"{uri}?mode=ro"
 
@@ -278,6 +286,21 @@ class LedgerFile:
     def _read_only_connection(self, option: str) -> sqlite3.Connection:
         """Return a connection that reads the file by itself, and writes nothing beside it."""
         return sqlite3.connect(f"{self.path.as_uri()}?mode=ro&{option}", uri=True)
+
+
+def _exists(path: Path) -> bool:
+    """Return whether there is something at a path.
+
+    Raises:
+        LedgerError: when the disk does not say.
+    """
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        raise LedgerError(f"{path.name!r} cannot be looked at: {error.strerror}") from None
+    return True
 
 
 def _is_same(path: Path, other: Path) -> bool:

@@ -13,7 +13,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -329,6 +329,35 @@ def test_a_lost_log_is_accepted_with_its_entry_or_not_at_all(path):
         assert [entry.kind for entry in ledger.entries()][-1] == "restore"
         ledger.charge("d", "ann", ONE)
     assert names(path) == {"ledger.db"}
+
+
+@pytest.mark.parametrize("later", [0, 1])
+def test_a_head_vouches_for_a_file_whose_log_was_taken_in(path, tmp_path, monkeypatch, later):
+    """A process was killed while it closed the ledger, before it removed the mark; a later entry,
+    which only the log had, is missed.
+    """
+    head = tmp_path / "head.json"
+    Ledger.attach_witness(path, head, reason="from now on")
+    with Ledger(path, head_file=head, ahead=True) as ledger:
+        ledger.charge("d", "ann", ONE)
+    with closing(sqlite3.connect(path)) as file:
+        file.execute("PRAGMA journal_mode=WAL")
+        file.execute(f"PRAGMA user_version={NEEDS_LOG}")
+    shutil.copy(path, tmp_path / "copy.db")
+    for _ in range(later):
+        with Ledger(path, head_file=head) as ledger:
+            ledger.charge("d", "ann", ONE)
+    shutil.copy(tmp_path / "copy.db", path)
+    with pytest.raises(LedgerError, match="lacks what its log"):
+        Ledger(path, create=False)
+    if later:
+        with pytest.raises(LedgerError, match="lacks what its log"):
+            Ledger(path, head_file=head)
+        return
+    with Ledger(path, head_file=head) as ledger:
+        assert ledger.spent("d") == ONE.times(2)
+        ledger.charge("d", "ann", ONE)
+        assert ledger.verify()
 
 
 @pytest.mark.slow  # a process that is killed

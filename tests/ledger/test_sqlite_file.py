@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
 import sqlite3
@@ -112,6 +113,24 @@ def test_a_file_that_goes_away_during_a_charge_is_refused_in_words(tmp_path, ahe
         ):
             ledger.charge("d", "ann", ONE)
             path.unlink()
+
+
+def test_a_disk_that_does_not_answer_is_refused_in_words(path, ledger, monkeypatch):
+    """Where a network disk is stale, to look for a file ended in an OSError."""
+    ledger.charge("d", "ann", ONE)
+    stat_of = Path.stat
+
+    def stale(self, **options):
+        if self.name.startswith(path.name):
+            raise OSError(errno.ESTALE, "Stale file handle")
+        return stat_of(self, **options)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "stat", stale)
+        with pytest.raises(LedgerError):
+            Ledger(path)
+        ledger.close()
+    assert ledger.spent("d").count == 1
 
 
 def test_only_its_owner_reads_a_new_ledger(path, ledger):

@@ -25,6 +25,7 @@ from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.log_store import refuse_own_head
+from dptopk.ledger.sqlite import SQLite
 
 ONE = Charge({PureDP(0.1): 1})
 TOTAL = 12
@@ -346,6 +347,60 @@ def _restored(path, head):
     lost = head.read_text()
     shutil.copy(path.with_name("older.db"), path)
     return lost
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_move_that_is_killed_leaves_one_place_that_grants(path, head, tmp_path, monkeypatch, at):
+    """Killed before each head that it writes, it left a ledger that granted nothing."""
+    with Ledger(path, head_file=head) as ledger:
+        ledger.charge("d", "ann", ONE)
+    new = tmp_path / "new.json"
+    swap = HeadFile.swap
+    calls = []
+
+    def killed(self, old, head_to_store):
+        calls.append(self)
+        if len(calls) > at:
+            raise KeyboardInterrupt
+        return swap(self, old, head_to_store)
+
+    with (
+        monkeypatch.context() as patched,
+        Ledger(path, head_file=head) as ledger,
+        pytest.raises(KeyboardInterrupt),
+    ):
+        patched.setattr(HeadFile, "swap", killed)
+        ledger.move_witness(new, reason="new disk")
+    grants_by_place = [grants(path, head_file=place) for place in (head, new)]
+    assert sorted(grants_by_place) == [0, TOTAL - 2]
+
+
+def test_a_move_that_fails_takes_its_head_back(path, head, tmp_path, monkeypatch):
+    new = tmp_path / "new.json"
+    with Ledger(path, head_file=head) as ledger:
+        ledger.charge("d", "ann", ONE)
+        with monkeypatch.context() as patched, pytest.raises(LedgerError, match="full"):
+            patched.setattr(SQLite, "commit", _disk_is_full)
+            ledger.move_witness(new, reason="new disk")
+        ledger.charge("d", "ann", ONE)
+        ledger.move_witness(new, reason="new disk")
+    assert grants(path, head_file=new) == TOTAL - 3
+
+
+def _disk_is_full(*_):
+    raise LedgerError("the disk is full")
+
+
+def test_a_refused_move_leaves_the_head_at_the_new_place(path, head, tmp_path):
+    """It may be the only sign that the ledger is an old copy."""
+    lost = _restored(path, head)
+    new = tmp_path / "new.json"
+    new.write_text(lost)
+    with Ledger(path) as ledger:
+        head.write_text(json.dumps(ledger.head()))
+    with Ledger(path, head_file=head) as ledger, pytest.raises(LedgerError, match="missing"):
+        ledger.move_witness(new, reason="r")
+    assert new.read_text() == lost
 
 
 def test_a_restore_that_was_killed_before_its_head_was_written_goes_on(path, head, monkeypatch):
