@@ -226,18 +226,14 @@ class Histogram:
             raise InvalidParameter("labels and counts must have the same length")
         limit = _requested_rows(limit, rows=len(numbers), complete=bool(complete))
         if isinstance(domain, str):
-            kind = "public" if labels is None else validate.member(DOMAINS, domain=domain)
-            size, naming = _size_and_naming(
-                domain_size, absent_label, kind=kind, rows=len(numbers), numbered=labels is None
-            )
-            contents = _Contents(rows, numbers, kind, size, naming)
+            contents = _contents_of_rows(rows, numbers, domain, domain_size, absent_label)
         else:
             if rows is None or domain_size is not None or absent_label is not None or not complete:
                 raise InvalidParameter(
                     "domain: public labels are given with labels and counts of a whole histogram"
                 )
             contents = _domain_contents(np.asarray(rows), numbers, domain)
-        for array in (contents.counts, contents.labels):
+        for array in (contents.counts, contents.labels):  # copies, or read-only already
             if isinstance(array, np.ndarray):
                 array.flags.writeable = False
         self.__dict__.update(
@@ -482,6 +478,33 @@ class _Range:
     def __contains__(self, label: Label) -> bool:
         """Return whether a label is an integer of the range; 1.0 and True are not."""
         return type(label) is int and label in self.domain
+
+
+def _contents_of_rows(
+    rows: Array | StoredLabels | None,
+    counts: Array,
+    domain: str,
+    domain_size: int | None,
+    absent_label: Callable[[int], Any] | None,
+) -> _Contents:
+    """Return the contents of a histogram whose domain is given as "private" or "public".
+
+    Args:
+        rows: the labels, shape (n,); None: the integers 0..n-1, which makes the domain public.
+        counts: their counts, int64, shape (n,).
+        domain: "private" or "public".
+        domain_size: the size of a public domain, or None.
+        absent_label: the function that names the labels of a public domain, or None.
+
+    Raises:
+        InvalidParameter: for another domain, or arguments that do not go together.
+    """
+    numbered = rows is None
+    kind = "public" if numbered else validate.member(DOMAINS, domain=domain)
+    size, naming = _size_and_naming(
+        domain_size, absent_label, kind=kind, rows=len(counts), numbered=numbered
+    )
+    return _Contents(rows, counts, kind, size, naming)
 
 
 def _domain_contents(

@@ -40,7 +40,7 @@ from dptopk.mechanisms.mechanism import (
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Array, Bits, random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput, largest_above
-from dptopk.mechanisms.user_total import cap_binds, shown_once
+from dptopk.mechanisms.user_total import cap_binds, chance_to_show_any
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import IndependentNoiseLaw
 from dptopk.release.release import Release
@@ -188,7 +188,7 @@ def fixed_threshold(
         T.
         """
         if total_is_capped:
-            return shown_once(lambda v: chance_to_pass(v, T), sensitivity, labels) <= delta
+            return chance_to_show_any(lambda v: chance_to_pass(v, T), sensitivity, labels) <= delta
         return union(chance_to_pass(linf, T), labels) <= delta  # every label may have linf
 
     return first_offset(suffices, "delta", linf)

@@ -17,7 +17,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.laplace import KnownLaplace, rate
 from dptopk.mechanisms.mechanism import finite_l0
 from dptopk.mechanisms.thresholds import CutMechanism
-from dptopk.mechanisms.user_total import cap_binds, one_cost_is_less, shown_once
+from dptopk.mechanisms.user_total import cap_binds, chance_to_show_any, one_cost_is_less
 
 # Share of δ that is kept for the rounding of masses and logarithms, each of a few ulps.
 DELTA_ROUNDING = 1e-9
@@ -142,7 +142,7 @@ def _chance_for_capped_total(
             above = laplace_edge_mass(decay, v, bound)
             return above + steps * CHANCE_STEP * _point_mass(decay, bound - v, bound)
 
-        return shown_once(shown, sensitivity, labels) > delta * (1 - DELTA_ROUNDING)
+        return chance_to_show_any(shown, sensitivity, labels) > delta * (1 - DELTA_ROUNDING)
 
     most_steps = round(1 / CHANCE_STEP) - 1
     first_too_large = first_true(too_large, 0, most_steps + 1)

@@ -62,7 +62,9 @@ def move_norm(sensitivity: Sensitivity, touched: int) -> float:
     return math.sqrt(read_up(Fraction(sensitivity.squares(touched)))) * (1 + ROOT_ROUNDING)
 
 
-def shown_once(shown: Callable[[int], float], sensitivity: Sensitivity, labels: int) -> float:
+def chance_to_show_any(
+    shown: Callable[[int], float], sensitivity: Sensitivity, labels: int
+) -> float:
     """Return an upper bound on P[some label is shown], over all ways in which a user splits the
     total over labels that nobody else has.
 
@@ -97,7 +99,7 @@ def _largest_sum(h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int, la
     τ; ``h[v - 1]`` is h(v).
 
     The number of parts that attains it is within τ of the fewest or of the most possible
-    (``shown_once`` says why).
+    (``chance_to_show_any`` says why).
     """
     tau = len(h)
     fewest_parts = -(-total // tau)

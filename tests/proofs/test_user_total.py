@@ -27,7 +27,7 @@ from dptopk.costs import DiscreteLaplaceDP, GaussianDP, PureDP
 from dptopk.datasets.bounding import Bounds
 from dptopk.mechanisms import ContinualTopK, SparseGaussian, TruncatedLaplace, user_total
 from dptopk.mechanisms.samplers.noise import laplace_law
-from dptopk.mechanisms.user_total import shown_once
+from dptopk.mechanisms.user_total import chance_to_show_any
 
 from .charges import delta_of
 from .harness import World, counting_law, hockey_stick, laws
@@ -130,7 +130,7 @@ def test_the_worst_split_of_a_total_is_that_of_all_splits(rate, above, listed, m
     cases = list(itertools.product((2, 3, 4), (4, 5, 6, 7, 8), (2, 3, 8)))
     for linf, total, labels in cases:
         sensitivity = Sensitivity(linf=linf, l0=labels, l1=total)
-        found = shown_once(shown, sensitivity, min(labels, total))
+        found = chance_to_show_any(shown, sensitivity, min(labels, total))
         worst = max(some_shown(shown(v) for v in split) for split in splits(total, linf, labels))
         assert found >= worst * (1 - 1e-12)
         if listed:
@@ -147,7 +147,7 @@ def test_ones_or_whole_parts_alone_are_not_the_worst_split():
         def shown(v: int, rate: float = rate) -> float:
             return math.exp(-rate * (30 - v)) * 1e-3
 
-        found = shown_once(shown, sensitivity, 20)
+        found = chance_to_show_any(shown, sensitivity, 20)
         part = 20 // most
         assert found == pytest.approx(some_shown([shown(part)] * most), rel=1e-6)
         other = {20: 4, 4: 20}[most]

@@ -187,6 +187,7 @@ def outcomes(draw: Callable[[Listing], Answer], least: int, most: int) -> dict[A
     starts = [_Start([], 1 << LISTING_BITS)]
     narrowed = 0
     remaining = most
+    # All paths from the first choice on, then from the states in which they ended, and so on.
     while starts:
         states: dict[Hashable, _Start] = {}
         for start in starts:
