@@ -67,7 +67,7 @@ def revoke(catalog: Catalog, analyst: Name) -> None:
 
 @app.command("list")
 def list_tokens(catalog: Catalog) -> None:
-    """All tokens by their ids: whose, since when, until when."""
+    """List all tokens by their ids: whose, since when, until when."""
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
@@ -90,7 +90,7 @@ def export_log(
     ] = None,
     since: Annotated[str, typer.Option(help="From this date or time (UTC) on.")] = "",
 ) -> None:
-    """The audit log as lines of JSON, oldest first: what was asked, never data."""
+    """Write the audit log as lines of JSON, oldest first: what was asked, never data."""
     import os
 
     from dptopk._internal.json_text import canonical_json

@@ -176,7 +176,7 @@ class TopKSheet(AnswerSheet):
         """Print the rows, and what a reader of them must know."""
         console.print(rows_table(self.rows, console))
         for line in self.notes:
-            console.print(Text(visible(rounded_up(line))))
+            console.print(_line_for_people(line))
 
     def print_answer(self, console: Console) -> None:
         """Print the rows, what a reader of them must know, and what the answer costs."""
@@ -193,13 +193,20 @@ class TopKSheet(AnswerSheet):
         for number, (name, run) in enumerate(
             _phases_in_words(self.plan, self.release).items(), start=1
         ):
-            console.print(Text(visible(rounded_up(f"{number}. {name}: {run}"))))
+            console.print(_line_for_people(f"{number}. {name}: {run}"))
             # An answer that was stored has no charges of phases: it is free.
-            paid = rounded_up(f"charged {self.release.phases.get(name, 'already paid')}")
-            console.print(Padding(Text(visible(paid)), (0, 0, 0, 3)))
+            charge = self.release.phases.get(name, "already paid")
+            console.print(Padding(_line_for_people(f"charged {charge}"), (0, 0, 0, 3)))
         split = [f"Split: {self.plan.split}."] if self.plan.fixed else []
         for line in [*details(self.release), guarantee(self.plan), *split, *self.budget_lines]:
-            console.print(Text(visible(rounded_up(line))))
+            console.print(_line_for_people(line))
+
+
+def _line_for_people(line: str) -> Text:
+    """Return a line without markup, its long numbers rounded up and its control characters made
+    visible.
+    """
+    return Text(visible(rounded_up(line)))
 
 
 def spreadsheet_rows(rows: pd.DataFrame) -> pd.DataFrame:

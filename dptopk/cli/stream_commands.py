@@ -135,7 +135,7 @@ def answer(
         Literal["table", "csv", "json"], typer.Option("--format", help="How it is written.")
     ] = ("table"),
 ) -> None:
-    """The top k of all days up to this one. Nothing more is charged.
+    """Give the top k of all days up to this one. Nothing more is charged.
 
     A day that was answered before gives the same answer again, even if the data have changed;
     without SOURCE that is all that is given. Days are answered in order; one without data is

@@ -113,7 +113,8 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
 
 
 def _log_delta_close_to_1(a: Floats, b: Floats, moved: Floats) -> Floats:
-    """Return ln(1 - Φ(a) - φ(a) R(b)), rounded up.
+    """Return ln(1 - Φ(a) - φ(a) R(b)), rounded up: what is subtracted from 1 is lowered by its
+    relative error.
 
     Args:
         a: a <= -1, any shape.

@@ -145,6 +145,7 @@ class ExponentialClock(LossComponent):
         width = grid.step if grid.side > 0 else grid.step * _steps_per_cell(grid.step * kappa)
         # Tilted masses fall by e^{-(κ-θ)w} a place; two more places cover the rounding.
         reach = LOG_CUT_MASS / ((kappa - grid.tilt) * width) + 2
+        # There are as many places on the other side: the clock has at most half of a product's.
         if not reach < MOST_PLACES / 4:
             raise OverflowError(f"a clock of more than {MOST_PLACES} places")
         j = np.arange(1.0, math.ceil(reach) + 1)
@@ -155,8 +156,8 @@ class ExponentialClock(LossComponent):
             log_scale = _log_scale_below(kappa, width)
         losses = np.concatenate([-width * j[::-1], [0.0], width * j])
         log_masses = _log_geometric_masses(log_scale, kappa, width, j)
-        # The products κwj are known to their own roundoff, ``start`` to some ulps; from below also
-        # c, times κ.
+        # The products κwj are known to their own roundoff, ``log_scale`` to some ulps, and of an ε
+        # that is rounded κ moves by ε EPS; from below also c, times κ.
         size = abs(log_scale) + (kappa + 1) * width * farthest + self.epsilon
         if grid.side < 0:
             size += 8 * kappa
@@ -194,8 +195,9 @@ def _log_geometric_masses(log_scale: float, kappa: float, width: float, j: Float
 def _steps_per_cell(step: float) -> int:
     """Return the number of steps in a cell of the law from below.
 
-    Any number is sound. As steps are halved, cells shrink by sqrt(2), so that their error, of
-    second order, falls with the step; wider cells mean fewer places.
+    Any number is sound. A cell is about sqrt(0.05 step) wide: as steps are halved, cells shrink by
+    sqrt(2), so that their error, of second order, falls with the step; wider cells mean fewer
+    places.
 
     Args:
         step: the step in units of 1/κ.

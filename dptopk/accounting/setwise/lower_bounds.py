@@ -254,8 +254,11 @@ class FixedRanges(LossComponent):
 def best_t(epsilon: float, order: float) -> float:
     """Return an approximation to the t in (0, ε) that maximises ln E[e^{λL}] of RR_{ε,t} at λ =
     ``order`` (DDR Theorem 5); any t in (0, ε) can be played.
+
+    With b = ε/2 it is t = b + s, e^s = λ sinh((λ+1) b) / ((λ+1) sinh(λb)) (``pld.log_mgf``).
     """
     b = epsilon / 2
+    # ln sinh(y) = y - ln 2 + ln(1 - e^{-2y})
     s = math.log(order / (1 + order)) + b
     s += _log_1_minus_exp(-2 * (order + 1) * b) - _log_1_minus_exp(-2 * order * b)
     return min(max(b + s, LEAST_SHARE_OF_RANGE * epsilon), (1 - LEAST_SHARE_OF_RANGE) * epsilon)
