@@ -400,14 +400,14 @@ class _QueryCosts:
             answer = self.ask(n, self.bound, COARSE_RTOL, rough=True, lower=True)
             # About what an accurate answer would be, on the same side of the budget.
             if answer.lower is None:
-                likely = math.inf
+                estimate = math.inf
             else:
-                likely = answer.lower * (1 + self.rtol)
+                estimate = answer.lower * (1 + self.rtol)
             if answer.epsilon <= self.budget.epsilon:
-                return min(answer.epsilon, likely)
+                return min(answer.epsilon, estimate)
             if answer.lower is not None and answer.lower > self.budget.epsilon:
                 self.excluded[n] = answer.lower
-                return min(answer.epsilon, likely)
+                return min(answer.epsilon, estimate)
             self.rough = False
         return self.ask(n, self.bound, self.rtol).epsilon
 

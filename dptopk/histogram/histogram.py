@@ -391,7 +391,8 @@ class Histogram:
         counts are tied.
         """
         if 0 < d < len(self.counts):
-            cut = max(int(np.partition(self.counts, -d)[-d]), 1)
+            dth_largest = int(np.partition(self.counts, -d)[-d])
+            cut = max(dth_largest, 1)  # labels of count 0 are not present
             candidates = np.flatnonzero(self.counts >= cut)
         else:
             candidates = np.flatnonzero(self.counts > 0)

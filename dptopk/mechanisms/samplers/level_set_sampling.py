@@ -284,6 +284,7 @@ class _BlockCuts:
         self._answers = answers
         self._rate = rate
         self._sizes: dict[int, float] = {}
+        # Up to a slack of -1 only the best answer fits, so that a block begins at 0.
         cuts = [min(max(low, cut), high) for cut in [0, *at]]
         self._set_cuts([low, high, *cuts])
 
