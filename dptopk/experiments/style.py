@@ -107,7 +107,7 @@ def panels(
     yscale: str = "linear",
 ) -> tuple[Figure, Any]:
     """Make a figure of panels side by side, of which each is given by a title and its series;
-    return it with its axes.
+    return it with its axes. Sizes are in inches; labels and the scale are those of all panels.
     """
     canvas, places = figure(1, len(parts), width=width, height=height)
     for axes, (title, series) in zip(places, parts, strict=True):
@@ -120,7 +120,7 @@ def epsilon_panels(
     data: pd.DataFrame, names: Sequence[str], *, width: float, height: float
 ) -> tuple[Figure, Any]:
     """Plot the named curves of ε_g at δ = 1e-6 against the number k of mechanisms, a panel for each
-    ε; return the figure with its axes.
+    ε; return the figure, of this size in inches, with its axes.
     """
     parts = []
     for epsilon, part in data.groupby("epsilon"):

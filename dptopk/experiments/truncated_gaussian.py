@@ -39,20 +39,24 @@ def law(noise: Floats, gap: int, offset: int, *, noisy_floor: bool, shift: int) 
         noisy_floor: whether the same noise is added to the floor.
         shift: moves both counts, so that neighbouring laws have one grid.
     """
-    bound = len(noise) // 2
-    reach = 6 * bound + 10  # values are -reach..reach; both counts are near 0
+    bound = len(noise) // 2  # T
+    # Values are -reach..reach: a gap of up to 4T + 4 with noise of up to T.
+    reach = 6 * bound + 10
     values = np.arange(-reach, reach + 1)
     masses = np.zeros(len(values))
-    first = gap + shift - bound + reach
-    masses[first : first + len(noise)] = noise
+    lowest_place = gap + shift - bound + reach
+    masses[lowest_place : lowest_place + len(noise)] = noise
+    # P[noise of the floor <= n] for n = -T..T; without noise it is 0.
     if noisy_floor:
-        below = np.cumsum(noise)
+        at_most = np.cumsum(noise)
     else:
-        below = np.append(np.zeros(bound), np.ones(bound + 1))
-    margin = values - shift - offset - 1  # released if the noise of the floor is at most this
+        at_most = np.append(np.zeros(bound), np.ones(bound + 1))
+    # A value is released if the noise of the floor is at most the margin, so that it is above the
+    # noisy floor by more than the offset.
+    margin = values - shift - offset - 1
     places = np.clip(margin + bound, 0, 2 * bound)
-    passed = np.where(margin < -bound, 0.0, below[places])
-    released = masses * passed
+    chance_to_pass = np.where(margin < -bound, 0.0, at_most[places])
+    released = masses * chance_to_pass
     return np.append(released, max(1 - math.fsum(released), 0.0))
 
 

@@ -258,6 +258,7 @@ def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
         A: the sum of shift² over the noises Z, in units of linf.
         B: shift² for Y, in units of linf.
     """
+    # Put into the formula for μ²: 2ρ = (A + sqrt(AB))/σ_Z², and σ_Y = σ_Z (B/A)^(1/4).
     sigma = ceil_digits(math.sqrt((A + math.sqrt(A * B)) / (2 * rho)))
     common = KnownGaussian(sigma=ceil_digits(sigma * (B / A) ** 0.25))
     return Centred(noise=KnownGaussian(sigma=sigma), common=common, centre=centre)

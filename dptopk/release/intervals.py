@@ -479,6 +479,8 @@ def _in_steps(values: Array, divisor: int) -> tuple[Array, int]:
     """
     if divisor == 1:
         return np.asarray(values).astype(np.int64), 0
+    # Each value is a whole number of steps over the divisor, as the nearest float: that and the
+    # product are each off by at most half the spacing of floats of their size.
     steps = np.asarray(values, dtype=np.float64) * divisor
     largest = float(np.abs(steps).max(initial=0.0))
     if largest <= 2**50:  # the nearest integer is the exact one
