@@ -49,7 +49,13 @@ def log_power_sum(power: int, rate: float) -> float:
 
 
 def box_std(power: int, rate: float, step: int) -> float:
-    """Return the standard deviation of z_i, the root of E[n² - 1]/6 with n = step·m."""
+    """Return the standard deviation of z_i, the root of E[n² - 1]/6 with n = step·m.
+
+    Args:
+        power: of the law of m.
+        rate: of the law of m.
+        step: n = step·m.
+    """
     log_square = log_power_sum(power + 2, rate) - log_power_sum(power, rate)
     square = step * step * math.exp(log_square)
     return math.sqrt(max(square - 1, 0.0) / 6)
@@ -81,6 +87,11 @@ def _log_pmf(power: int, rate: float, m: Array | float) -> Array:
 def _tail_mass(power: int, rate: float, m: int) -> float:
     """Return an upper bound on the mass from m on, for an m above the peak: a geometric series, for
     the law is log-concave.
+
+    Args:
+        power: of the law of m.
+        rate: of the law of m.
+        m: the first value of the tail, above the peak of the law.
     """
     fall = rate - power * math.log1p(1 / m)
     first = float(np.exp(_log_pmf(power, rate, float(m))))
@@ -137,7 +148,14 @@ def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
 
 
 def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
-    """Return an upper bound on P[n > side], side >= 0, with n = step·m."""
+    """Return an upper bound on P[n > side], side >= 0, with n = step·m.
+
+    Args:
+        power: of the law of m.
+        rate: of the law of m.
+        step: n = step·m.
+        side: the threshold.
+    """
     ends, mass = _blocks(power, rate)
     first = side // step + 1
     last = int(ends[-1])
@@ -154,6 +172,11 @@ def _chance_to_exceed(n: Array, special: int, c: int) -> Array:
     Given U_0 = j - c - 1 it is 1 - (j/n)^special, for j = c + 1 to n - 1, and 0 for larger U_0. The
     mean of (j/n)^special is bounded below by the trapezoids over a convex function: its integral
     and half of both ends. The bound is exact for one special noise.
+
+    Args:
+        n: numbers of integers on which the noises are uniform, floats.
+        special: s, the number of noises that the maximum is of.
+        c: the threshold, at least 0.
     """
     for_one: Array = (n - c - 1) * (n - c) / (2 * n * n)
     if special == 1:

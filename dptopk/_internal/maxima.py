@@ -40,6 +40,11 @@ def laplace_offset(rate: float, special: int, delta: float) -> int:
     """Return the smallest certified integer c >= 0 with P[max of ``special`` noises - N0 > c] <=
     delta.
 
+    Args:
+        rate: of the noise, P[n] ∝ exp(-rate |n|).
+        special: the number of noises that the maximum is of.
+        delta: the tail that is allowed, in (0, 1).
+
     >>> laplace_offset(0.1, 1, 1e-6), laplace_offset(0.1, 100, 1e-6)
     (153, 199)
     """
@@ -52,6 +57,11 @@ def laplace_offset(rate: float, special: int, delta: float) -> int:
 def gaussian_offset(scale: float, special: int, delta: float) -> int:
     """Return the smallest certified integer c >= 0 with P[max of ``special`` Gaussian noises - N0 >
     c] <= delta.
+
+    Args:
+        scale: of the noise, P[n] ∝ exp(-n²/(2 scale²)).
+        special: the number of noises that the maximum is of.
+        delta: the tail that is allowed, in (0, 1).
 
     >>> gaussian_offset(10.0, 1, 1e-6), gaussian_offset(10.0, 100, 1e-6)
     (67, 79)
@@ -141,6 +151,13 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
 def _laplace_terms(rate: float, other: float, m: int, c: int, n: Array) -> tuple[Array, Array]:
     """Return P[N0 = n] P[max(N1, ..., Nm) > n + c] at each n, and the slope of its
     logarithm in n.
+
+    Args:
+        rate: of N1, ..., Nm.
+        other: the rate of N0.
+        m: the number of slots.
+        c: the threshold.
+        n: integers, or the middles of blocks, as floats.
     """
     survival, hazard = _laplace_survival(rate, n + c)
     passes, elasticity = _pass_probability(m, survival)
@@ -196,7 +213,16 @@ def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = No
 def _gaussian_lattice_sum(
     scale: float, other: float, m: int, c: int, first: int, last: int
 ) -> float:
-    """Return the sum of P[N0 = n] P[max(N1, ..., Nm) > n + c] over first..last, term by term."""
+    """Return the sum of P[N0 = n] P[max(N1, ..., Nm) > n + c] over first..last, term by term.
+
+    Args:
+        scale: of N1, ..., Nm.
+        other: the scale of N0.
+        m: the number of slots.
+        c: the threshold.
+        first: the first n.
+        last: the last n.
+    """
     n = np.arange(first, last + 1, dtype=np.float64)
     total = theta(scale)
     survival = np.empty(len(n))
@@ -217,6 +243,14 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
     scale the midpoint rule errs by at most 1/8 of the second derivative's absolute integral, 4
     e^{-1/2} / scale: over the total and over Φc(1 + 1/(2 scale)) that is below 1 / scale². The
     normal tail is log-concave, also cut at 1.
+
+    Args:
+        scale: of N1, ..., Nm, at least 1000.
+        other: the scale of N0.
+        m: the number of slots.
+        c: the threshold.
+        first: the first n.
+        last: the last n.
     """
     from scipy.special import erfc, erfcx
 

@@ -183,6 +183,11 @@ def cross_each(
 def _falling_slope(run: Floats, rise: Floats, before: Floats) -> Floats:
     """Return rise over run, or the slope from before where that is not falling or where nothing was
     moved.
+
+    Args:
+        run: by how much each point was moved.
+        rise: by how much each value changed.
+        before: the slopes that are known.
     """
     slope = rise / np.where(run == 0, 1.0, run)
     return np.where(slope < 0, slope, before)

@@ -29,6 +29,12 @@ LARGEST_OFFSET = 2**60  # with twice of it added, counts stay within 64 bits
 def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start: int = 0) -> int:
     """Return the smallest integer c >= start with tail(c) <= delta, for a decreasing tail.
 
+    Args:
+        tail: maps c to an upper bound on the tail beyond it.
+        delta: the tail that is allowed.
+        name: the argument that an error names.
+        start: the smallest c.
+
     Raises:
         InvalidParameter: naming ``name``, when that c is beyond 2^60 or the tail cannot be shown to
             be so small.
@@ -39,6 +45,11 @@ def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start
 
 def first_offset(hidden: Callable[[int], bool], name: str, start: int = 0) -> int:
     """Return the smallest integer c >= start from which on ``hidden`` is true.
+
+    Args:
+        hidden: maps c to whether it hides enough; once it is true it stays so.
+        name: the argument that an error names.
+        start: the smallest c.
 
     Raises:
         InvalidParameter: naming ``name``, when that c is beyond 2^60.
@@ -72,6 +83,11 @@ def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
     bound], 1 <= width <= bound.
 
     With q = e^{-decay}: q^{bound - width + 1} (1 - q^width) / (1 + q - 2 q^{bound + 1}).
+
+    Args:
+        decay: of the law.
+        width: the number of outermost points on one side.
+        bound: the largest value of the noise.
     """
     innermost = bound - width + 1
     fall = -math.expm1(-decay * width)
@@ -121,6 +137,11 @@ def density(n: NDArray[np.float64] | np.float64, scale: float) -> NDArray[np.flo
 def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any]:
     """Return ``gaussian_tail`` at ``number`` consecutive integers from ``first`` >= 0 on, shape
     (number,).
+
+    Args:
+        scale: of the noise.
+        first: the first c.
+        number: how many c there are.
     """
     if scale <= SUMMED_SCALE:
         terms = number + _number_of_terms(scale)
@@ -226,6 +247,11 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
 
     Needs 1 <= width <= bound, and scale <= 2^48 as mechanisms do: beyond, differences cancel. From
     bound < scale on (a mass near 1) the excess may be larger than 1e-6.
+
+    Args:
+        scale: of the noise before it is cut.
+        width: the number of outermost points on one side.
+        bound: the largest value of the noise.
     """
     # The density falls, so its value at the left end bounds a whole step.
     step = -(-width // EDGE_POINTS)

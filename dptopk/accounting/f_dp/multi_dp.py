@@ -128,7 +128,13 @@ def multi_dp_bracket(
 
 
 def _bracket_without_failure(exact: MixtureCurve, x: Floats, rtol: float) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds on δ at each x, given that all losses are finite."""
+    """Return lower and upper bounds on δ at each x, given that all losses are finite.
+
+    Args:
+        exact: the curve of the composition.
+        x: ε's.
+        rtol: relative width to which a grid is refined.
+    """
     ((above, _),) = exact.parts(PERTURBATION)
     if not above:  # every loss is infinite
         return np.zeros(x.size), np.zeros(x.size)
@@ -428,6 +434,11 @@ def _step_chances(responses: Responses) -> tuple[tuple[float, float], tuple[floa
 def _law_of_several_epsilons(responses: Responses, count: int, loss_error: float) -> LossLaw:
     """Return the law for more than two ε's: the number of draws from the first two is binomial, and
     all others come from the rest (Conjecture 1).
+
+    Args:
+        responses: the mixture, by falling ε.
+        count: the number of draws.
+        loss_error: a bound on the error of each loss.
     """
     first = responses[:2]
     others = responses[2:]
@@ -453,7 +464,14 @@ def _law_of_several_epsilons(responses: Responses, count: int, loss_error: float
 def _law_of_draws(
     first: Responses, draws_from_first: int, others: Responses, draws_from_others: int
 ) -> LossLaw:
-    """Return the law of draws from two mixtures, given how many come from each."""
+    """Return the law of draws from two mixtures, given how many come from each.
+
+    Args:
+        first: the one mixture.
+        draws_from_first: how many draws it has.
+        others: the other mixture.
+        draws_from_others: how many draws it has.
+    """
     if not draws_from_others:
         return _law_of_copies(first, draws_from_first)
     if not draws_from_first:

@@ -114,6 +114,11 @@ def _poisson_error(v: Floats) -> Floats:
 def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
     """Return the loss law of ``count`` discrete Gaussians of one scale and shift.
 
+    Args:
+        scale: of each noise.
+        shift: the integer by which each is moved.
+        count: how many there are.
+
     Raises:
         InvalidParameter: when scale * sqrt(count) is so large that the law has too many points to
             list.

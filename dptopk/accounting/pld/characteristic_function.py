@@ -137,6 +137,11 @@ class CharacteristicFunction:
         With m the larger of the moduli of the factor and of what is computed, m^n changes by at
         most n m^(n-1) error, and n - 1 complex products change it by n m^n 4 EPS. Where the power
         is faint, so is its error.
+
+        Args:
+            factor: the values of a characteristic function at the active frequencies.
+            count: n.
+            error: a bound on the absolute error of each value.
         """
         power = by_squaring(np.multiply, factor, count)
         power_errors = count * (error + 4 * EPS) * (np.abs(factor) + error) ** (count - 1)

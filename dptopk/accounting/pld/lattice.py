@@ -416,6 +416,11 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
     indicators are at most e^{s (E - (L' - x))} and e^{-s (E - (L' - x))}, and E[e^{±sE}; L' = c]
     are two more products on the same grid. With s about sqrt(2) / std(E) this is some five times
     what splitting adds, and of second order in the step too.
+
+    Args:
+        pairs: the pairs of the product.
+        step: the step of the grid.
+        tilt: θ, under which the product is computed.
     """
     noise = math.fsum(_grid_pairs(item, step, tilt, 1).noise for item in pairs)
     # Larger than 1 + θ, as the sums below need; masses are multiplied by up to e^{s step}, a float.

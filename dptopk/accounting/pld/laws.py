@@ -141,6 +141,11 @@ def binomials(count: int, success: float, failure: float) -> Floats:
 
     They follow by Pascal's rule, all terms positive: the relative error is at most 3 count units of
     roundoff, besides that of the arguments (which may be off by a unit each: 5 count in all).
+
+    Args:
+        count: the largest number of trials.
+        success: the probability of a success.
+        failure: the probability of a failure.
     """
     table = np.zeros((count + 1, count + 1))
     table[0, 0] = 1.0

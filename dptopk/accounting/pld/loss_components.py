@@ -198,7 +198,13 @@ def _log_cosh(x: Floats) -> Floats:
 
 
 def _binomial_loss(epsilon: float, count: int, tilt: float) -> Pairs:
-    """Return the summed loss of many equal ε's, cut to answers near its tilted mean."""
+    """Return the summed loss of many equal ε's, cut to answers near its tilted mean.
+
+    Args:
+        epsilon: of each response.
+        count: the number of responses.
+        tilt: θ.
+    """
     exponent = min(epsilon * (2 * tilt + 1), LARGEST_EXPONENT)
     mean = count / (1 + math.exp(-exponent))
     reach = REACH_OF_ANSWERS * math.sqrt(count) + 1

@@ -91,6 +91,11 @@ def responses_delta_below(count: int, epsilon: float, x: float) -> float:
 def _geometric_sums(logs: Floats, width: int, usable: NDArray[np.bool_]) -> Floats:
     """Return, for each block of ``width`` terms, the sum of the geometric sequence through the
     terms at its ends; blocks that are not ``usable`` have no meaningful sum.
+
+    Args:
+        logs: the logarithms of the terms at the ends of the blocks, one more than blocks.
+        width: the number of terms of a block.
+        usable: which blocks have a sum.
     """
     first_terms = logs[:-1]
     ratio = (logs[1:] - first_terms) / width  # of neighbouring terms, a logarithm

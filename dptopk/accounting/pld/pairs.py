@@ -61,6 +61,12 @@ def pair_of(
 ) -> Pairs:
     """Return a pair given by its losses and log masses under P, both of shape (n,), taken ``count``
     times.
+
+    Args:
+        losses: the losses.
+        log_masses: the logarithms of their masses under P.
+        count: how many times the pair is taken.
+        log_error: a bound on the error of each log mass, a number or one for each.
     """
     error = log_error if isinstance(log_error, float) else log_error[None, :]
     return Pairs(

@@ -86,7 +86,13 @@ def best_coin(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
 
 
 def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
-    """Return the error that says that ε is too small, with about the ε that is needed."""
+    """Return the error that says that ε is too small, with about the ε that is needed.
+
+    Args:
+        epsilon: ε of all labels of one user together.
+        delta: δ of all labels of one user together.
+        labels: the largest number of labels of one user.
+    """
 
     def too_small(epsilon: float) -> bool:
         """Return whether all coins at this ε have too many levels."""
@@ -112,6 +118,11 @@ def _coins_by_game(
 ) -> list[LabelCoinsDP]:
     """Return, as a list of one, the coin of the largest divergence that the game allows at an order
     near that of ``coin_by_divergences``; an empty list where the game is too large to be played.
+
+    Args:
+        epsilon: ε of all labels of one user together.
+        delta: δ of all labels of one user together.
+        coin_by_divergences: the best coin by added divergences.
     """
     labels = coin_by_divergences.labels
     order = _short_decimal(1 + ORDER_FACTOR * (coin_by_divergences.order - 1))
@@ -211,6 +222,11 @@ def _crossing(
 def _best_by_divergences(epsilon: float, delta: float, labels: int) -> LabelCoinsDP:
     """Return the coin of the best order by added divergences, to a few per cent, by halving steps
     of ln(order - 1).
+
+    Args:
+        epsilon: ε of all labels of one user together.
+        delta: δ of all labels of one user together.
+        labels: the largest number of labels of one user.
 
     Raises:
         InvalidParameter: when no order leaves a divergence, or all coins have too many levels.

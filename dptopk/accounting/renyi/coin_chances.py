@@ -240,6 +240,11 @@ def levels_about(order: float, divergence: float, first: float) -> float:
 
     With y the log-odds, a coin takes about ∫ dy / rise(y) levels to 1/2, and as many from there to
     1; the second term is that of a sum against an integral (Euler-Maclaurin).
+
+    Args:
+        order: α.
+        divergence: ρ.
+        first: q, the chance of level 1.
     """
     odds = np.linspace(math.log(first), 0.0, LOG_ODDS_NODES)
     rises = []
@@ -260,6 +265,11 @@ def least_levels(order: float, divergence: float, first: float) -> float:
     From level to level y = ln(1/p) becomes no less than (1 - 1/α) y - c, c = (1 - 1/α) ρ + q/t,
     while p is at least t: so y + α c falls by no more than a factor 1 - 1/α, for any t. The chances
     to be hidden rise by the same law from the other end (docs/notes/partition-selection.md).
+
+    Args:
+        order: α > 1, or inf.
+        divergence: ρ.
+        first: q, the chance of level 1.
     """
     if order == math.inf:
         return 0.0

@@ -136,6 +136,12 @@ def _reach_and_cells(
 ) -> tuple[float, int]:
     """Return the largest ε of the statements, and the number of cells on which the game is played
     up to it; 0 cells if it is not played.
+
+    Args:
+        order: α.
+        divergence: ρ.
+        first: q.
+        labels: n, how many labels one user touches at most.
     """
     # From ``reach`` on δ is at most LEAST_LEFT_SHARE above nq: e^{(α-1)(nρ - ε)} is that small. (It
     # is at least 1/(α-1) beyond nρ, also where nq is so large that less would do.)
@@ -216,6 +222,11 @@ def _round_matrix(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.c
     A loss moves all nodes by the same number of cells. So each of the two outcomes of a level reads
     two nodes of V at each x, and a row of the matrix has four entries.
 
+    Args:
+        pair: the chances of one direction.
+        size: the number of nodes.
+        step: the distance of two nodes.
+
     Returns:
         What an infinite loss gives, shape (levels, 1), and a matrix that maps V's values to the
         rest.
@@ -240,6 +251,11 @@ def _matrix_of_four_entries(
 ) -> sparse.csr_array:
     """Return the sparse matrix with four entries in every row: the masses, in the columns of their
     places.
+
+    Args:
+        masses: four arrays of entries, one entry for each row.
+        places: four arrays of their columns.
+        columns: the number of columns.
     """
     entries = np.stack(masses, axis=-1).ravel()
     entry_columns = np.stack(places, axis=-1).astype(np.int32).ravel()
@@ -302,6 +318,11 @@ def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: in
 def _largest_moments(coin: Chances, orders: Floats, first: float) -> Floats:
     """Return (α - 1) times the largest Rényi divergence of neighbouring levels, at least 0, for
     each order α of a column.
+
+    Args:
+        coin: the chances of all levels.
+        orders: α's, a column.
+        first: q.
     """
     # The last steps, from hidden chances at or below q, are with certainty ones that tell all.
     steps = np.flatnonzero((coin.shown[:-1] > 0) & (coin.hidden[:-1] > first))

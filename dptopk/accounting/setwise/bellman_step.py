@@ -279,6 +279,11 @@ def _pairs_of_cell_and_offset(
 ) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return each cell with each of its offsets from ``low`` to ``high``, as two arrays of equal
     length.
+
+    Args:
+        cells: places of cells.
+        low: the first offset of each.
+        high: the last offset of each, below ``low`` where there is none.
     """
     counts = np.maximum(high - low + 1, 0.0).astype(np.intp)
     starts = np.cumsum(counts) - counts
@@ -360,6 +365,11 @@ def blocks_with_offsets(values: Floats, n: int, N: int, h: float) -> list[Block]
 def _best_offsets(values: Floats, picks: NDArray[np.intp], geometry: _Geometry) -> NDArray[np.intp]:
     """Return the offset of the best chord between nodes, for each of the nodes ``picks`` of the
     answer.
+
+    Args:
+        values: lower bounds on H at consecutive nodes, N more on either side of the answer.
+        picks: nodes of the answer.
+        geometry: the constants of the step.
     """
     N = geometry.N
     nodes = picks[:, None] + N - np.arange(N + 1)

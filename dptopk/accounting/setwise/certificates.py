@@ -573,6 +573,11 @@ def _one_gaussian(charge: Charge) -> Mapping[Cost, int]:
 def _place_range(low: float, high: float, step: float) -> Entry:
     """Return, as entries of a factor, the places of the lattice between which a profile is read:
     one beyond ``low`` and ``high`` on either side.
+
+    Args:
+        low: the smallest loss.
+        high: the largest loss.
+        step: the step of the lattice.
     """
     return {"low": math.floor(low / step) - 1, "high": math.ceil(high / step) + 1}
 
@@ -638,6 +643,11 @@ def _factor_of_prices(
     """Return a group that is played for prices as a factor, and the pair that its node values make.
 
     Its states are the sums of prices that may be left, from 0 to the largest that matters.
+
+    Args:
+        group: the ranges.
+        levels: the levels that coins round them to.
+        reach: how many standard deviations of the loss matter.
     """
     rules = levels.rules(group.largest, reach)
     law = Money.of(group.ranges, rules, levels.weights)
@@ -737,6 +747,11 @@ def _layers_of_states(
 def _values_without_costs(first: int, last: int, h: float) -> Floats:
     """Return V = [1 - e^x]_+ at the nodes from ``first`` to ``last``, above what the checker
     computes.
+
+    Args:
+        first: the first node.
+        last: the last node.
+        h: the grid step.
     """
     x = np.arange(first, last + 1) * h
     above = -np.expm1(np.minimum(x, 0.0)) * (1 + EMPTY_LIFT) + EMPTY_MARGIN

@@ -114,6 +114,11 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     positive terms, and all masses are raised by the largest ratio in which it falls short of
     ``values``.
 
+    Args:
+        nodes: j of x_j, rising.
+        values: upper bounds on V at the nodes.
+        h: the grid step.
+
     Raises:
         FloatingPointError: when no finite factor raises the masses enough.
     """
@@ -191,6 +196,11 @@ def _suffix_sums(terms: Floats) -> Floats:
 def _slope_changes(nodes: NDArray[np.int64], values: Floats, h: float) -> Floats:
     """Return the mass under P at each point: u_j times the change of slope at u_j of the polygon
     that starts at (0, 1) and passes through the points.
+
+    Args:
+        nodes: j of x_j = j h, rising.
+        values: upper bounds on V at the nodes.
+        h: the grid step.
     """
     gaps = np.diff(nodes) * h
     drops = values[:-1] - values[1:]

@@ -125,6 +125,11 @@ def _best_smoothing(
 ) -> _Smoothing | None:
     """Return the smoothing that adds the least variance, its cut halved again and again from
     ``largest`` on; None where none has a usable Gaussian.
+
+    Args:
+        largest: the largest zCDP constant of a cost that may be small.
+        rhos: the zCDP constant of each cost.
+        counts: how often each cost occurs.
     """
     best: _Smoothing | None = None
     for halvings in range(tuning.SMOOTHED_CUTS):

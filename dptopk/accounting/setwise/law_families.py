@@ -157,7 +157,13 @@ def law_family(moments: MomentClass, h: float, largest: float) -> LawFamily:
 
 
 def _family_of(shapes: _Shapes, moments: MomentClass, h: float) -> LawFamily:
-    """Return the laws of some shapes, with large losses as likely as the class allows, on nodes."""
+    """Return the laws of some shapes, with large losses as likely as the class allows, on nodes.
+
+    Args:
+        shapes: the losses of the laws; the probabilities of the large ones are found here.
+        moments: the class.
+        h: the distance of two nodes.
+    """
     largest = float(shapes.large.max())
     first = tuning.LEAST_LAW_ORDER / moments.deviation
     last = 2 * (largest + moments.deviation) / moments.rho
@@ -190,6 +196,11 @@ def family_near(
 
     Of each solution the losses above and below all others are taken; the low one is played a little
     less often as well, because the programs know few orders.
+
+    Args:
+        solutions: the solutions of the programs.
+        moments: the class.
+        h: the distance of two nodes.
     """
     large: list[float] = []
     low: list[float] = []
@@ -337,6 +348,11 @@ def _with_largest_masses(
 ) -> tuple[_Shapes, list[Floats]]:
     """Return the laws with large losses as likely as the class allows, and the orders that decide
     for each, with the neighbours in either order.
+
+    Args:
+        shapes: the laws.
+        moments: the class.
+        orders: the orders at which moments are compared first, in equal ratios.
     """
     # ln p between far below where ``_family_of`` drops a law, and almost 0.
     lowest = np.full(len(shapes.large), -2 * LARGEST_SCALE)
@@ -375,6 +391,13 @@ def _with_masses_between(
 ) -> _Shapes:
     """Return the laws with the largest probabilities, between two ends of their logarithms, that
     fit the class at some orders.
+
+    Args:
+        shapes: the laws.
+        moments: the class.
+        orders: the orders at which moments are compared, of all laws or of each.
+        ends: the ends of ln p of each law; the lower one is taken where nothing between them fits.
+        halvings: of the range between them.
     """
     low, high = ends
     for _ in range(halvings):

@@ -155,6 +155,11 @@ def _sums_can_be_listed(pairs: Sequence[Pairs]) -> bool:
 def _sums_with_pair(losses: Floats, log_masses: Floats, pair: Pairs) -> tuple[Floats, Floats]:
     """Return every loss plus every sum of losses of a pair's copies, with the products of their
     masses.
+
+    Args:
+        losses: sums of losses so far.
+        log_masses: the logarithms of their masses.
+        pair: a pair, all of whose rows and copies are added.
     """
     for row, row_masses in zip(pair.losses, pair.log_masses, strict=True):
         for _ in range(pair.count):
@@ -432,6 +437,11 @@ def _step_from_below(parts: Sequence[LossComponent], variance: float, tolerance:
     """Return the step of a lattice on which a product is computed from below.
 
     Losses are rounded down; each rounding loses up to a step.
+
+    Args:
+        parts: the loss components.
+        variance: about the variance of the whole loss.
+        tolerance: relative, of ε.
     """
     sigma = math.sqrt(variance)
     roundings = [1 if isinstance(part, FixedRanges) else part.roundings()[1] for part in parts]
@@ -454,7 +464,13 @@ def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
 
 
 def steps_from_below(last: Mapping[float, int], variance: float, tolerance: float) -> int:
-    """Return the number of grid steps to the largest ε for a recursion from below."""
+    """Return the number of grid steps to the largest ε for a recursion from below.
+
+    Args:
+        last: the ranges that the recursion plays, with counts.
+        variance: about the variance of the whole loss.
+        tolerance: relative, of ε.
+    """
     costs = sum(last.values())
     allowed = tuning.GRID_SHARE_BELOW * tolerance * variance
 
@@ -474,6 +490,11 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
 def _recursion_of_last_ranges(last: dict[float, int], steps: int, reach: float) -> Endgame:
     """Return the value of playing the last ranges in the order of rising ε, with t chosen from all
     answers.
+
+    Args:
+        last: the ranges with counts.
+        steps: the number of grid steps to the largest ε.
+        reach: of the windows, in standard deviations.
     """
     if len(last) == 1:
         ((epsilon, count),) = last.items()
@@ -523,6 +544,11 @@ def largest_point_above(
 def _root_of_log_chord(before: float, after: float, level: float) -> float:
     """Return where, as a share of the way, the chord of the logarithms of two values crosses a
     level.
+
+    Args:
+        before: the value at the beginning, at least the level.
+        after: the value at the end, above 0.
+        level: above 0.
     """
     if before > after:
         return math.log(before / level) / math.log(before / after)
@@ -596,6 +622,11 @@ def largest_log_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
 def _checked_orders(rho: float, xi: float, loss: float) -> Floats:
     """Return orders α - 1, rising, from almost 0 to the one at which ξ + ρα reaches the largest
     loss; they are dense where the statement is tightest.
+
+    Args:
+        rho: ρ.
+        xi: ξ.
+        loss: the loss of the first outcome.
     """
     # Beyond loss/ρ, where ξ + ρα is above the largest loss; at least some orders.
     last = max(loss / rho, 4.0) * 1.001

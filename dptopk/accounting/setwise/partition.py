@@ -411,6 +411,11 @@ def _groups_with_fine_grids(
 ) -> list[CostGroup]:
     """Choose grid steps for each group such that the grids add at most ``allowed`` to the variance,
     or as little as ``work`` permits where groups are joined.
+
+    Args:
+        groups: the groups.
+        allowed: what the grids may add to the variance of the loss; an estimate.
+        work: what all recursions together may take, in seconds.
     """
     finer = _groups_with_steps(groups, allowed)
     if all(group.single for group in groups):

@@ -53,6 +53,11 @@ class PlayableFamily:
     def of(cls, family: LawFamily, moments: MomentClass, h: float) -> PlayableFamily:
         """Return the laws of a family that belong to the class, or that are in it when they are
         mixed with no loss.
+
+        Args:
+            family: laws that need not be in the class.
+            moments: the class.
+            h: the distance of two nodes.
         """
         total = family.masses.sum(axis=1) - 1
         under_q = (family.masses * np.expm1(-family.losses * h)).sum(axis=1)
@@ -81,7 +86,13 @@ class PlayableFamily:
 
 @lru_cache(maxsize=32)
 def playable_family(moments: MomentClass, h: float, largest: float) -> PlayableFamily:
-    """Return laws of a class that may be played, with large losses up to ``largest``."""
+    """Return laws of a class that may be played, with large losses up to ``largest``.
+
+    Args:
+        moments: the class.
+        h: the distance of two nodes.
+        largest: the largest loss.
+    """
     return PlayableFamily.of(law_family(moments, h, largest), moments, h)
 
 
@@ -119,6 +130,11 @@ def _largest_shares(losses: Floats, masses: Floats, moments: MomentClass) -> Flo
 def _rises(losses: Floats, masses: Floats, exponents: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Return upper bounds on E[e^{eL}] - 1 of each law at each exponent e, shape (laws,
     exponents), and whether the exponents of a law can be computed.
+
+    Args:
+        losses: the losses of each law, shape (laws, outcomes).
+        masses: their probabilities.
+        exponents: e's.
     """
     rises = np.full((len(losses), len(exponents)), LAW_ERROR)
     largest = float(np.abs(exponents).max())
@@ -133,6 +149,11 @@ def _rises(losses: Floats, masses: Floats, exponents: Floats) -> tuple[Floats, N
 def _centred_family_shares(losses: Floats, masses: Floats, moments: MomentClass) -> Floats:
     """Return for each law the largest of a few shares with which it is in a class of centred
     losses, the rest being no loss.
+
+    Args:
+        losses: the losses of each law, shape (laws, outcomes).
+        masses: their probabilities.
+        moments: the class.
     """
     mixed_losses = np.concatenate([losses, np.zeros((len(losses), 1))], axis=1)
     shares = np.zeros(len(losses))
@@ -148,6 +169,11 @@ def _centred_family_shares(losses: Floats, masses: Floats, moments: MomentClass)
 def _centred_holds(losses: Floats, masses: Floats, moments: MomentClass) -> NDArray[np.bool_]:
     """Return for each law whether it is subgaussian about its mean in both directions, with means
     of at most that of the class.
+
+    Args:
+        losses: the losses of each law, shape (laws, outcomes).
+        masses: their probabilities.
+        moments: the class.
     """
     forth = _subgaussian(losses, masses, moments)
     return forth & _subgaussian(-losses, masses * np.exp(-losses), moments)
@@ -173,6 +199,11 @@ def _subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDArra
     ln M(λ) <= λm + λ²ρ, both convex, is checked on orders of both signs as in
     ``_largest_shares``, about 0 by (ln M)'' <= E[L² e^{|λL|}] / M <= 2ρ, and beyond the last order
     by the largest |L| + m.
+
+    Args:
+        losses: the losses of each law, shape (laws, outcomes).
+        masses: their weights: probabilities, or with the neighbours swapped p e^{-l}.
+        moments: the class.
     """
     if not len(losses):
         return np.zeros(0, dtype=np.bool_)

@@ -345,6 +345,11 @@ class CustomRules:
     def step(self, before: Layer, part: int, window: Sequence[int]) -> Floats:
         """Return upper bounds on the value of playing the cost at place ``part`` first, at the
         nodes of a window, where ``before`` bounds V of what is left.
+
+        Args:
+            before: upper bounds on V of what is left after the cost.
+            part: the place of the cost in ``costs``.
+            window: the first and the last node.
         """
         if part < self._count:
             return self._rules.step(before, part, window)

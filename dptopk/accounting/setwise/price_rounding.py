@@ -116,6 +116,11 @@ def _chance_of_larger(epsilon: float, a: float, b: float) -> float:
 
     It is the p of Lemma 3 (Theorem E), which solves e^{-ε} = (1 - p) e^{-a} + p e^{-b}. Differences
     and expm1 are within 36 roundoffs; 1 - p is exact to one more.
+
+    Args:
+        epsilon: ε.
+        a: the smaller level.
+        b: the larger level.
     """
     chance = math.expm1(a - epsilon) / math.expm1(a - b)
     return min(chance * (1 + 64 * ROUNDOFF), 1.0)
@@ -147,6 +152,11 @@ def weighted_ranges_pair(
 ) -> GroupPair:
     """Return the pair of E[W_S], an upper bound on V of the ranges (ε, count) together
     (Theorem E).
+
+    Args:
+        ranges: (ε, count) of each range.
+        levels: the levels that coins round them to.
+        reach: the half-width of the windows in standard deviations.
     """
     rules = levels.rules(max(epsilon for epsilon, _ in ranges), reach)
     layers = weight_layers(rules, levels.weights)
@@ -200,6 +210,11 @@ class Money:
     def pair(self, rules: Rules, weights: tuple[int, ...], layers: Iterable[Layer]) -> GroupPair:
         """Return the pair of E[W_S], where ``layers`` are upper bounds on W_0, W_1, ...
         in order.
+
+        Args:
+            rules: the levels as ranges, and their grid.
+            weights: the price of each level.
+            layers: upper bounds on W_0, W_1, ... in order.
         """
         low, high = window_of(rules, weights, self.last)
         nodes = np.arange(low, high + 1)
@@ -352,6 +367,11 @@ class _RoundingCoins(NamedTuple):
 def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate:
     """Return the levels ``steps`` · h with prices 1, 2, 3, ..., without those that no coin shows,
     with their work and noise.
+
+    Args:
+        band: the ranges.
+        steps: the numbers of grid steps to the levels, rising.
+        h: the grid step.
     """
     levels = np.asarray(steps * h, dtype=np.float64)
     coins = _RoundingCoins.of(band.epsilons, levels)
