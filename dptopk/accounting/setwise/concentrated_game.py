@@ -14,7 +14,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import product
+from itertools import pairwise, product
 from typing import NamedTuple, Self
 
 import numpy as np
@@ -22,6 +22,8 @@ from numpy.typing import NDArray
 
 from dptopk._internal.choices import Interaction
 from dptopk._internal.rounding import ROUNDOFF, Floats
+from dptopk.accounting.cost_models.dominating_pairs import loss_components
+from dptopk.accounting.pld.loss_components import LossComponent
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_above
@@ -40,7 +42,9 @@ from dptopk.accounting.setwise.range_steps import (
     range_step_below,
 )
 from dptopk.accounting.setwise.recursion import FLOOR, NEARLY_WHOLE, mean_loss
+from dptopk.accounting.setwise.zcdp_gaussian import gaussian_of, zcdp_constant
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost
+from dptopk.errors import NotApplicable
 
 # Of sums of a few exponentials with exponents up to 600, relative to the sum of their sizes.
 ROUNDING = 1e-12
@@ -59,6 +63,7 @@ MOST_STATES_WITH_RANGES = 400  # their tables are remembered while they are comp
 LARGEST_DEVIATION = 4.0
 MOST_NODES = 6000
 CONVERTED_EVERY = 4  # nodes; that of ranges takes long, and decides only where no majorant does
+LEAST_ROOM = 0.05  # of work, in seconds: no game takes less
 ANSWER_POINTS = 65  # x's of a cell of the tables at which an answer is looked for
 NEAREST_PROGRAMS = 12
 LARGEST_RATIO = 12.0  # of the deviations of two costs of a game, which share its nodes
@@ -555,6 +560,14 @@ class ConcentratedGame:
         return _tables(self, costs_left)
 
     @property
+    def variance(self) -> float:
+        """Return about the variance of the loss of all costs."""
+        counts = zip(self.counts, self.classes, strict=False)
+        of_classes = math.fsum(count * 2 * moments.rho for count, moments in counts)
+        ranges = self.ranges_left(self.counts)
+        return of_classes + math.fsum(count * epsilon**2 / 4 for epsilon, count in ranges)
+
+    @property
     def multisets(self) -> list[Multiset]:
         """Return the multisets that may be left, without the empty one, by their sizes."""
         return sorted(product(*(range(count + 1) for count in self.counts)), key=sum)[1:]
@@ -845,6 +858,93 @@ def moment_class(cost: Cost) -> MomentClass | None:
         rho = cost.tau**2 / 2 * raised
         return MomentClass(rho, min(cost.mu * raised - rho, 0.0), centred=True)
     return None
+
+
+# ---- several games
+
+
+class PlayedPart(NamedTuple):
+    """Some of the concentrated costs with their game, or with the Gaussian that stands for them.
+
+    Attributes:
+        costs: the costs.
+        game: their game, or None.
+        gaussian: a Gaussian cost that is worth at least the costs (Theorem H), or none.
+    """
+
+    costs: Charge
+    game: ConcentratedGame | None
+    gaussian: Charge
+
+    def components(self) -> list[LossComponent]:
+        """Return pairs whose product bounds the costs."""
+        if self.game is not None:
+            return [self.game.pair()]
+        return loss_components(self.gaussian)
+
+
+def games_of_parts(costs: Charge, reach: float, negligible: float, room: float) -> list[PlayedPart]:
+    """Return parts of some costs, of which very many are one Gaussian each, and the others have
+    games that fit into the work together; nothing where there are none.
+
+    Args:
+        costs: ZCDP and CDP costs.
+        reach: the largest x that matters.
+        negligible: δ; beyond the ε at which a part alone is worth it nothing is looked at.
+        room: of work, in seconds.
+    """
+    alone = float(renyi_curve(log_mgf(costs)).epsilon(negligible))
+    game = ConcentratedGame.fitting(costs, min(reach, alone), room)
+    if game is not None:
+        return [PlayedPart(costs, game, Charge())]
+    one_kind = len(costs.costs) == 1
+    if one_kind and costs.count > tuning.MOST_IN_GAMES:
+        try:
+            return [PlayedPart(costs, None, Charge({gaussian_of(costs): 1}))]
+        except NotApplicable:
+            return []
+    if costs.count < 2 or room < LEAST_ROOM:
+        return []
+    parts: list[PlayedPart] = []
+    halves = _two_parts(costs)
+    for part in halves:
+        share = _expected_work(part) / sum(_expected_work(one) for one in halves)
+        games = games_of_parts(part, reach, negligible, share * room)
+        if not games:
+            return []
+        parts += games
+    return parts
+
+
+def _expected_work(costs: Charge) -> float:
+    """Return about the work of the coarsest games of each kind of some costs, in seconds."""
+    work = LEAST_ROOM
+    for cost, times in costs:
+        if times > tuning.MOST_IN_GAMES:
+            continue
+        if isinstance(cost, CDP):
+            work += tuning.WORK_PER_CENTRED_FAMILY + tuning.WORK_PER_CENTRED_COST * times
+        else:
+            work += tuning.WORK_PER_FAMILY + tuning.WORK_PER_COST * times
+    return work
+
+
+def _two_parts(costs: Charge) -> tuple[Charge, Charge]:
+    """Return the larger and the smaller ones of some costs, apart where their sizes differ most; of
+    a single kind two halves.
+    """
+    kinds = [(zcdp_constant(cost), cost) for cost in costs.costs]
+    kinds.sort(key=lambda kind: kind[0], reverse=True)
+    falling = [cost for _, cost in kinds]
+    if len(falling) == 1:
+        (cost,) = falling
+        half = costs.count // 2
+        return Charge({cost: costs.count - half}), Charge({cost: half})
+    ratios = [larger / smaller for (larger, _), (smaller, _) in pairwise(kinds)]
+    cut = int(np.argmax(ratios)) + 1
+    larger_costs = {cost: costs.costs[cost] for cost in falling[:cut]}
+    smaller_costs = {cost: costs.costs[cost] for cost in falling[cut:]}
+    return Charge(larger_costs), Charge(smaller_costs)
 
 
 # ---- answers

@@ -19,6 +19,7 @@ from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.concentrated_game import (
     ConcentratedGame,
     Ends,
+    PlayedPart,
     delta_at,
     epsilon_at,
 )
@@ -422,6 +423,38 @@ class Evaluation:
             variance=self.variance,
             tolerance=self.tolerance,
         )
+
+    def bound_by_games(self, parts: Sequence[PlayedPart]) -> float:
+        """Return the upper bound on the answer by the product of the pairs of several games, which
+        have all costs in them.
+        """
+        components = [component for part in parts for component in part.components()]
+        pairs = [component for component in components if isinstance(component, GroupPair)]
+        return self.bound_of_product(components, self.lattice_step(pairs))
+
+    def lower_bound_by_games(self, parts: Sequence[PlayedPart], value: float) -> float:
+        """Return the lower bound on the answer by a strategy that plays the game of the most
+        variance last, and Gaussians for all other costs before.
+
+        Args:
+            parts: several games, which have all costs in them.
+            value: the upper bound on the answer.
+        """
+        games = [(part.game.variance, part.game, part) for part in parts if part.game is not None]
+        _, game, last = max(games, key=lambda variance_first: variance_first[0])
+        others = [played_as_gaussians(part.costs) for part in parts if part is not last]
+        gaussians = Charge.join(*others)
+        strategy = strategy_before(
+            game,
+            {},
+            gaussians,
+            order=self.order,
+            log_chernoff=log_chernoff_of(last.costs, self.order),
+            variance=self.variance,
+            tolerance=self.tolerance,
+        )
+        low = self._smallest_tried_epsilon(value, self.query)
+        return strategy.answer(self.query, low, value)
 
     def _smallest_tried_epsilon(self, value: float, query: Query) -> float:
         """Return the smallest ε at which a strategy is evaluated; 0 where the query states ε."""

@@ -36,6 +36,7 @@ from dptopk.accounting.setwise.concentrated_game import (
     ConcentratedGame,
     delta_at,
     epsilon_at,
+    games_of_parts,
 )
 from dptopk.accounting.setwise.cost_groups import GroupPair
 from dptopk.accounting.setwise.evaluation import Evaluation
@@ -101,6 +102,9 @@ class SetwiseCurve(SetwiseGame, Curve):
         search = Refinement(self, query)
         if not search.uses_products:
             return search.answer_by_conversion()
+        alone = not self.ranges and not self.dominated.costs
+        if alone and search.narrow_by_games():
+            return search.answer("")
         return search.run()
 
     def answers(self, query: Query, others: Sequence[Query]) -> list[Answer]:
@@ -501,7 +505,7 @@ class Refinement:
             by_small = gaussian(self.game.smoothed_split.gaussian).answer(self.query)
             self.value = min(self.value, by_small.value)
         if self.value > FLOOR:
-            self._narrow_by_game()
+            self.narrow_by_games()
         if self.value > FLOOR and self.query.lower and self.gap > self.query.rtol:
             # Of Gaussians, which take next to no work unless nothing is attained.
             quick = replace(self.query, work=Work.of("quick"))
@@ -509,19 +513,22 @@ class Refinement:
             self.lower = max(min(below, self.value), self.lower)
         return self.answer("")
 
-    def _narrow_by_game(self) -> None:
-        """Narrow the bracket for concentrated costs alone by their game step by step, if
-        it fits.
+    def narrow_by_games(self) -> bool:
+        """Narrow the bracket for concentrated costs alone by their game step by step, or by several
+        games; return whether one game has all of them.
         """
         query = self.query
         reach = self.value if query.epsilon is None else query.epsilon
         least_delta = query.delta if query.epsilon is None else self.value
         if least_delta < SMALLEST_DELTA:
-            return
+            return False
         room = query.work.budget - query.work.spent
         game = ConcentratedGame.fitting(self.game.concentrated, reach, room)
-        if game is None or not query.work.take(game.work):
-            return
+        if game is None:
+            self._narrow_by_several_games(reach, least_delta, room)
+            return False
+        if not query.work.take(game.work):
+            return False
         if query.epsilon is not None:
             ends = delta_at(game, query.epsilon)
         else:
@@ -529,6 +536,29 @@ class Refinement:
         self.value = min(self.value, ends.upper)
         if game.is_lower_bound_in(query.interaction, alone=True):
             self.lower = max(self.lower, ends.lower)
+        self.lower = min(self.lower, self.value)
+        return True
+
+    def _narrow_by_several_games(self, reach: float, least_delta: float, room: float) -> None:
+        """Narrow the bracket for concentrated costs that are too many or too different for one
+        game: by a product of the pairs of several games (Theorem C).
+
+        Args:
+            reach: the largest ε that matters.
+            least_delta: the least δ that matters.
+            room: of work, in seconds.
+        """
+        negligible = tuning.GAME_NEGLIGIBLE * least_delta
+        parts = games_of_parts(self.game.concentrated, reach, negligible, room)
+        games = [part.game for part in parts if part.game is not None]
+        work = math.fsum(game.work for game in games)
+        if not games or work > room or not self.query.work.take(work):
+            return
+        evaluation = self.evaluation_within(self.wanted, 0.0)
+        self.value = min(self.value, evaluation.bound_by_games(parts))
+        if self.query.lower and self.query.interaction == "setwise":
+            below = evaluation.lower_bound_by_games(parts, self.value)
+            self.lower = max(self.lower, below)
         self.lower = min(self.lower, self.value)
 
     def answer(self, note: str) -> Answer:

@@ -262,6 +262,11 @@ WORK_PER_CENTRED_MAJORANT = 2e-3
 WORK_PER_FAMILY = 0.1
 WORK_PER_CENTRED_FAMILY = 0.5
 PROGRAM_TOLERANCE = 1e-5  # relative, of a program's value: how far from the largest it may end
+# Work of one more cost of a kind, for a share of the work of several games.
+WORK_PER_COST = 0.02
+WORK_PER_CENTRED_COST = 0.07
+# More equal costs than this are one Gaussian rather than several games.
+MOST_IN_GAMES = 40
 # Work of a step of ranges beside concentrated costs; by how much a grid may be finer so that ranges
 # fit it.
 WORK_PER_MIXED_STATE = 8e-3

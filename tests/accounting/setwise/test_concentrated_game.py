@@ -18,6 +18,7 @@ from dptopk.accounting.setwise.concentrated_game import (
     chord_gaps,
     delta_at,
     epsilon_at,
+    games_of_parts,
     moment_class,
 )
 from dptopk.accounting.setwise.law_families import law_family, step_solutions
@@ -345,3 +346,45 @@ def test_questions_for_delta_and_for_epsilon_agree(text) -> None:
     by_epsilon = compose(charge, epsilon=by_delta.epsilon)
     assert by_epsilon.delta <= delta * 1.01
     assert by_epsilon.lower is None or by_epsilon.lower <= delta
+
+
+def test_parts_have_all_costs() -> None:
+    """Kinds of very different sizes are apart, and so are halves of too many; very many small ones
+    are one Gaussian.
+    """
+    charge = Charge.parse("3*ZCDP(0.1) + 30*ZCDP(0.0001) + 500*ZCDP(0.000001) + 2*CDP(0.05, 0.4)")
+    parts = games_of_parts(charge, 4.0, 1e-11, 10.0)
+    assert len(parts) == 4
+    assert Charge.join(*[part.costs for part in parts]) == charge
+    assert [part.game is None for part in parts] == [False, False, False, True]
+    assert games_of_parts(charge, 4.0, 1e-11, 0.01) == []
+    assert games_of_parts(Charge.parse("ZCDP(3)"), 4.0, 1e-11, 10.0) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "width"),
+    [
+        ("ZCDP({large}) + 3*ZCDP({small})", 1e-3),
+        ("2*ZCDP({large}) + 200*ZCDP({small})", 3e-3),
+        ("ZCDP({large}) + 3*CDP({small}, 0.02)", 5e-3),
+    ],
+)
+def test_costs_that_are_too_different_for_one_game(text, width) -> None:
+    """Their bracket is narrow, the same by δ and by ε, and above bounded ranges that satisfy the
+    costs, composed by another engine.
+    """
+    ranges = (0.8, 0.04)
+    large, small = (float(np.nextafter(epsilon**2 / 8, 1)) for epsilon in ranges)
+    charge = Charge.parse(text.format(large=large, small=small))
+    found = compose(charge, delta=1e-5)
+    assert found.lower <= found.epsilon <= found.lower * (1 + width)
+    again = compose(charge, epsilon=found.epsilon)
+    assert again.lower <= 1e-5 * (1 + 1e-9)
+    assert again.delta <= 1e-5 * 1.03
+    played: dict[str, int] = {}
+    for cost, times in charge:
+        if isinstance(cost, ZCDP):
+            played[f"BR({ranges[0] if cost.rho > 0.01 else ranges[1]})"] = times
+    play = compose(Charge.parse(" + ".join(f"{n}*{c}" for c, n in played.items())), delta=1e-5)
+    assert play.lower <= found.epsilon
