@@ -158,6 +158,7 @@ def _json_rows(file: _File) -> Iterator[dict[str, Any]]:
     """
     import json
 
+    # A mark of byte order, which UTF-8 may begin with, is no part of the first line.
     encoding = "utf-8-sig" if file.encoding in {None, "utf-8"} else file.encoding
     opener = gzip.open if file.path.suffix.lower() == ".gz" else open
     with opener(file.path, "rt", encoding=encoding) as lines:

@@ -388,8 +388,8 @@ class EventsStore:
             if self._settings.get("partitions"):
                 tables.append("days")
             with self._transaction():
-                for rows in tables:
-                    statement = f"DELETE FROM {rows} WHERE user::VARCHAR = ?"  # noqa: S608
+                for table in tables:
+                    statement = f"DELETE FROM {table} WHERE user::VARCHAR = ?"  # noqa: S608
                     delete = partial(self._file.execute, statement, [str(user)])
                     hide_data_of_errors("user", "the store could not be changed", delete)
 
@@ -519,7 +519,10 @@ def _columns(relation: DuckDBPyRelation) -> dict[str, Any]:
 
 
 def _choice_parameters(bounds: Bounds) -> dict[str, Any]:
-    """Return the parameters ``prefix`` and ``most`` of the SQL statements, which choose labels."""
+    """Return the parameters ``prefix`` and ``most`` of the SQL statements, which choose labels.
+
+    The prefix is the one with which ``bounding`` hashes (``_key``): the choices must be the same.
+    """
     most_labels = bounds.labels_per_user
     if most_labels is None:
         most_labels = 2**62  # more than any user has

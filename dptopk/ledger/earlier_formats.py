@@ -103,7 +103,7 @@ class EarlierFormats:
         differs from the one computed today, the entry holds the recorded one.
         """
         self.format = self.format_of(entry)
-        self._charges.clear()
+        self._charges.clear()  # releases of a later format have records of their own
         recorded = _states_in(entry, ledger)
         computed = {name: state.state() for name, state in ledger.datasets.items()}
         if recorded is None or recorded == computed:

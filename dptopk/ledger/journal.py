@@ -406,7 +406,7 @@ class Journal:
         self.refresh()
         self._has_appended = False
         self._has_failed = False
-        stored_heads = self._stored_head()
+        stored_heads = self._stored_head()  # before the log, which must hold the head's entry
         try:
             with self.store.transaction("write") as log:
                 while self._catch_up(log):

@@ -26,7 +26,7 @@ from urllib.parse import unquote
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, Entry
 from dptopk.ledger.heads import HeadFile, HeadTable, lock_beside, witness_at
-from dptopk.ledger.postgresql import PostgreSQL, name_one_database
+from dptopk.ledger.postgresql import PostgreSQL, are_one_database
 from dptopk.ledger.sqlite import ERRORS, Purpose, SQLite
 from dptopk.ledger.sqlite_file import LedgerFile
 from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Database, Transaction
@@ -352,7 +352,7 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
         lock = lock_beside(Path(os.path.realpath(place)))
         is_own = file is not None and (file.includes(Path(place)) or file.includes(lock))
     elif file is None:
-        is_own = _is_same_server(place, str(url)) or name_one_database(place, str(url))
+        is_own = _name_same_database(place, str(url)) or are_one_database(place, str(url))
     else:
         path = _file_of(place)
         is_own = path is not None and (
@@ -410,7 +410,7 @@ def _file_of(url: str) -> Path | None:
     return Path(address.database)
 
 
-def _is_same_server(one: str, other: str) -> bool:
+def _name_same_database(one: str, other: str) -> bool:
     """Return whether two URLs name one database of one server, whoever asks it, by whichever
     driver.
     """

@@ -110,7 +110,7 @@ class PostgreSQL:
         """Do nothing: a server's database stays where it is."""
 
 
-def name_one_database(one: str, other: str) -> bool:
+def are_one_database(one: str, other: str) -> bool:
     """Return whether two URLs lead to one database of one server, by whatever names: a lock that is
     taken through one is then held for the other. Nothing is written.
 

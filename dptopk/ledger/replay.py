@@ -195,12 +195,12 @@ class LedgerState:
         """
         if entry.body["lost"] is not None:
             self._replace(entry.body["lost"], entry.seq)
-        self.witnessed = 0
+        self.witnessed = 0  # the head of this log is stored anew
 
     def _fold_witness(self, entry: Entry) -> None:
         """Fold a new place of the head, where it is stored from this entry on."""
         self.witness = entry.body["place"]
-        self.witnessed = 0
+        self.witnessed = 0  # unless the entry itself states a number (``apply``)
 
     def _fold_retired(self, entry: Entry) -> None:
         """Fold the last entry of a ledger that was migrated to another one."""

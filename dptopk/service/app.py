@@ -292,7 +292,7 @@ class _Outermost:
                 return
             # a traceback may quote data
             LOG.error("a request failed: %s", error_place(error))  # noqa: TRY400
-            if status:
+            if status:  # a part was sent, so that nothing but the end of the connection is left
                 raise RuntimeError("the answer broke off") from None
             await problem(500, "internal", "internal error")(scope, receive, send_with_headers)
         finally:

@@ -268,6 +268,7 @@ class BudgetReports:
                 balance["mine"] = {"owner": name} | page
             return balance
         owner = name if name in shares else RESERVE
+        # The question is tried on the share that would pay, and not on all shares together.
         total = self._page(state.account, kind, None, dataset)
         if owner not in shares:
             return {"total": total, "mine": _no_share(name)}

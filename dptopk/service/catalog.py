@@ -235,16 +235,15 @@ class DatasetSpec:
         if self.analysts is not None:
             strangers = {canonical(name) for name in self.limits} - set(self.analysts)
         yield strangers, f"limits for {', '.join(strangers)}, not among its analysts"
-        needs = (
-            "streams need a source with {version} for the day, and neither top nor "
-            "budget_by nor segments"
-        )
         is_unfit = (
             "{version}" not in self.source or self.top or divided_by or self.overlapping_columns
         )
         yield (
             self.streams is not None and is_unfit,
-            f"{needs} of a table of counts that a user may be in several of",
+            (
+                "streams need a source with {version} for the day, and neither top nor budget_by "
+                "nor segments of a table of counts that a user may be in several of"
+            ),
         )
         for column in self.segments:
             yield (
@@ -442,6 +441,7 @@ class Catalog:
             for name, spec in self.datasets.items()
             if spec.source != "macbeth"
         }
+        # Neither two places nor two sources may be one file.
         file_identities = {name: _resolved_source(place) for name, place in files.items()}
         refuse_mistakes(
             [*_repeated_place_problems(file_identities), *_repeated_place_problems(sources)]

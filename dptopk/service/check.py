@@ -104,7 +104,7 @@ def _file_problems(catalog: Catalog) -> Iterator[CatalogProblem]:
     }
     for name, read in readers.items():
         try:
-            read()
+            read()  # for its errors alone
         except DptopkError as error:
             yield CatalogProblem(f"{name}: {error}", refused=True)
     for name in ("ledger", "access", "head_file"):

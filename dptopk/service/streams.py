@@ -128,7 +128,13 @@ class NewStream(WantedStream, StreamQuestion):
             domain="private" if spec.labels is None else spec.labels,
         )
         budget = LedgerBudget(
-            service.reports.ledger, spec.name, analyst, shape, None, spec.unit, seeded=False
+            service.reports.ledger,
+            spec.name,
+            analyst,
+            shape,
+            version=None,  # each day has its own
+            unit=spec.unit,
+            seeded=False,
         )
         mechanism = self.mechanism(service, spec)
         path = _file(spec, analyst, self.stream)

@@ -314,7 +314,7 @@ def test_a_head_is_not_moved_into_the_ledger(path, head):
 
 def test_a_head_in_the_database_of_a_server_that_has_the_ledger_is_refused(monkeypatch):
     """By its address; servers are asked in test_postgresql.py."""
-    monkeypatch.setattr(log_store, "name_one_database", lambda *_: False)
+    monkeypatch.setattr(log_store, "are_one_database", lambda *_: False)
     ledger = "postgresql+psycopg://ann@host/d"
     for place in (ledger, "postgresql://bob:secret@host:5432/d"):
         with pytest.raises(InvalidParameter, match="the ledger itself"):

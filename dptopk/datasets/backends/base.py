@@ -283,11 +283,10 @@ class OpenTable:
         """
         import ibis
 
-        if self.exact_text(column) is column:
+        exact = self.exact_text(column)
+        if exact is column:  # it is compared by its bytes as it is
             return column.isin(values)
-        return self.exact_text(column).isin(
-            [self.exact_text(ibis.literal(value)) for value in values]
-        )
+        return exact.isin([self.exact_text(ibis.literal(value)) for value in values])
 
     def text(self, column: ir.Column) -> ir.StringValue:
         """Return as text a column that ``exact_text`` may have made bytes."""

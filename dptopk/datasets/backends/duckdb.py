@@ -395,7 +395,7 @@ def _arrow_table(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchRe
     keeps to the memory limit and spills.
     """
     ibis = import_of_extra("ibis", extra="data")
-    if not hasattr(data, "read_next_batch"):
+    if not hasattr(data, "read_next_batch"):  # it is a table, and no stream
         return ibis.memtable(data)
 
     def keep() -> ir.Table:

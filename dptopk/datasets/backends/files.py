@@ -236,7 +236,12 @@ def needed_names(columns: Sequence[str] | None, present: Sequence[str]) -> set[s
 
 
 def files_of_table(table: EventTable) -> Files:
-    """Return the files of a path that exists, or of a glob, and their format."""
+    """Return the files of a path that exists, or of a glob, and their format.
+
+    Raises:
+        InvalidParameter: when there is no file, it is hidden, is of another format or is one of a
+            table with a log.
+    """
     if isinstance(table, TextFile):
         files = files_of_table(table.path)
         if not files.is_text:

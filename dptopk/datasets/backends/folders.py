@@ -140,6 +140,7 @@ def _column(part: str) -> str:
 def _refuse_loops(start: Path) -> None:
     """Refuse a link to a folder that it is in: files below it would be found at every turn."""
     for folder, names, _ in os.walk(start, followlinks=True):
+        # ``os.walk`` goes on in the folders left in its list. A glob leaves out the others too.
         names[:] = [name for name in names if not name.startswith(".")]
         parent = Path(folder)
         for link in map(parent.joinpath, names):
@@ -226,7 +227,7 @@ def _searched_folders(paths: list[str], start: Path) -> Iterator[Path]:
     yield start
     for path in paths:
         for folder in Path(path).parents:
-            if folder in seen:
+            if folder in seen:  # so were all folders above it
                 break
             seen.add(folder)
             yield folder

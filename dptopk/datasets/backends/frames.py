@@ -176,7 +176,8 @@ FRAMES: dict[str, Callable[..., pa.Table | pa.RecordBatchReader]] = {
 
 def _plain_columns(table: pa.Table) -> pa.Table:
     """Return the table with types that Ibis knows: dictionaries become their values, other
-    extensions of Arrow what they are stored in; UUIDs, and columns without a type, become text.
+    extensions of Arrow what they are stored in; UUIDs, and columns without a type, become text;
+    bytes of a fixed length any bytes, and numbers of 16 bits those of 32.
     """
     import pyarrow as pa
 

@@ -69,7 +69,8 @@ def _cast(operation: ops.Cast | ops.TryCast) -> ir.Value | None:
     """Return a cast of numbers to integers with NULL for those that do not fit; None for other
     casts.
 
-    PostgreSQL has no cast that gives NULL itself. Floating-point numbers fit up to 2^53.
+    PostgreSQL has no cast that gives NULL itself. Floating-point numbers fit up to 2^53, beyond
+    which they are not exact integers.
     """
     target = operation.to
     source = operation.arg.dtype

@@ -225,21 +225,27 @@ class ReadableFiles:
             rows = _readable_batches(file, in_seconds, [stored[name] for name in doubtful_names])
             self.connection.con.register("dptopk_stream", rows)
             column_list = ", ".join(map(quote_name, names))
+            other_names = [name for name in names if name not in doubtful_names]
             # Columns that the file itself does not have are the names of folders.
-            folders = "hive_types_autocast=false"
-            if len(stored) == len(names):
-                folders = "hive_partitioning=false"
-            source = f"read_parquet($path, {folders}, file_row_number=true)"
-            other_names = "".join(
-                f", {quote_name(name)}" for name in names if name not in doubtful_names
-            )
-            other_columns = f"SELECT file_row_number AS {_ROW}{other_names} FROM {source}"  # noqa: S608
-            query = (
-                f"SELECT {column_list} FROM dptopk_stream "  # noqa: S608
-                f"JOIN ({other_columns}) USING ({_ROW})"
-            )
+            others = _query_of_file(other_names, has_folders=len(stored) < len(names))
+            joined = f"dptopk_stream JOIN ({others}) USING ({_ROW})"
+            query = f"SELECT {column_list} FROM {joined}"  # noqa: S608
             run(f"INSERT INTO {_ROWS} ({column_list}) {query}", {"path": escape(path)}).fetchall()
             self.connection.con.unregister("dptopk_stream")
+
+
+def _query_of_file(names: Sequence[str], *, has_folders: bool) -> str:
+    """Return the query of the numbers of a Parquet file's rows and of some columns, as DuckDB reads
+    them; its parameter is ``path``.
+
+    Args:
+        names: the columns.
+        has_folders: whether the names of folders are among the columns; they are then texts.
+    """
+    folders = "hive_types_autocast=false" if has_folders else "hive_partitioning=false"
+    column_list = ", ".join([f"file_row_number AS {_ROW}", *map(quote_name, names)])
+    source = f"read_parquet($path, {folders}, file_row_number=true)"
+    return f"SELECT {column_list} FROM {source}"  # noqa: S608
 
 
 def _without_times_out_of_range(rows: pa.Table, in_seconds: pa.Table) -> pa.Table:
