@@ -140,11 +140,16 @@ def sum_times(counted: Iterable[tuple[float, int]]) -> float:
 
     Args:
         counted: pairs of a float and the number of times that it is added.
+
+    Raises:
+        ArithmeticError: when a term is NaN.
     """
     try:
         ratios = [(*float(value).as_integer_ratio(), times) for value, times in counted]
     except OverflowError:  # a term is inf
         return math.inf
+    except ValueError:
+        raise ArithmeticError("a term of a sum is not a number") from None
     # All denominators are powers of 2: over the largest of them every term is an integer.
     common = max([denominator for _, denominator, _ in ratios], default=1)
     total = sum(

@@ -16,6 +16,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import product
@@ -144,20 +145,36 @@ def certify(
         return _file(charge, 0.0, delta, [], 1.0, 1)
     if math.isinf(aim) and delta_left:
         aim = _optimum(failure_free, Query(delta=delta_left, rtol=rtol, work=Work.of(effort)))
-    candidates = list(_single_factor_certificates(charge, failure_free, delta, delta_left, aim))
+    candidates = _all_of(_single_factor_certificates(charge, failure_free, delta, delta_left, aim))
     good = aim * (1 + rtol / 2)
     least = _least_epsilon(candidates)
     if least > aim * (1 + STEP_BY_STEP):
-        candidates += _game_certificates(
-            charge, failure_free, delta, delta_left, min(least, 2 * aim), effort
+        start = min(least, 2 * aim)
+        candidates += _all_of(
+            _game_certificates(charge, failure_free, delta, delta_left, start, effort)
         )
     if delta_left >= SMALLEST_DELTA and _least_epsilon(candidates) > good:
-        candidates += _product_certificates(
-            charge, failure_free, delta, delta_left, Aim(good, rtol, effort)
+        product_aim = Aim(good, rtol, effort)
+        candidates += _all_of(
+            _product_certificates(charge, failure_free, delta, delta_left, product_aim)
         )
     if not candidates:
         raise NotCertified("these costs have no finite ε that can be certified at this delta")
     return min(candidates, key=lambda certificate: certificate.epsilon)
+
+
+def _all_of(certificates: Iterator[Certificate]) -> list[Certificate]:
+    """Return certificates as they are made, until numbers go beyond the range of floats."""
+    found = []
+    with suppress(ArithmeticError), _strict_floats():
+        for certificate in certificates:
+            found.append(certificate)  # noqa: PERF402 - those before an error are kept
+    return found
+
+
+def _strict_floats() -> np.errstate:
+    """Return a context in which a NaN or a division by 0 is an error, as in ``compose``."""
+    return np.errstate(over="ignore", divide="raise", invalid="raise")
 
 
 def _delta_without_failures(charge: Charge, delta: float, failure: float) -> float:
@@ -264,10 +281,13 @@ class Aim:
 
 
 def _optimum(failure_free: Charge, query: Query) -> float:
-    """Return the ε of the set-wise engine; inf where it does not take the costs."""
+    """Return the ε of the set-wise engine; inf where it does not take the costs, or numbers go
+    beyond the range of floats.
+    """
     try:
-        return optimal_setwise(failure_free).answer(query).value
-    except NotApplicable:
+        with _strict_floats():
+            return optimal_setwise(failure_free).answer(query).value
+    except (NotApplicable, ArithmeticError):
         return math.inf
 
 

@@ -421,6 +421,30 @@ def test_what_cannot_be_certified_is_said(charge, arguments):
         compose(charge, certificate=True, **arguments)
 
 
+@pytest.mark.parametrize(
+    "charge",
+    [
+        "17*GDP(1e300)",
+        "GDP(1) + DGauss(1e-300, 2)",
+        "1000000*ZCDP(0.5) + GDP(1) + 1000000000*DGauss(5e-324, 7)",
+        "ZCDP(1e-300) + 1000000*ADP(37.5, 1e-16)",
+        "1000000*ZCDP(700) + 1000000*DP(1e-12)",
+        "ZCDP(1, xi=5e-324) + ZCDP(1, xi=1e300)",
+        "1000*DLap(5e-324, 1)",
+    ],
+)
+def test_numbers_beyond_the_range_of_floats_end_in_no_traceback(charge):
+    """All were accepted as charges, and ended in an OverflowError or a ValueError."""
+    costs = Charge.parse(charge)
+    best = compose(costs, delta=0.1)
+    assert best.epsilon > 1e3
+    try:
+        certificate = compose(costs, delta=0.1, certificate=True).certificate
+    except NotCertified:
+        return
+    assert certificate.epsilon > 1e3
+
+
 @pytest.fixture(scope="module")
 def checker():
     spec = importlib.util.spec_from_file_location("check_certificate", CHECKER)
