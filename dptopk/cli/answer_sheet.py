@@ -73,7 +73,13 @@ NO_PAGE = "--format: this answer is written as table, csv or json"
 
 
 def write_sheet(sheet: AnswerSheet, form: Format, out: Path | None) -> None:
-    """Write an answer in a format to the file ``out``, or to standard output if that is None."""
+    """Write an answer in a format to the file ``out``, or to standard output if that is None.
+
+    Args:
+        sheet: the answer.
+        form: the format.
+        out: the file; None: standard output.
+    """
     SHEET_WRITERS[form](sheet, out)
 
 

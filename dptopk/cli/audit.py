@@ -80,6 +80,11 @@ def audit(
 def _claimed_guarantee(claim: str | None, epsilon: float | None, delta: float) -> Budget | Charge:
     """Return the guarantee that --claim, or else --epsilon with --delta, states.
 
+    Args:
+        claim: a charge as text, or None.
+        epsilon: the ε that is claimed instead, or None.
+        delta: the δ beside ``epsilon``.
+
     Raises:
         InvalidParameter: unless exactly one of --claim and --epsilon is given.
     """

@@ -124,7 +124,13 @@ def ask_for_arguments(file: str, params: list[Parameter]) -> list[str]:
 
 
 def _ask_kind_of_row(columns: list[str], params: list[Parameter], console: Console) -> str:
-    """Ask what a row is, of the kinds that the command has options for; return the key of ROWS."""
+    """Ask what a row is, of the kinds that the command has options for; return the key of ROWS.
+
+    Args:
+        columns: the names of the file's columns, by which a kind is suggested.
+        params: the parameters of the command, which tell the options that it has.
+        console: the terminal.
+    """
     rows_are_people = any("--one-row-per-user" in param.opts for param in params)
     kinds = [kind for kind in ROWS if kind != "2" or rows_are_people]
     for kind in kinds:
@@ -185,6 +191,11 @@ def _likely_kind(columns: list[str], kinds: list[str]) -> str:
 
 def _ask_columns(kind: str, columns: list[str], console: Console) -> dict[str, str]:
     """Ask which column holds what; return option -> column of the file.
+
+    Args:
+        kind: what a row is, a key of ROWS.
+        columns: the names of the file's columns.
+        console: the terminal.
 
     Raises:
         InvalidParameter: if the file has fewer columns than are needed.

@@ -87,6 +87,11 @@ class Source(Columns):
     count_capped: bool = False
 
     def __post_init__(self) -> None:
+        """Refuse options that do not go together.
+
+        Raises:
+            InvalidParameter: naming them.
+        """
         self._check_users()
         if self.item is None and (self.memory_limit is not None or self.passes is not None):
             raise InvalidParameter(

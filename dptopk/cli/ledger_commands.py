@@ -105,10 +105,7 @@ def init(
         repeated = plan_of_query(query, times, sensitivity, terms.delta)
         terms = replace(terms, registered=str(repeated.plan.charge.times(times)))
     terms_stated = terms.arguments()
-    if ranges is not None:
-        terms_stated["ranges"] = ranges_of(ranges)
-    if costs is not None:
-        terms_stated["costs"] = list(costs_of(costs, "--costs").costs)
+    terms_stated |= _free_choices(ranges, costs)
     if segments is not None:
         terms_stated["segments"] = {segment_by: listed_names(segments=segments)}
     with book.open(create=True, test=test) as ledger:
@@ -125,6 +122,18 @@ def init(
         typer.echo(f"Registered: {terms_stated['registered']}")
     if query is not None:
         _print_comparison(repeated)
+
+
+def _free_choices(ranges: str | None, costs: str | None) -> dict[str, object]:
+    """Return the keyword arguments of ``Ledger.create_dataset`` for what may be chosen freely under
+    a total: the ranges and the other costs of the options that are given.
+    """
+    choices: dict[str, object] = {}
+    if ranges is not None:
+        choices["ranges"] = ranges_of(ranges)
+    if costs is not None:
+        choices["costs"] = list(costs_of(costs, "--costs").costs)
+    return choices
 
 
 def _print_comparison(repeated: RepeatedPlan[TopKPlan]) -> None:

@@ -80,6 +80,11 @@ def _catalog_text_with(catalog: Path, old: str, new: Path) -> str:
     A catalog that names the new ledger already is returned as it is: a migration that was
     interrupted is being completed.
 
+    Args:
+        catalog: the catalog's file.
+        old: path or URL of the old ledger.
+        new: the file of the new one.
+
     Raises:
         InvalidParameter: when the catalog cannot be read, or does not name the old ledger.
     """

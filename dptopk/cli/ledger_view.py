@@ -138,6 +138,11 @@ def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
 def _numbers_as_registered(spend: Spend, budget: Budget, least: float) -> list[str]:
     """Return how many of a question would have fitted if they had been registered, in words: as it
     was asked, and with Gaussian noise on its counts; numbers below ``least`` are left out.
+
+    Args:
+        spend: a charge of the question.
+        budget: the total that would be registered for.
+        least: the smallest number that is returned.
     """
     charges = {"": spend.charge}
     gaussian = _gaussian_charge(spend)
@@ -357,7 +362,14 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
 def _draw_steps(
     axes: Axes, points: list[tuple[datetime, float]], name: str, colour: ColorType
 ) -> None:
-    """Draw a line that steps up at each of the times, with a name in the legend."""
+    """Draw a line that steps up at each of the times, with a name in the legend.
+
+    Args:
+        axes: where the line is drawn.
+        points: pairs of a time and the percentage of the budget that was used from then on.
+        name: the name in the legend.
+        colour: of the line.
+    """
     times = np.array([time for time, _ in points])
     percentages = [percentage for _, percentage in points]
     label = name.replace("$", r"\$")  # a dollar sign would begin a formula
@@ -372,6 +384,11 @@ def _spending_points(
 
     Only this analyst's charges are replayed on an account with nothing spent; those it refuses are
     left out.
+
+    Args:
+        state: the state of the data set.
+        spends: the charges of the current budget, in order.
+        analyst: whose charges count; None: everybody's.
     """
     replayed = state.unspent()
     points = list[tuple[datetime, float]]()

@@ -297,6 +297,11 @@ class PayingLedger(Chain):
     analyst: Annotated[str | None, typer.Option(help="Who asks.", rich_help_panel=LEDGER)] = None
 
     def __post_init__(self) -> None:
+        """Refuse options of a ledger without --ledger, and --ledger without a data set or analyst.
+
+        Raises:
+            InvalidParameter: naming what is missing.
+        """
         options = (self.dataset, self.analyst, self.key_file, self.head_file)
         if self.ledger is None and any(option is not None for option in options):
             raise InvalidParameter("--key-file, --head-file, --dataset and --analyst need --ledger")

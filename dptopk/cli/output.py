@@ -257,6 +257,11 @@ def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> di
 def answer_as_dict(plan: TopKPlan, release: Release, confidence: float) -> dict[str, object]:
     """Return a JSON-safe dictionary of an answer: its rows with their intervals at this confidence,
     and its guarantee, which for a budget in ρ also says what the costs take of it.
+
+    Args:
+        plan: the plan that ran.
+        release: its answer.
+        confidence: of the intervals, in (0, 1).
     """
     guarantee = {
         "epsilon": plan.bound.epsilon,
@@ -325,7 +330,13 @@ def add_row(table: Table, *cells: str, style: str = "") -> None:
 
 
 def write_plot(release: Release, plot: Path, confidence: float) -> None:
-    """Draw the answer's counts and error bars into the PNG or SVG file ``plot``."""
+    """Draw the answer's counts and error bars into the PNG or SVG file ``plot``.
+
+    Args:
+        release: the answer.
+        plot: the file, which ends in .png or .svg.
+        confidence: of the error bars, in (0, 1).
+    """
     figure = release.plot(confidence=confidence).get_figure(root=True)
     assert figure is not None  # noqa: S101 - new Axes have one
     with replacement_file(plot) as temporary:

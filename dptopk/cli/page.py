@@ -146,6 +146,11 @@ def details(release: Release) -> list[str]:
 def notes(plan: TopKPlan, release: Release, rows: pd.DataFrame) -> list[str]:
     """Return the sentences that a reader of the rows must know: labels that were hidden, what the
     numbers count, what the intervals promise, and what is missing.
+
+    Args:
+        plan: the plan that ran.
+        release: its answer.
+        rows: the rows with their intervals, as ``Release.shown`` gives them.
     """
     lines = []
     if len(release) < plan.k:

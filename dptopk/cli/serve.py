@@ -117,6 +117,12 @@ def _check_catalog(catalog: Path, reason: str | None, *, reload: bool) -> None:
 def _run(catalog: Catalog, host: str, port: int, workers: int) -> None:
     """Serve a catalog until the process is asked to end.
 
+    Args:
+        catalog: what is served.
+        host: the address to listen at.
+        port: the port; 0: any that is free.
+        workers: the number of processes.
+
     Raises:
         DptopkError: when the catalog is refused, before any worker begins.
     """

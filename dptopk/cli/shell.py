@@ -184,6 +184,17 @@ class _PlainFlags:
         return params
 
 
+def _import_message(error: ImportError) -> str:
+    """Return what to install for a module that is missing; the error's own message where no extra
+    brings the module.
+    """
+    module = (error.name or "").split(".")[0]
+    for extra, modules in EXTRAS.items():
+        if module in modules.split():
+            return f"this needs {error.name}: pip install 'dptopk[{extra}]'"
+    return str(error)
+
+
 class Group(_PlainFlags, typer.core.TyperGroup):
     """The root command: it turns every error into one line on standard error and an exit code,
     without a traceback and without data.
@@ -233,15 +244,7 @@ class Group(_PlainFlags, typer.core.TyperGroup):
         except DptopkError as error:
             raise fail(str(error), EXIT_CODES.get(type(error), 2)) from None
         except ImportError as error:
-            module = (error.name or "").split(".")[0]
-            extra = next(
-                (name for name, modules in EXTRAS.items() if module in modules.split()), None
-            )
-            if extra:
-                hint = f"this needs {error.name}: pip install 'dptopk[{extra}]'"
-            else:
-                hint = str(error)
-            raise fail(hint) from None
+            raise fail(_import_message(error)) from None
         except BrokenPipeError:
             raise  # ``main`` ends quietly
         except OSError as error:

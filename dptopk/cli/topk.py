@@ -235,6 +235,13 @@ def _run_plan(
 ) -> tuple[TopKPlan, Release, list[str]]:
     """Answer the plan and charge the ledger, if there is one.
 
+    Args:
+        source: the source of the data.
+        plan: the plan of the question.
+        kind: the question and the facts that it was planned for, which the ledger records.
+        asker: who asks, and what pays.
+        reuse: whether a stored answer to the same question is given again.
+
     Returns:
         the plan that ran (a private look may have replaced the one given), its answer, and
         lines for people on what is left of the ledger's budget (empty without a ledger).
@@ -253,6 +260,11 @@ def _run_plan(
 def _check_segments(question: Question, output: Output, *, reuse: bool) -> None:
     """Refuse the options that answers by segment do not support: other formats, --plot, --reuse,
     --accuracy and a stated share for --look.
+
+    Args:
+        question: the question.
+        output: the options for format, file and plot.
+        reuse: whether --reuse is given.
     """
     look_is_stated = isinstance(question.look, float)
     accuracy_is_stated = question.accuracy is not None
@@ -270,6 +282,13 @@ def _title_block(
 
     It says what the data are, the date, who is protected and, where it is known, the version of the
     data. With a ledger the name, unit and version are the ledger's; ``caps`` are those of the plan.
+
+    Args:
+        source: the path as it was typed; "-" for standard input.
+        caps: the caps of the plan.
+        state: the data set in the ledger; None without a ledger.
+        version: the stated version of the data; None: the ledger's, or the date of the
+            file.
     """
     if state is not None:
         name = state.name
@@ -394,6 +413,11 @@ def _public_facts(source: Source, caps: Sensitivity, state: DatasetState | None)
 
     Two phases are not offered to a ledger with registered costs: what was registered there are the
     costs of one phase.
+
+    Args:
+        source: the source of the data.
+        caps: the caps on one user's contribution.
+        state: the data set in the ledger; None without a ledger.
     """
     from dptopk.question import Events, Facts
     from dptopk.session.session import selections_charged_as
@@ -430,6 +454,13 @@ def _answer_segments(
     """Answer the question for each segment and write one sheet with all answers.
 
     A user who is in at most s segments is charged the cost of s answers.
+
+    Args:
+        source: the source of the data, with its segments.
+        question: the question for each segment.
+        facts: the public facts about each.
+        asker: who asks, and what pays.
+        output: the options for format and file.
     """
     from dptopk.cli.answer_sheet import write_sheet
     from dptopk.cli.segment_answers import SegmentsSheet

@@ -207,12 +207,14 @@ def _crossing(
         # The slope seen, but within a factor of two of what it should be: rounding of the game.
         rate = slope if math.isnan(rise) else min(max(rise, slope / 2), 2 * slope)
         step = (aim - value) / rate
-        if (abs(value - aim) <= tolerance and not flat) or high <= low * (1 + LEAST_STEP):
+        is_close = abs(value - aim) <= tolerance and not flat
+        if is_close or high <= low * (1 + LEAST_STEP):
             return low, place + step, rise
         if flat and value <= 0 and not math.isnan(rise):
             step = max(step, stride * place)
             stride = 2 * stride
-        place += min(max(step, -LARGEST_STEP * place), LARGEST_STEP * place)
+        longest_step = LARGEST_STEP * place
+        place += min(max(step, -longest_step), longest_step)
         if high < math.inf and not low < place < high:
             place = (low + high) / 2
     return low, place, rise

@@ -106,10 +106,12 @@ class CostGroup:
         """Return an estimate of the work of the recursion, in seconds: its node values,
         weighted.
         """
-        wider = 1.0 if self.single or self.levels else tuning.WIDER
-        steps = wider * self.steps
-        wide = tuning.LAYER_NODES * math.sqrt(self.spread / self.copies) / 2
-        nodes = wide / (self.largest / steps) + 2 * steps
+        # A grid of different ε's has up to twice the steps that are asked for (``common_grid``).
+        has_exact_grid = self.single or self.levels
+        steps = self.steps * (1.0 if has_exact_grid else tuning.WIDER)
+        # Of a part's loss, at most: its variance is at most a quarter of its spread.
+        deviation = math.sqrt(self.spread / self.copies) / 2
+        nodes = tuning.LAYER_NODES * deviation / (self.largest / steps) + 2 * steps
         work_of_step = tuning.PER_STEP + tuning.PER_NODE * nodes
         if self.levels:
             return self.states * len(self.levels.steps) * work_of_step * tuning.FOR_WEIGHTS
