@@ -578,3 +578,107 @@ def test_unreadable_text_is_missing_in_a_condition_whatever_others_hold(
     readable = [None if value == b"\xff" else value for value in values]
     path = texts_of_users(tmp_path, readable, in_structure=in_structure)
     assert found == counts(path, where=condition)
+
+
+def texts_that_are_none(size):
+    """Arrow texts of which the last one is not UTF-8."""
+    stored = pa.array([b"x"] * (size - 1) + [b"\xff"], pa.binary())
+    return pa.StringArray.from_buffers(size, *stored.buffers()[1:])
+
+
+STATED_AS_THERE = {
+    "text": lambda: texts_that_are_none(2),
+    "time": lambda: pa.array([1, 2**62], pa.timestamp("s")),
+    "duration": lambda: pa.array([1, 2**62], pa.duration("ms")),
+    "missing": lambda: pa.array(["x", None]),
+}
+
+
+@pytest.mark.parametrize("name", STATED_AS_THERE)
+@pytest.mark.parametrize("form", [lambda t: t, lambda t: t.to_reader()], ids=["table", "stream"])
+def test_a_column_that_is_said_to_have_no_null_may_have_one(name, form):
+    """A stream was refused for one text that is not UTF-8, and a table for one NULL."""
+    column = STATED_AS_THERE[name]()
+    fields = [pa.field("u", pa.string()), pa.field("i", pa.string())]
+    schema = pa.schema([*fields, pa.field("odd", column.type, nullable=False)])
+    table = pa.table([pa.array(["a", "b"]), pa.array(["x", "y"]), column], schema=schema)
+    assert counts(form(table), where=lambda t: t.odd.notnull()) == {"x": 1}
+
+
+def maps(*rows, key=None):
+    return pa.array(rows, pa.map_(key or pa.string(), pa.int64()))
+
+
+TWICE = {
+    "text": maps([("a", 1)], [("b", 1)], [("a", 1), ("a", 2)]),
+    "NaN": maps([(1.0, 1)], [(2.0, 1)], [(np.nan, 1), (np.nan, 2)], key=pa.float64()),
+    "zeros": maps([(1.0, 1)], [(2.0, 1)], [(0.0, 1), (-0.0, 2)], key=pa.float64()),
+    "structure": pa.StructArray.from_arrays([maps([("a", 1)], [], [("a", 1)] * 2)], ["map"]),
+    "list": pa.ListArray.from_arrays([0, 1, 2, 3], maps([("a", 1)], [], [("a", 1)] * 2)),
+    "list of durations": pa.array([[1], [None], [2**62]], pa.list_(pa.duration("s"))),
+    "list of times": pa.array([[1], [None], [2**62]], pa.list_(pa.timestamp("s"), 1)),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_map_with_a_key_twice_is_missing(name):
+    """One of them refused every condition that looks at the column, and every stream."""
+    column = TWICE[name]
+    table = pa.table({"u": ["a", "b", "c"], "i": ["x", "y", "z"], "odd": column})
+
+    def where(rows):
+        return (rows.odd.map if name == "structure" else rows.odd).notnull()
+
+    assert counts(table, where=where) == {"x": 1, "y": 1}
+    assert counts(table.to_reader(), where=where) == {"x": 1, "y": 1}
+    assert counts(table.slice(1), where=where) == {"y": 1}
+
+
+@pytest.mark.parametrize("other", [b"q", b"\xff"])
+def test_whether_a_map_of_a_file_counts_depends_on_no_other_value(tmp_path, other):
+    """DuckDB reads a key twice in a Parquet file, and refused it beside text that is not UTF-8."""
+    stored = pa.array([b"q", b"q", other], pa.binary())
+    texts = pa.StringArray.from_buffers(3, *stored.buffers()[1:])
+    column = maps([("a", 1)], [("a", 1), ("a", 2)], [("a", 1)])
+    table = pa.table({"u": ["a", "b", "c"], "i": ["x", "y", "x"], "odd": column, "text": texts})
+    pq.write_table(table, tmp_path / "e.parquet")
+    found = counts(tmp_path / "e.parquet", where=lambda t: t.odd.notnull() & (t.text == "q"))
+    assert found == {"x": 2 if other == b"q" else 1}
+
+
+@pytest.mark.parametrize("odd", [1, "\ud800", None])
+@pytest.mark.parametrize("kind", ["category", "string[python]"])
+def test_values_of_pandas_are_converted_one_by_one(odd, kind):
+    """A category of an integer among texts refused the frame, and so did half a surrogate pair."""
+    pd = pytest.importorskip("pandas")
+    if kind == "category":
+        texts = pd.Index([value for value in ("x", odd) if value is not None], dtype=object)
+        items = pd.Categorical.from_codes([0, 1 if odd is not None else -1], categories=texts)
+    else:
+        items = pd.array(["x", None if odd is None else str(odd)], dtype=kind)
+    frame = pd.DataFrame({"u": ["a", "b"], "i": items})
+    spelt = {"1": 1} if odd == 1 else {"\\ud800": 1} if odd else {}
+    assert counts(frame) == {"x": 1} | spelt
+
+
+UNKNOWN_TO_IBIS = {
+    "run ends": lambda: pa.compute.run_end_encode(pa.array([7, 8])),
+    "view of bytes": lambda: pa.array([b"x", b"\xff"], pa.binary_view()),
+    "view of a list": lambda: pa.array([["x"], ["y"]], pa.list_view(pa.string())),
+    "months": lambda: pa.array([(1, 2, 3), None], pa.month_day_nano_interval()),
+}
+
+
+@pytest.mark.parametrize("name", UNKNOWN_TO_IBIS)
+def test_types_that_ibis_does_not_know_are_read_by_duckdb(name):
+    """They ended in an error of Ibis, with any condition that is a function."""
+    table = pa.table({"u": ["a", "b"], "i": ["x", "y"], "odd": UNKNOWN_TO_IBIS[name]()})
+    assert counts(table, where=lambda t: t.u != "b") == {"x": 1}
+
+
+def test_a_type_that_nothing_reads_is_refused_in_words():
+    types = pa.array([0, 1], pa.int8())
+    union = pa.UnionArray.from_sparse(types, [pa.array(["x", "y"]), pa.array([7, 8])])
+    table = pa.table({"u": ["a", "b"], "i": union})
+    with pytest.raises(InvalidParameter, match="type that cannot be read"):
+        counts(table)

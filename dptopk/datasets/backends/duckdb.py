@@ -324,6 +324,7 @@ def _open_files(
         if not _are_integers(opened, columns):
             connection.con.execute(f"SET disabled_optimizers = '{_BY_STATISTICS}'")
         rows = ReadableFiles(connection, opened.op().name, files.paths, columns)
+        read_or_refuse(files.kind, rows.without_odd_maps)
         run = rows.with_second_attempt(run)
         keep = rows.with_second_attempt(keep)
         stream = rows.with_second_attempt(stream)
@@ -392,10 +393,12 @@ def _text_table(
 
 def _arrow_table(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader) -> ir.Table:
     """Return an Arrow table as a table of DuckDB's; the rows of a stream are copied into one, which
-    keeps to the memory limit and spills.
+    keeps to the memory limit and spills, and so are those of a table of types that Ibis does not
+    know.
     """
     ibis = import_of_extra("ibis", extra="data")
-    if not hasattr(data, "read_next_batch"):  # it is a table, and no stream
+    is_stream = hasattr(data, "read_next_batch")
+    if not is_stream and _is_known_to_ibis(data.schema):
         return ibis.memtable(data)
 
     def keep() -> ir.Table:
@@ -408,6 +411,16 @@ def _arrow_table(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchRe
         return connection.table("dptopk_events")
 
     return hide_data_of_errors("table", "the stream could not be read", keep)
+
+
+def _is_known_to_ibis(schema: pa.Schema) -> bool:
+    """Return whether Ibis knows the types of all columns."""
+    ibis = import_of_extra("ibis", extra="data")
+    try:
+        ibis.Schema.from_pyarrow(schema)
+    except (KeyError, ValueError, TypeError, NotImplementedError):
+        return False
+    return True
 
 
 def _exact_patterns(files: Files) -> list[str]:

@@ -64,22 +64,35 @@ def _with_text_columns(frame: pd.DataFrame) -> pd.DataFrame:
     """Return the frame with each column of Python objects as text, value by value.
 
     What Arrow makes of such a column depends on all its values: one user's text among integers
-    would refuse them.
+    would refuse them. So would half of a surrogate pair among texts.
     """
-    import pandas as pd
-
-    texts = {
-        name: pd.Series(
-            list(map(_object_text, frame[name].tolist())),
-            index=frame.index,
-            dtype="string[pyarrow]",
-        )
-        for name in frame.columns
-        if frame[name].dtype == object
-    }
+    texts = {name: _as_texts(frame[name]) for name in frame.columns if _has_objects(frame[name])}
     if texts:
         return frame.assign(**texts)
     return frame
+
+
+def _has_objects(column: pd.Series[Any]) -> bool:
+    """Return whether the values of a column, or its categories, are objects of Python."""
+    import pandas as pd
+
+    kind = column.dtype
+    if isinstance(kind, pd.CategoricalDtype):
+        kind = kind.categories.dtype
+    if pd.api.types.is_object_dtype(kind):
+        return True
+    return isinstance(kind, pd.StringDtype) and kind.storage == "python"
+
+
+def _as_texts(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a column of objects as one of texts."""
+    import pandas as pd
+
+    values = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
+    texts = pd.array(list(map(_object_text, values.tolist())), dtype="string[pyarrow]")
+    if isinstance(column.dtype, pd.CategoricalDtype):
+        texts = texts.take(column.cat.codes.to_numpy(), allow_fill=True)
+    return pd.Series(texts, index=column.index)
 
 
 def _object_text(value: Any) -> str | None:
@@ -112,7 +125,10 @@ def _from_polars(
     )
     chosen = lazy_frame.select(_needed_names(columns, names))
     if not isinstance(frame, pl.LazyFrame):
-        return _plain_columns(chosen.collect().to_arrow())
+        as_arrow = hide_data_of_errors(
+            "table", "a column is of a type that Arrow does not know", chosen.collect().to_arrow
+        )
+        return _plain_columns(as_arrow)
     schema = _plain_columns(chosen.collect_schema().to_frame().to_arrow()).schema
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -178,8 +194,11 @@ def _plain_columns(table: pa.Table) -> pa.Table:
     """Return the table with types that Ibis knows: dictionaries become their values, other
     extensions of Arrow what they are stored in; UUIDs, and columns without a type, become text;
     bytes of a fixed length any bytes, and numbers of 16 bits those of 32.
+
+    A column that is said to have no NULL may have some: a value that cannot be read becomes one.
     """
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     def known_type(kind: pa.DataType) -> pa.DataType:
         """Return the type that Ibis knows for this one."""
@@ -196,11 +215,19 @@ def _plain_columns(table: pa.Table) -> pa.Table:
         return kind
 
     for place, field in enumerate(table.schema):
+        if pa.types.is_run_end_encoded(field.type):
+            chunks = [pc.run_end_decode(chunk) for chunk in table.column(place).chunks]
+            column = pa.chunked_array(chunks, field.type.value_type)
+            table = table.set_column(place, field.name, column)
         if getattr(field.type, "extension_name", "") == "arrow.uuid":
             texts = [
                 None if value is None else str(value) for value in table.column(place).to_pylist()
             ]
             table = table.set_column(place, field.name, pa.array(texts, pa.string()))
-    fields = [field.with_type(known_type(field.type)) for field in table.schema]
-    kinds = pa.schema(fields)
-    return readable(table.cast(kinds))
+    fields = [field.with_type(known_type(field.type)).with_nullable(True) for field in table.schema]
+    plain: pa.Table = hide_data_of_errors(
+        "table",
+        "a column is of a type that cannot be read; leave it out, or make it text or integer",
+        lambda: readable(table.cast(pa.schema(fields))),
+    )
+    return plain

@@ -1,6 +1,6 @@
 """Values that an engine cannot read count as missing, in Parquet files and Arrow data: text that is
-not UTF-8, and times and durations beyond 64 bits of microseconds, also in the fields of structures.
-A list or map that holds such text is missing as a whole.
+not UTF-8, times and durations beyond 64 bits of microseconds, and maps with one key twice, also in
+the fields of structures. A list or map that holds such a value is missing as a whole.
 
 Writers need not check what they write. An engine that meets such a value refuses the whole table:
 one user's value would decide whether there is an answer.
@@ -12,6 +12,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from glob import escape
 from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from dptopk.datasets.backends.base import Arguments, Result
 from dptopk.datasets.backends.quoting import quote_name
@@ -25,6 +28,7 @@ _ROWS = "dptopk_readable_rows"
 _ROW = "dptopk_row_number"
 # What DuckDB says of a value that it cannot read; Arrow raises errors of its own with this text.
 _UNREADABLE = ("Conversion Error", "Invalid Input Error", "Out of Range Error")
+LONGEST_DECIMAL = 38  # the most digits of DuckDB's decimals
 _MICROSECONDS = {"s": 10**6, "ms": 10**3}
 
 
@@ -58,11 +62,11 @@ def _readable_values(values: pa.Array) -> pa.Array:
         return _times_in_range(values, _MICROSECONDS[kind.unit])
     if pa.types.is_struct(kind) and kind.num_fields:
         return _readable_fields(values)
-    if not (_is_text(kind) or pa.types.is_nested(kind)) or _is_valid(values):
+    if pa.types.is_nested(kind):
+        return _without_rows(values, _unreadable_rows(values))
+    if not _is_text(kind) or _is_valid(values):
         return values
-    if _is_text(kind):
-        return _decoded_texts(values)
-    return _valid_or_null(values)
+    return _decoded_texts(values)
 
 
 def _readable_fields(values: pa.StructArray) -> pa.StructArray:
@@ -85,15 +89,25 @@ def _times_in_range(column: pa.Array, microseconds: int) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    is_in_range = _is_in_range(column, microseconds)
+    null = pa.scalar(None, column.type)
+    # DuckDB converts what is stored below a NULL of a duration as well.
+    stored = pc.if_else(is_in_range, column.cast(pa.int64()), 0).cast(column.type)
+    return pc.if_else(is_in_range, stored, null)
+
+
+def _is_in_range(column: pa.Array, microseconds: int) -> pa.BooleanArray:
+    """Return which times or durations fit 64 bits of microseconds; False for those that are NULL.
+    The arguments are those of ``_times_in_range``.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     largest = (2**63 - 1) // microseconds
     ticks = column.cast(pa.int64())
     is_not_below = pc.greater_equal(ticks, -largest)
     is_not_above = pc.less_equal(ticks, largest)
-    null = pa.scalar(None, column.type)
-    is_in_range = pc.fill_null(pc.and_(is_not_below, is_not_above), False)
-    # DuckDB converts what is stored below a NULL of a duration as well.
-    stored = pc.if_else(is_in_range, ticks, 0).cast(column.type)
-    return pc.if_else(is_in_range, stored, null)
+    return pc.fill_null(pc.and_(is_not_below, is_not_above), False)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -125,14 +139,93 @@ def _decoded_texts(texts: pa.Array) -> pa.Array:
     return pa.array([_text_or_null(value) for value in stored.to_pylist()], texts.type)
 
 
-def _valid_or_null(values: pa.Array) -> pa.Array:
-    """Return an array of lists or maps with NULL for those that hold text that is not UTF-8."""
+def _without_rows(values: pa.Array, is_left_out: NDArray[np.bool_]) -> pa.Array:
+    """Return an array with NULL in some rows."""
     import pyarrow as pa
 
-    # A slice is validated with all of its elements, those of other rows too; a copy is not.
-    rows = range(len(values))
-    places = [row if _is_valid(values.take(pa.array([row]))) else None for row in rows]
-    return values.take(pa.array(places, pa.int64()))
+    if not is_left_out.any():
+        return values
+    return values.take(pa.array(np.arange(len(values)), pa.int64(), mask=is_left_out))
+
+
+def _unreadable_rows(values: pa.Array) -> NDArray[np.bool_]:
+    """Return in which rows of an array there is something that DuckDB cannot read, at any depth."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    if isinstance(values.type, pa.BaseExtensionType):
+        values = values.storage
+    kind = values.type
+    is_unreadable = np.zeros(len(values), dtype=bool)
+    if not _may_be_unreadable(kind):
+        return is_unreadable
+    if _is_text(kind):
+        return _lost(values, values if _is_valid(values) else _decoded_texts(values))
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        return _lost(values, _readable_values(values))
+    if pa.types.is_struct(kind):
+        for part in values.flatten():
+            is_unreadable |= _unreadable_rows(part)
+        return is_unreadable
+    lists = values
+    if pa.types.is_map(kind):
+        entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        lists = values.cast(pa.list_(entry))
+    elements = lists.flatten()
+    rows = _rows_of_elements(lists)
+    is_unreadable[rows[_unreadable_rows(elements)]] = True
+    if pa.types.is_map(kind):
+        is_unreadable[_rows_with_repeated_keys(rows, elements.flatten()[0])] = True
+    return is_unreadable
+
+
+def _lost(values: pa.Array, kept: pa.Array) -> NDArray[np.bool_]:
+    """Return which values of an array are NULL in ``kept`` alone."""
+    return np.asarray(kept.is_null()) & ~np.asarray(values.is_null())
+
+
+def _rows_of_elements(values: pa.Array) -> NDArray[np.int64]:
+    """Return for each element of an array of lists or maps, as ``flatten`` gives them, its row."""
+    import pyarrow as pa
+
+    if pa.types.is_fixed_size_list(values.type):
+        lengths = np.full(len(values), values.type.list_size)
+    elif pa.types.is_list_view(values.type) or pa.types.is_large_list_view(values.type):
+        lengths = np.asarray(values.sizes)
+    else:
+        lengths = np.diff(np.asarray(values.offsets))
+    lengths = np.where(np.asarray(values.is_null()), 0, lengths)
+    return np.repeat(np.arange(len(values)), lengths)
+
+
+def _rows_with_repeated_keys(rows: NDArray[np.int64], keys: pa.Array) -> NDArray[np.int64]:
+    """Return the rows of maps in which a key is there twice.
+
+    Args:
+        rows: the row of each key.
+        keys: the keys.
+    """
+    pairs, counts = np.unique(
+        np.column_stack([rows, _codes_of_keys(keys)]), axis=0, return_counts=True
+    )
+    return pairs[counts > 1, 0].astype(np.int64)
+
+
+def _codes_of_keys(keys: pa.Array) -> NDArray[np.int64]:
+    """Return numbers that two keys share if they are equal, as NaN and NaN are, and 0.0 and
+    -0.0.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_nested(keys.type):
+        codes: dict[str, int] = {}
+        return np.array([codes.setdefault(str(key), len(codes)) for key in keys], dtype=np.int64)
+    if pa.types.is_floating(keys.type):
+        keys = pc.add(keys.cast(pa.float64()), 0.0)
+    indices = keys.dictionary_encode().indices
+    return np.asarray(indices.fill_null(-1)).astype(np.int64)
 
 
 def _text_or_null(value: bytes | None) -> str | None:
@@ -161,6 +254,15 @@ class ReadableFiles:
     paths: Sequence[str]
     columns: Sequence[str] | None
 
+    def without_odd_maps(self) -> None:
+        """Read the values once and for all where a needed column holds maps.
+
+        DuckDB reads a map with one key twice in a Parquet file, and refuses it in Arrow data, so
+        that other values of the file would decide whether it counts.
+        """
+        if any("MAP(" in kind for name, kind in self._kinds().items() if self._is_needed(name)):
+            self._replace_view()
+
     def with_second_attempt(
         self, action: Callable[Arguments, Result]
     ) -> Callable[Arguments, Result]:
@@ -185,8 +287,7 @@ class ReadableFiles:
     def _replace_view(self) -> None:
         """Make the view one of a table of DuckDB's that holds the readable values of all rows."""
         run = self.connection.con.execute
-        column_rows = run(f"DESCRIBE {quote_name(self.view)}").fetchall()
-        kinds = {name: kind for name, kind, *_ in column_rows}
+        kinds = self._kinds()
         empty = ", ".join(
             f"CAST(NULL AS {kind}) AS {quote_name(name)}" for name, kind in kinds.items()
         )
@@ -195,6 +296,12 @@ class ReadableFiles:
             self._append(path, [name for name in kinds if self._is_needed(name)])
         rows = f"SELECT * FROM {_ROWS}"  # noqa: S608
         run(f"CREATE OR REPLACE TEMP VIEW {quote_name(self.view)} AS {rows}").fetchall()
+
+    def _kinds(self) -> dict[str, str]:
+        """Return the types of the view's columns, by name."""
+        describe = f"DESCRIBE {quote_name(self.view)}"
+        rows = self.connection.con.execute(describe).fetchall()
+        return {name: kind for name, kind, *_ in rows}
 
     def _is_needed(self, name: str) -> bool:
         """Return whether a column takes part in the question."""
@@ -220,7 +327,7 @@ class ReadableFiles:
             doubtful_names = [
                 name
                 for name, file_name in stored.items()
-                if _may_be_unreadable(schema.field(file_name).type)
+                if _may_be_unreadable(_stored_type(schema.field(file_name).type))
             ]
             rows = _readable_batches(file, in_seconds, [stored[name] for name in doubtful_names])
             self.connection.con.register("dptopk_stream", rows)
@@ -264,21 +371,42 @@ def _without_times_out_of_range(rows: pa.Table, in_seconds: pa.Table) -> pa.Tabl
 
 
 def _may_be_unreadable(kind: pa.DataType) -> bool:
-    """Return whether a column of this type in a Parquet file may hold a value that DuckDB cannot
-    read.
-    """
+    """Return whether a column of this type may hold a value that DuckDB cannot read."""
     import pyarrow as pa
 
     if isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if pa.types.is_timestamp(kind):
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return kind.unit in _MICROSECONDS
+    if pa.types.is_map(kind):
+        return True
     if pa.types.is_nested(kind):
         fields = [kind.field(place).type for place in range(kind.num_fields)]
         return any(map(_may_be_unreadable, fields))
     return _is_text(kind)
+
+
+def _stored_type(kind: pa.DataType) -> pa.DataType:
+    """Return a type as DuckDB reads it from a Parquet file: durations as integers, half floats and
+    decimals of more than 38 digits as floats, within lists, maps and structures too.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_struct(kind):
+        return pa.struct([field.with_type(_stored_type(field.type)) for field in kind])
+    if pa.types.is_map(kind):
+        return pa.map_(_stored_type(kind.key_type), _stored_type(kind.item_type))
+    if pa.types.is_list(kind):
+        return pa.list_(kind.value_field.with_type(_stored_type(kind.value_type)))
+    if pa.types.is_duration(kind):
+        return pa.int64()
+    if pa.types.is_float16(kind):
+        kind = pa.float32()
+    if pa.types.is_decimal256(kind) and kind.precision > LONGEST_DECIMAL:
+        kind = pa.float64()
+    return kind
 
 
 def _readable_batches(
@@ -294,15 +422,17 @@ def _readable_batches(
     """
     import pyarrow as pa
 
-    file_columns = pa.schema([file.schema_arrow.field(name) for name in columns])
-    schema = readable(file_columns.empty_table()).schema.append(pa.field(_ROW, pa.int64()))
+    kinds = pa.schema(
+        [pa.field(name, _stored_type(file.schema_arrow.field(name).type)) for name in columns]
+    )
+    schema = readable(kinds.empty_table()).schema.append(pa.field(_ROW, pa.int64()))
 
     def batches() -> Iterator[pa.RecordBatch]:
         """Yield the readable rows with their numbers, a batch at a time."""
         first = 0
         batches_in_seconds = in_seconds.iter_batches(columns=list(columns))
         for batch in file.iter_batches(columns=list(columns)):
-            rows = readable(pa.Table.from_batches([batch]))
+            rows = readable(pa.Table.from_batches([batch]).cast(kinds))
             rows_in_seconds = pa.Table.from_batches([next(batches_in_seconds)])
             rows = _without_times_out_of_range(rows, rows_in_seconds)
             numbers = pa.array(range(first, first + len(batch)), pa.int64())
