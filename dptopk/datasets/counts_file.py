@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dptopk.datasets.backends.readable import file_of_stored_types, of_python
 from dptopk.datasets.text_files import (
     TEXT_ENDINGS,
     TextFormat,
@@ -142,13 +143,41 @@ def _pyarrow() -> ModuleType:
 
 
 def _parquet_table(file: _File) -> pd.DataFrame:
-    """Return the columns of a Parquet file, as far as it has them."""
+    """Return the columns of a Parquet file, as far as it has them; a label or a value of a
+    condition that cannot be read is missing.
+
+    Raises:
+        InvalidParameter: for labels of a type that is never one.
+    """
+    import pyarrow as pa
+
     pq = _pyarrow()
-    present = pq.read_schema(file.path).names
-    table = pq.read_table(file.path, columns=[name for name in file.columns if name in present])
+    schema = pq.read_schema(file.path)
+    present = [name for name in file.columns if name in schema.names]
+    has_dictionaries = any(pa.types.is_dictionary(schema.field(name).type) for name in present)
+    open_file = file_of_stored_types if has_dictionaries else pq.ParquetFile
+    with open_file(file.path) as source:
+        table = source.read(columns=present)
+    if file.label in present and pa.types.is_nested(table.schema.field(file.label).type):
+        raise InvalidParameter("label: labels must be hashable")
     # One missing value would make all the integers of a column floats, and so other labels and
     # other conditions.
-    return table.to_pandas(integer_object_nulls=True, ignore_metadata=True)
+    return of_python(table).to_pandas(integer_object_nulls=True, ignore_metadata=True)
+
+
+def _integer(digits: str) -> int | None:
+    """Return the integer that JSON writes with these digits; None if Python reads no number of so
+    many.
+    """
+    try:
+        return int(digits)
+    except ValueError:
+        return None
+
+
+def _scalar(value: Any) -> Any:
+    """Return a cell of JSON; None for a list or an object, which is no label."""
+    return None if isinstance(value, list | dict) else value
 
 
 def _json_rows(file: _File) -> Iterator[dict[str, Any]]:
@@ -162,7 +191,7 @@ def _json_rows(file: _File) -> Iterator[dict[str, Any]]:
     encoding = "utf-8-sig" if file.encoding in {None, "utf-8"} else file.encoding
     opener = gzip.open if file.path.suffix.lower() == ".gz" else open
     with opener(file.path, "rt", encoding=encoding) as lines:
-        yield from (json.loads(line) for line in lines if line.strip())
+        yield from (json.loads(line, parse_int=_integer) for line in lines if line.strip())
 
 
 def _json_table(file: _File) -> pd.DataFrame:
@@ -180,7 +209,7 @@ def _json_table(file: _File) -> pd.DataFrame:
     for name in file.columns:
         # Without rows no column is missing: an empty file is a table without rows.
         if not rows or any(name in row for row in rows):
-            columns[name] = pd.Series([row.get(name) for row in rows], dtype=object)
+            columns[name] = pd.Series([_scalar(row.get(name)) for row in rows], dtype=object)
     return pd.DataFrame(columns)
 
 

@@ -20,7 +20,9 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import hide_data_of_errors, import_of_extra
+from dptopk.datasets.backends.readable import file_of_stored_types, readable
 from dptopk.datasets.bounding import DIGITS, PROFILE
+from dptopk.datasets.text_files import LONGEST_LINE
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import WEIGHT
 
@@ -214,7 +216,7 @@ def is_counted_file(path: Path) -> bool:
     if not path.is_file():
         return False
     if path.suffix.lower() == ".csv":
-        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as file:
             return is_statement_result(next(csv.reader([file.readline(_LONGEST_HEADER)]), []))
     if path.suffix.lower() == ".parquet":
         return is_statement_result(_parquet_columns(path))
@@ -244,8 +246,8 @@ def read_counted(table: EventTable) -> CountedEvents | None:
     if isinstance(table, str | Path):
         path = Path(table)
         readers: dict[str, Callable[[Path], Any]] = {
-            ".csv": partial(pd.read_csv, dtype=str, keep_default_na=False),
-            ".parquet": pd.read_parquet,
+            ".csv": _csv_frame,
+            ".parquet": _parquet_frame,
         }
         reader = readers.get(path.suffix.lower())
         if reader is None or not path.is_file():
@@ -254,6 +256,41 @@ def read_counted(table: EventTable) -> CountedEvents | None:
     if not isinstance(table, pd.DataFrame) or not is_statement_result(table.columns):
         return None
     return counted_events(table)
+
+
+def _csv_frame(path: Path) -> pd.DataFrame:
+    """Return the rows of a CSV file that have a cell for each column; bytes that are no UTF-8 are
+    halves of surrogate pairs.
+
+    A row has too few cells where a writer left the end of a line in a label without quotes.
+    """
+    import pandas as pd
+
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
+    with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file)
+        names = next(reader, [])
+        rows = [row for row in reader if len(row) == len(names)]
+    return pd.DataFrame(rows, columns=names, dtype=object)
+
+
+def _parquet_frame(path: Path) -> pd.DataFrame:
+    """Return the rows of a Parquet file, with None for a text that is not UTF-8."""
+    import_of_extra("pyarrow", extra="data")
+    with file_of_stored_types(path) as file:
+        frame: pd.DataFrame = readable(file.read()).to_pandas()
+    return frame
+
+
+def _is_label(value: object) -> bool:
+    """Return whether a value is a text that UTF-8 can hold."""
+    if not isinstance(value, str):
+        return False
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def counted_events(frame: pd.DataFrame) -> CountedEvents:
@@ -268,7 +305,8 @@ def counted_events(frame: pd.DataFrame) -> CountedEvents:
     if missing:
         raise InvalidParameter(f"table: the counted events lack the columns {', '.join(missing)}")
     cap = _stated_cap(table)
-    rows = table[table["dptopk_row"] == "label"]
+    # A label that nobody can read is left out: it may be one user's.
+    rows = table[(table["dptopk_row"] == "label") & table["dptopk_label"].map(_is_label)]
     sums = {name: _whole_counts(rows[name]) for name in SUMS}
     labels = rows["dptopk_label"].astype(str).to_numpy()
     if len(set(labels)) < len(labels):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from dptopk.datasets import read_counts, read_labels
@@ -105,9 +107,6 @@ def test_labels_are_added_up_by_type_and_value(tmp_path):
         ["1", 1],
         [True, 1],
     ]
-    path.write_text('{"w": [1], "n": 1}\n', "utf-8")
-    with pytest.raises(InvalidParameter, match="hashable"):
-        read_counts(path, label="w", count="n")
     path.write_text("", "utf-8")
     assert len(read_counts(path, label="w", count="n")) == 0
 
@@ -129,3 +128,57 @@ def test_labels_file(tmp_path):
         read_labels(path)
     with pytest.raises(InvalidParameter, match="cannot open"):
         read_labels(tmp_path / "none.txt")
+
+
+def texts_not_all_of_utf_8():
+    stored = pa.array([b"x", b"\xff"], pa.binary())
+    return pa.StringArray.from_buffers(2, *stored.buffers()[1:])
+
+
+ODD_LABELS = {
+    "text": texts_not_all_of_utf_8(),
+    "category": pa.DictionaryArray.from_arrays(
+        pa.array([0, 1], pa.int8()), texts_not_all_of_utf_8()
+    ),
+    "day": pa.array([1, 2**30], pa.int32()).cast(pa.date32()),
+    "time of day": pa.array([1, 86_400 * 10**6], pa.int64()).cast(pa.time64("us")),
+    "time": pa.array([1, 2**62], pa.timestamp("us")),
+    "time with a zone": pa.array([1, 2**62], pa.timestamp("us", tz="UTC")),
+    "time in nanoseconds": pa.array([1, None], pa.timestamp("ns")),
+}
+
+
+@pytest.mark.parametrize("name", ODD_LABELS)
+def test_a_label_of_a_parquet_file_that_cannot_be_read_is_left_out(tmp_path, name):
+    """It may be one user's, and it refused the file."""
+    path = tmp_path / "counts.parquet"
+    pq.write_table(pa.table({"word": ODD_LABELS[name], "n": [3, 1]}), path)
+    found = read_counts(path, label="word", count="n")
+    assert found["count"].tolist() == [3]
+    assert len(Histogram.from_pandas(found, label="label", count="count").labels) == 1
+
+
+def test_a_condition_on_a_parquet_file_fails_for_no_value(tmp_path):
+    path = tmp_path / "counts.parquet"
+    pq.write_table(
+        pa.table({"word": ["a", "b"], "n": [3, 1], "part": texts_not_all_of_utf_8()}), path
+    )
+    found = read_counts(path, label="word", count="n", where={"part": "x"})
+    assert found["label"].tolist() == ["a"]
+
+
+@pytest.mark.parametrize("rows", [1, 2])
+def test_lists_are_no_labels_whatever_they_hold(tmp_path, rows):
+    """Without the one list the column was taken for labels that are all missing."""
+    path = tmp_path / "counts.parquet"
+    lists = pa.array([None, ["a"]][:rows], pa.list_(pa.string()))
+    pq.write_table(pa.table({"word": lists, "n": [3, 1][:rows]}), path)
+    with pytest.raises(InvalidParameter, match="hashable"):
+        read_counts(path, label="word", count="n")
+
+
+@pytest.mark.parametrize("label", ['["a"]', '{"a": 1}', "1" * 5000], ids=["list", "object", "long"])
+def test_a_label_of_json_that_is_none_is_left_out(tmp_path, label):
+    path = tmp_path / "counts.jsonl"
+    path.write_text(f'{{"word": "x", "n": 3}}\n{{"word": {label}, "n": 1}}\n', encoding="utf-8")
+    assert read_counts(path, label="word", count="n")["label"].tolist() == ["x"]

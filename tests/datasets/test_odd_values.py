@@ -682,3 +682,39 @@ def test_a_type_that_nothing_reads_is_refused_in_words():
     table = pa.table({"u": ["a", "b"], "i": union})
     with pytest.raises(InvalidParameter, match="type that cannot be read"):
         counts(table)
+
+
+@pytest.mark.parametrize("index", [pa.int8(), pa.int32(), pa.int64(), pa.uint16()], ids=str)
+def test_a_text_of_a_dictionary_in_a_file_that_is_no_text_is_missing(tmp_path, index):
+    """A category of pandas has short codes: Arrow read the file, and then refused to shorten
+    them.
+    """
+    codes = pa.array([0, 1], index)
+    items = pa.DictionaryArray.from_arrays(codes, texts_that_are_none(2))
+    pq.write_table(pa.table({"u": ["a", "b"], "i": items}), tmp_path / "e.parquet")
+    assert counts(tmp_path / "e.parquet") == {"x": 1}
+
+
+def test_parts_of_structures_are_read_as_the_file_stores_them(tmp_path):
+    """Beside a text that is not UTF-8 durations and long decimals in a structure refused it."""
+    stored = [("text", pa.string()), ("long", pa.decimal256(50, 2)), ("span", pa.duration("s"))]
+    parts = pa.array([{"text": "x", "long": 5, "span": 1}, {"text": "y"}], pa.struct(stored))
+    table = pa.table({"u": ["a", "b"], "i": texts_that_are_none(2), "parts": parts})
+    pq.write_table(table, tmp_path / "e.parquet")
+    assert counts(tmp_path / "e.parquet", where=lambda t: t.parts.text == "x") == {"x": 1}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2**24 - 100, 2**24 + 100, 40 * 2**20])
+@pytest.mark.parametrize("ends", [True, False], ids=["with an end", "at the end"])
+def test_a_long_line_of_json_decides_about_no_other(tmp_path, size, ends):
+    """DuckDB refused a file with a line beyond its buffers, and read shorter ones by their place."""
+    path = tmp_path / "events.jsonl"
+    others = '{"u": "a", "i": "x"}\n{"u": "b", "i": "x"}\n'
+    long = f'{{"u": "c", "i": "{"z" * size}"}}'
+    path.write_text(f"{others}{long}\n{others}" if ends else others + long, encoding="utf-8")
+    found = counts(path)
+    assert {label[:1]: count for label, count in found.items()} == {
+        "x": 2,
+        **({"z": 1} if size < 2**24 else {}),
+    }

@@ -224,3 +224,40 @@ def test_the_command_prints_the_statement():
     assert done.exit_code == 0, done.output
     assert "compiled, not run" in done.output
     assert sqlglot.parse_one(done.output, read="trino")
+
+
+def with_label(label, path):
+    """The result of the statement for two users, one of whom has this label, as CSV."""
+    with duckdb.connect() as connection:
+        connection.execute("CREATE TABLE dptopk_key AS SELECT 'k' AS secret")
+        connection.execute("CREATE TABLE events AS SELECT 'a' AS u, 'x' AS i")
+        connection.execute("INSERT INTO events VALUES ('b', 'LABEL')")
+        text = events_statement("duckdb", table="events", user="u", item="i")
+        connection.execute(f"COPY ({text}) TO '{path}' (FORMAT csv, HEADER)")
+    path.write_bytes(path.read_bytes().replace(b"LABEL", label))
+
+
+@pytest.mark.parametrize("label", [b"\xff", b"a\rb", b'"a\rb"', b"\0", b"'"], ids=repr)
+def test_no_label_of_a_result_decides_about_the_others(tmp_path, label):
+    """One that is not UTF-8, or whose end of a line was not quoted, refused the file."""
+    path = tmp_path / "counted.csv"
+    with_label(label, path)
+    found = event_counts(path, labels_per_user=100, weights=True, profile=True)
+    readable = {b'"a\rb"': "a\rb", b"\0": "\0", b"'": "'"}
+    expected = {"x", readable[label]} if label in readable else {"x"}
+    assert set(found.labels.tolist()) == expected
+
+
+def test_a_label_of_a_result_in_parquet_that_is_no_text_is_left_out(tmp_path):
+    pa = pytest.importorskip("pyarrow")
+    pq = pytest.importorskip("pyarrow.parquet")
+    with_label(b"LABEL", tmp_path / "counted.csv")
+    table = pa.Table.from_pandas(pd.read_csv(tmp_path / "counted.csv"), preserve_index=False)
+    names = table["dptopk_label"].to_pylist()
+    stored = pa.array([b"\xff" if name == "LABEL" else name.encode() for name in names])
+    texts = pa.StringArray.from_buffers(len(stored), *stored.buffers()[1:])
+    place = table.column_names.index("dptopk_label")
+    path = tmp_path / "counted.parquet"
+    pq.write_table(table.set_column(place, "dptopk_label", texts), path)
+    found = event_counts(path, labels_per_user=100, weights=True, profile=True)
+    assert found.labels.tolist() == ["x"]

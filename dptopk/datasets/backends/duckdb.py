@@ -317,6 +317,8 @@ def _open_files(
     read_or_refuse(files.kind, partial(files.refuse_repeated_columns, columns))
     if files.is_text:
         opened = _text_table(connection, files.with_check_of_files(keep), files, columns)
+    elif files.kind == "json":
+        opened = _json_table(connection, files.with_check_of_files(keep), files, columns)
     else:
         read_file = _FILES[files.kind]
         opened = read_or_refuse(files.kind, lambda: read_file(connection, files, table_name))
@@ -331,8 +333,6 @@ def _open_files(
     run = files.with_check_of_files(run)
     keep = files.with_check_of_files(keep)
     stream = files.with_check_of_files(stream)
-    if files.kind == "json":
-        opened = _stored_columns(keep, opened, columns)
     return OpenTable(
         opened,
         run,
@@ -451,11 +451,27 @@ def _read_text(connection: DuckDBConnection, files: Files, longest: int) -> ir.T
     return connection.read_csv(_exact_patterns(files), all_varchar=True, header=True, **options)
 
 
-def _json_rows(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
+def _json_table(
+    connection: DuckDBConnection,
+    keep: Keep,
+    files: Files,
+    columns: Sequence[str] | None,
+) -> ir.Table:
+    """Return a table of DuckDB's with the needed columns of files with one JSON object a line."""
+
+    def read() -> ir.Table:
+        """Return the table of the lines that are not too long."""
+        refuse_array(files.paths)
+        with files.without_long_lines() as short:
+            return _stored_columns(keep, _json_rows(connection, short), columns)
+
+    return read_or_refuse(files.kind, read)
+
+
+def _json_rows(connection: DuckDBConnection, files: Files) -> ir.Table:
     """Return the rows of files with one JSON object a line: a line that holds none has no value in
     any column.
     """
-    refuse_array(files.paths)
     run = connection.con.execute
     paths = ", ".join(map(text_literal, _exact_patterns(files)))
     lines = f"FROM read_ndjson_objects([{paths}], ignore_errors=true)"
@@ -528,6 +544,5 @@ _FILES: dict[str, Callable[[DuckDBConnection, Files, str | None], ir.Table]] = {
     "parquet": _parquet_rows,
     "csv": _text_rows,
     "tsv": _text_rows,
-    "json": _json_rows,
     "database": _database_table,
 }

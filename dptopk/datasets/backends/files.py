@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import codecs
 import csv
+import io
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -46,6 +47,7 @@ _FORMATS = {
 _COMPRESSED = (".gz", ".zst")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _CHUNK = 2**20
+LONGEST_OBJECT = 2**24  # the most bytes of a line of JSON
 # DuckDB numbers the rows of a Parquet file under this name where some value cannot be read.
 _ROW_NUMBER = "file_row_number"
 
@@ -173,6 +175,22 @@ class Files:
                 _write_copy(path, copy, self.text_format(path, columns), columns)
             yield Files("csv", tuple(map(str, copies)))
 
+    @contextmanager
+    def without_long_lines(self) -> Iterator[Files]:
+        """Yield the files of JSON, or copies without lines of more than LONGEST_OBJECT bytes, which
+        are deleted at the end.
+
+        DuckDB reads a longer line or refuses the file, as the lines around it have it.
+        """
+        if not any(map(_has_long_line, self.paths)):
+            yield self
+            return
+        with tempfile.TemporaryDirectory(prefix="dptopk-") as folder:
+            copies = [Path(folder) / f"{place}.json" for place in range(len(self.paths))]
+            for path, copy in zip(self.paths, copies, strict=True):
+                _copy_short_lines(path, copy)
+            yield Files(self.kind, tuple(map(str, copies)))
+
     def refuse_repeated_columns(self, columns: Sequence[str] | None) -> None:
         """Refuse text files that name one of these columns twice: engines give the second one
         another name.
@@ -218,6 +236,36 @@ def _write_copy(path: str, copy: Path, form: TextFormat, columns: Sequence[str] 
         writer.writerow([form.names[place] for place in places])
         for row in rows(path, form):
             writer.writerow([row[place] for place in places])
+
+
+def _has_long_line(path: str) -> bool:
+    """Return whether a file has a line of more than LONGEST_OBJECT bytes."""
+    from pyarrow import input_stream
+
+    unended = 0  # the bytes of the line that the chunks so far have not ended
+    with input_stream(path) as stream:
+        while chunk := stream.read(_CHUNK):
+            end = chunk.find(b"\n")
+            if unended + (end if end >= 0 else len(chunk)) > LONGEST_OBJECT:
+                return True
+            unended = len(chunk) - 1 - chunk.rfind(b"\n") + (unended if end < 0 else 0)
+    return False
+
+
+def _copy_short_lines(path: str, copy: Path) -> None:
+    """Write the lines of a file that have at most LONGEST_OBJECT bytes; the others are empty."""
+    from pyarrow import input_stream
+
+    with io.BufferedReader(input_stream(path)) as lines, copy.open("wb") as file:
+        is_within_long_line = False
+        while line := lines.readline(LONGEST_OBJECT + 1):
+            is_ended = line.endswith(b"\n")
+            is_short = is_ended or len(line) <= LONGEST_OBJECT
+            if is_short and not is_within_long_line:
+                file.write(line)
+            elif is_ended:
+                file.write(b"\n")
+            is_within_long_line = not is_ended
 
 
 def _folder_columns(path: Path) -> dict[str, str]:

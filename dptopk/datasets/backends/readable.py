@@ -8,9 +8,12 @@ one user's value would decide whether there is an answer.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from datetime import date
 from glob import escape
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +32,11 @@ _ROW = "dptopk_row_number"
 # What DuckDB says of a value that it cannot read; Arrow raises errors of its own with this text.
 _UNREADABLE = ("Conversion Error", "Invalid Input Error", "Out of Range Error")
 LONGEST_DECIMAL = 38  # the most digits of DuckDB's decimals
+_PARQUET_END = 8  # bytes: the length of the footer and the mark of the format
+_NOTE = b"ARROW:schema"  # the key under which a footer notes the types of Arrow
 _MICROSECONDS = {"s": 10**6, "ms": 10**3}
+_DAY = {unit: 86_400 * 10**digits for digits, unit in ((0, "s"), (3, "ms"), (6, "us"), (9, "ns"))}
+_EPOCH = date(1970, 1, 1).toordinal()
 
 
 def readable(table: pa.Table) -> pa.Table:
@@ -67,6 +74,53 @@ def _readable_values(values: pa.Array) -> pa.Array:
     if not _is_text(kind) or _is_valid(values):
         return values
     return _decoded_texts(values)
+
+
+def of_python(table: pa.Table) -> pa.Table:
+    """Return an Arrow table with NULL for each value of which Python has none: unreadable text,
+    days and times whose year does not have four digits, and times of day beyond 24 hours.
+    """
+    import pyarrow as pa
+
+    table = readable(table)
+    for place, field in enumerate(table.schema):
+        limits = _limits_of_python(field.type)
+        if limits is not None:
+            chunks = [_between(chunk, *limits) for chunk in table.column(place).chunks]
+            table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
+    return table
+
+
+def _limits_of_python(kind: pa.DataType) -> tuple[int, int] | None:
+    """Return the smallest and the largest number that stands for a day or a time of Python's;
+    None for other types.
+    """
+    import pyarrow as pa
+
+    first_day, last_day = (day.toordinal() - _EPOCH for day in (date.min, date.max))
+    if pa.types.is_date32(kind):
+        return first_day, last_day
+    if pa.types.is_date64(kind):
+        return first_day * _DAY["ms"], last_day * _DAY["ms"]
+    if pa.types.is_time(kind):
+        return 0, _DAY[kind.unit] - 1
+    if pa.types.is_timestamp(kind):
+        # A zone may be a day away.
+        first = (first_day + 1) * _DAY[kind.unit]
+        last = last_day * _DAY[kind.unit] - 1
+        return max(first, -(2**63)), min(last, 2**63 - 1)
+    return None
+
+
+def _between(values: pa.Array, least: int, largest: int) -> pa.Array:
+    """Return days or times with NULL for those whose numbers are not between two integers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    stored = pa.int32() if values.type.bit_width == 32 else pa.int64()
+    numbers = values.cast(stored).cast(pa.int64())
+    is_between = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, largest))
+    return pc.if_else(pc.fill_null(is_between, False), values, pa.scalar(None, values.type))
 
 
 def _readable_fields(values: pa.StructArray) -> pa.StructArray:
@@ -311,12 +365,10 @@ class ReadableFiles:
         """Append the rows of a file: columns of types that DuckDB may fail on as far as they are
         readable, and all others as DuckDB reads them, the names of folders among them.
         """
-        from pyarrow.parquet import ParquetFile
-
         run = self.connection.con.execute
         with (
-            ParquetFile(path, coerce_int96_timestamp_unit="us") as file,
-            ParquetFile(path, coerce_int96_timestamp_unit="s") as in_seconds,
+            file_of_stored_types(path, coerce_int96_timestamp_unit="us") as file,
+            file_of_stored_types(path, coerce_int96_timestamp_unit="s") as in_seconds,
         ):
             schema = in_seconds.schema_arrow
             # Another file of the folder may spell the names of columns with other capitals.
@@ -388,9 +440,33 @@ def _may_be_unreadable(kind: pa.DataType) -> bool:
     return _is_text(kind)
 
 
+def file_of_stored_types(path: str | Path, **options: str) -> ParquetFile:
+    """Return a Parquet file whose columns have the types that it stores, without those of Arrow
+    that its writer has noted beside them, such as dictionaries.
+
+    Arrow converts what it has read to the types that are noted, and refuses the file where a text
+    of a dictionary is not UTF-8.
+
+    Args:
+        path: the file.
+        options: further arguments of ``pyarrow.parquet.ParquetFile``.
+    """
+    from pyarrow import BufferReader
+    from pyarrow.parquet import ParquetFile, read_metadata
+
+    with Path(path).open("rb") as file:
+        file.seek(-_PARQUET_END, os.SEEK_END)
+        end = file.read()
+        size = int.from_bytes(end[:4], "little") + _PARQUET_END
+        file.seek(-size, os.SEEK_END)
+        footer = file.read()
+    without_note = BufferReader(end[4:] + footer.replace(_NOTE, bytes(len(_NOTE))))
+    return ParquetFile(path, metadata=read_metadata(without_note), **options)
+
+
 def _stored_type(kind: pa.DataType) -> pa.DataType:
-    """Return a type as DuckDB reads it from a Parquet file: durations as integers, half floats and
-    decimals of more than 38 digits as floats, within lists, maps and structures too.
+    """Return a type as DuckDB reads it from a Parquet file: half floats and decimals of more than
+    38 digits as floats, within lists, maps and structures too.
     """
     import pyarrow as pa
 
@@ -400,8 +476,6 @@ def _stored_type(kind: pa.DataType) -> pa.DataType:
         return pa.map_(_stored_type(kind.key_type), _stored_type(kind.item_type))
     if pa.types.is_list(kind):
         return pa.list_(kind.value_field.with_type(_stored_type(kind.value_type)))
-    if pa.types.is_duration(kind):
-        return pa.int64()
     if pa.types.is_float16(kind):
         kind = pa.float32()
     if pa.types.is_decimal256(kind) and kind.precision > LONGEST_DECIMAL:
