@@ -175,7 +175,7 @@ def _integer(digits: str) -> int | None:
         return None
 
 
-def _scalar(value: Any) -> Any:
+def _scalar(value: object) -> object:
     """Return a cell of JSON; None for a list or an object, which is no label."""
     return None if isinstance(value, list | dict) else value
 
