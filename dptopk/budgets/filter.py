@@ -349,10 +349,10 @@ class Filter(Account):
             sums: the filter's, before the charge.
             prices: of each cost, as a record holds them; None: one of them has no price.
         """
-        own_metric = next(iter(self._metrics))
         if prices is not None:
-            own_prices = [price for price, *_ in prices.values()]
-            if None not in own_prices or own_metric in {Zcdp.name, Pure.name}:
+            # The filter's own metric is the first; that of ε's may be the second.
+            own_prices = [own_price for own_price, *_ in prices.values()]
+            if None not in own_prices:
                 return None
         for cost in Entering(charge, sums, None).statements(stated, covered=False):
             record = {"whole": str(cost), "prices": self._prices_of_costs(Charge({cost: 1}))}

@@ -166,7 +166,7 @@ class RunningTotals:
         names = histories[0].sums
         spent = Counter[Cost]()
         for history in histories:
-            spent |= history.spent
+            spent |= history.spent  # of each cost the larger number
         sums = {}
         unpriced = {}
         for name in names:

@@ -252,13 +252,13 @@ def _plan_of_repeated_answers(
 ) -> OnePhase:
     """Return the plan for a number of answers, stated together at ``times`` times the δ of one.
 
+    Where the total is in ρ, or the family of noise was stated, it is the plan for one answer.
+
     Args:
         again: plan_topk for one answer, with all arguments but those that it is called with.
         budget: for one answer; None: an accuracy was asked for.
         counts: the family of noise on counts that was asked for, or "auto".
         times: how many answers.
-
-    Where the total is in ρ, or the family of noise was stated, it is the plan for one answer.
     """
     from dptopk.planning.repeated import least_total
 

@@ -209,7 +209,8 @@ def _finder(question: Question, events: Events) -> FindBy:
         if events.weights:
             return "auto"
         return "counts"
-    if question.find != "uncapped" and (question.find == "weights") != events.weights:
+    needs_weights = question.find == "weights"
+    if question.find != "uncapped" and needs_weights != events.weights:
         raise InvalidParameter(
             f"find={question.find!r}: weights are decided when events are read, by "
             f"from_events(weights=)"

@@ -313,7 +313,8 @@ def divide(
         those of the noise that will run.
 
     Raises:
-        InvalidParameter: when the wanted accuracies and locks alone cost more than the total.
+        InvalidParameter: without queries, when all are locked, and when the wanted accuracies and
+            locks alone cost more than the total.
     """
     if not queries:
         raise InvalidParameter("queries must not be empty")

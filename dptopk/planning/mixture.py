@@ -225,8 +225,8 @@ class Mixture:
         high = np.where(more_than_k, self.counts[:, :1] + FAR * noise, low)
         # An absurdly large ε leaves no noise that a float can hold.
         scale = max(noise, LEAST_DEVIATION)
-        last: Array = shown_above(cross_each(excess, low, high, start, scale))
-        return last
+        shown: Array = shown_above(cross_each(excess, low, high, start, scale))
+        return shown
 
     def _simulated_outcome(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool

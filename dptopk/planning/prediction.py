@@ -334,10 +334,10 @@ def _level_of_k_labels(scene: Scene, found: Array, rates: Array) -> Array:
     drawn = scene.drawn
     level = np.zeros(rates.shape) - FAR / rates
     # Where no more than k are found there is no level among them.
-    rows = found @ drawn.sizes > scene.k
-    counts = np.broadcast_to(drawn.counts, found.shape)[rows]
-    found = found[rows]
-    rates = rates[rows]
+    more_than_k = found @ drawn.sizes > scene.k
+    counts = np.broadcast_to(drawn.counts, found.shape)[more_than_k]
+    found = found[more_than_k]
+    rates = rates[more_than_k]
 
     def excess(level: Array) -> Array:
         """Return the logarithm of how many labels are above each level, over k."""
@@ -346,7 +346,8 @@ def _level_of_k_labels(scene: Scene, found: Array, rates: Array) -> Array:
 
     high = counts[:, :1] + FAR / rates
     start = drawn.middle_of_k_and_next(counts, scene.k)
-    level[rows] = cross_each(excess, level[rows], high, start, 1 / rates, close=CLOSE)
+    low = level[more_than_k]
+    level[more_than_k] = cross_each(excess, low, high, start, 1 / rates, close=CLOSE)
     return level
 
 

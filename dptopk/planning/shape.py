@@ -94,7 +94,8 @@ class Shape:
                 its middle and last rank.
 
         Raises:
-            InvalidParameter: for a private histogram, whose counts a plan must not depend on.
+            InvalidParameter: for a private histogram, whose counts a plan must not depend on, for a
+                Release without counts, and for what is no sequence of counts.
         """
         if isinstance(like, Histogram):
             if like.domain != "public":

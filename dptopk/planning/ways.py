@@ -301,13 +301,13 @@ def deviation_ratio(way: Way, number: Floats, k: int) -> Floats:
     """Return about the deviation of the noise on ``number`` counts over that on k counts of the
     same cost.
 
+    Centred noise on n counts has a deviation of about (√n + 1)/2, box noise of about the root of
+    (n + 2)(n + 3)/6, for a μ and an ε of 1. Noise on capped counts is the same for any number.
+
     Args:
         way: the way in which they are counted.
         number: how many labels are counted.
         k: how many labels are asked for.
-
-    Centred noise on n counts has a deviation of about (√n + 1)/2, box noise of about the root of
-    (n + 2)(n + 3)/6, for a μ and an ε of 1.
     """
     if way.counting == "box":
         of_number = np.sqrt((number + 2) * (number + 3))

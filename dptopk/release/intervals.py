@@ -309,7 +309,13 @@ def smallest_width(
     """Return the smallest w for which P[some |N_i + Y| > w, i = 1..n] is proven to be at most
     alpha.
 
-    With ``apart`` the event is that some |N_i - N_j| > 2w instead, which is enough for ranks.
+    Args:
+        noise: the law of each N_i.
+        n: how many noises there are.
+        alpha: the error probability, in (0, 1).
+        common: the law of Y; None: Y = 0.
+        apart: whether the event is that some |N_i - N_j| > 2w instead, which is enough for ranks
+            and does not depend on Y.
 
     >>> from dptopk.release.noise_laws import GaussianNoise
     >>> smallest_width(GaussianNoise(10.0), 1, 0.05)
