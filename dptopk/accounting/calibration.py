@@ -160,7 +160,12 @@ def _largest_by_ratio(
 
 
 def _fast_bound(epsilon: Callable[[float, str], float]) -> str | None:
-    """Return the name of a fast bound that takes these charges, None where there is none."""
+    """Return the name of a fast bound that takes these charges and is finite for a small one; None
+    where there is none.
+
+    Args:
+        epsilon: ε of the charge of a scale, by the bound with a name.
+    """
     for name in _FAST_BOUNDS:
         try:
             if math.isfinite(epsilon(FIRST_TRIED, name)):

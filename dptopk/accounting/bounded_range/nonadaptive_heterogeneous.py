@@ -138,10 +138,11 @@ class _Heterogeneous(Curve):
             return 0.0, 0.0
         d = len(self.counts)
         shift = SHIFT * self.epsilon_max
+        # Cells of strategies, a row each: every t is from low to high. At first one cell has all.
         low = np.zeros((1, d))
         high = np.array([list(self.counts)])
         lower = self._best_strategy_value(x)
-        dropped = 0.0
+        dropped = 0.0  # the largest upper bound of a cell that was dropped
         evaluated = 0
         while True:
             upper = self._pair_deltas(x - shift, high, low) * (1 + ROUNDING) + UNDERFLOW
@@ -156,6 +157,7 @@ class _Heterogeneous(Curve):
             upper = upper[keep]
             if not len(low):
                 return lower, min(float(outward(dropped)), 1.0)
+            # Every cell is halved along each of its axes, into 2**d cells.
             if evaluated + 2**d * len(low) > MOST_BATCH_CELLS or late():
                 return lower, min(float(outward(np.maximum(upper.max(), dropped))), 1.0)
             halves = list(itertools.product([False, True], repeat=d))

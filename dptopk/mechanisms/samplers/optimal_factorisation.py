@@ -44,8 +44,8 @@ def optimal_strategy(participation: Participation, error: Error, error_nearby: f
     Args:
         participation: on which days one user may be active.
         error: "max" or "mean", the error to minimise.
-        error_nearby: the error of a strategy that is not far from the optimum, to scale
-            the program by.
+        error_nearby: the error of a strategy that is not far from the optimum, by which the
+            program for users of several days is scaled.
 
     Raises:
         InvalidParameter: for more days than can be handled within seconds.
