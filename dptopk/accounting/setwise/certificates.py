@@ -516,7 +516,13 @@ class Concentrated:
 
     @classmethod
     def best(cls, run: Evaluation, pairs: Sequence[GroupPair], step: float) -> Concentrated:
-        """Return the way with the least upper bound; ``pairs`` are those of the bounded ranges."""
+        """Return the way with the least upper bound.
+
+        Args:
+            run: the evaluation.
+            pairs: those of the bounded ranges.
+            step: the step of the lattice.
+        """
         ways = [cls(run.bound_of_split(*split, pairs, step), split) for split in run.splits()]
         if run.concentrated_game is not None:
             certified = CertifiedGame.of(run.concentrated_game, whole=True)

@@ -184,16 +184,15 @@ class Majorant:
         raised = raised.with_chords(value.h).with_rising_slope_at(float(y[-1]))
         # To the left of the nodes: a convex function is above its tangent.
         first = float(y[0])
-        fall, size = raised.derivative(first)
-        needed = (float(above[0]) - 1) * math.exp(-first)
-        if (
-            not fall + ROUNDING * size <= needed * (1 + ROUNDING)
-            or not np.isfinite(raised.weights).all()
-            or not raised.is_convex_up_to(first)
-            or not raised.derivative_rises_from(float(y[-1]))
-        ):
-            return None
-        return raised
+        slope, size = raised.derivative(first)
+        slope_of_chord = (float(above[0]) - 1) * math.exp(-first)
+        is_majorant = (
+            slope + ROUNDING * size <= slope_of_chord * (1 + ROUNDING)
+            and np.isfinite(raised.weights).all()
+            and raised.is_convex_up_to(first)
+            and raised.derivative_rises_from(float(y[-1]))
+        )
+        return raised if is_majorant else None
 
     def with_chords(self, h: float) -> Majorant:
         """Return a function above the chords of F between nodes h apart."""
@@ -683,6 +682,11 @@ def _moment_steps(
 ) -> Iterator[tuple[Floats, Floats]]:
     """Yield for each class that may be played first upper and lower bounds on what that is worth
     at the nodes 0, ..., last.
+
+    Args:
+        game: the game.
+        costs_left: the multiset of the costs still to come.
+        last: the last node.
     """
     x = np.arange(last + 1.0) * game.h
     firsts = game.firsts(costs_left)
@@ -707,6 +711,11 @@ def _range_steps(
 ) -> Iterator[tuple[Floats, Floats]]:
     """Yield for each range that may be played first upper and lower bounds on what that is worth
     at the nodes 0, ..., last.
+
+    Args:
+        game: the game.
+        costs_left: the multiset of the costs still to come.
+        last: the last node.
     """
     for epsilon, after_first in game.range_firsts(costs_left):
         upper, lower = game.tables(after_first)
@@ -770,6 +779,11 @@ def _laws(
 ) -> list[PlayableFamily]:
     """Return the laws that are tried for the first of some costs: those of the class, and for
     centred losses those near the solutions of the programs, also of later steps.
+
+    Args:
+        game: the game.
+        costs_left: the multiset of the costs still to come.
+        moments: the class of the first cost.
     """
     families = [playable_family(moments, game.h, game.largest_loss(moments))]
     place = game.classes.index(moments)
@@ -788,7 +802,13 @@ def _laws(
 def _laws_near_solutions(
     game: ConcentratedGame, costs_left: Multiset, moments: MomentClass
 ) -> PlayableFamily | None:
-    """Return laws near the solutions of the programs of one step; None where there are none."""
+    """Return laws near the solutions of the programs of one step; None where there are none.
+
+    Args:
+        game: the game.
+        costs_left: the multiset before the step.
+        moments: the class of the cost that is played.
+    """
     nearby = family_near(game.programs(costs_left, moments), moments, game.h)
     if nearby is None:
         return None
@@ -824,7 +844,13 @@ def _nearest_solutions(solutions: Sequence[ProgramSolution], x: Floats) -> list[
 def _solutions(
     game: ConcentratedGame, costs_left: Multiset, moments: MomentClass
 ) -> tuple[ProgramSolution, ...]:
-    """Solve the programs of one class's step at nodes all over [0, reach]."""
+    """Solve the programs of one class's step at nodes all over [0, reach].
+
+    Args:
+        game: the game.
+        costs_left: the multiset before the step.
+        moments: the class of the cost that is played.
+    """
     after_first = dict(game.firsts(costs_left))[moments]
     value, _ = game.tables(after_first)
     return tuple(game.solutions(moments, value, game.solved_nodes(costs_left, moments)))

@@ -492,8 +492,14 @@ def _answer_of_game(game: ConcentratedGame, query: Query, start: float) -> Ends:
 
 
 def _lower_bound_by_two_outcomes(cost: ZCDP, query: Query, value: float, least: float) -> float:
-    """Return the δ or ε that a law with two outcomes attains for one ZCDP cost, or 0 if it is not
-    more than ``least``; ``value`` is the upper bound on what the query asks.
+    """Return a δ or an ε that a law with two outcomes attains for one ZCDP cost: for an ε one of a
+    few below ``value``, or 0 if none above ``least`` is attained.
+
+    Args:
+        cost: the only cost.
+        query: what is asked.
+        value: the upper bound on the answer.
+        least: a lower bound that is known already.
     """
     if query.epsilon is not None:
         return two_outcomes_delta(cost.rho, cost.xi, query.epsilon)

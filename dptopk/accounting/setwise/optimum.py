@@ -264,19 +264,23 @@ class Refinement:
                     return self.answer(work.note)
                 if self.gap <= self.query.rtol:
                     return self.answer("")
-                # Beside concentrated costs the width is not that of the grids, and only larger
-                # groups may help.
-                without_game = self.concentrated_game is None
-                by_conversion = bool(self.game.concentrated.costs) and without_game
-                if self.last <= self.wanted and (not self.needs_lower_bound or by_conversion):
-                    if len(evaluation.groups) > 1 or by_conversion:
-                        break
-                    return self.answer(AS_FINE_AS_IT_GETS if self.needs_lower_bound else "")
+                is_fine = self.last <= self.wanted
+                if is_fine and (self._converts_concentrated_costs or not self.needs_lower_bound):
+                    if not self._converts_concentrated_costs and len(evaluation.groups) <= 1:
+                        return self.answer("")
+                    break  # only larger groups may help, in the next stage
                 self._set_target()
-                if self.last <= self.wanted and self.gap > tuning.STUCK * before:
+                if is_fine and self.gap > tuning.STUCK * before:
                     note = AS_FINE_AS_IT_GETS
                     break
         return self.answer(note)
+
+    @property
+    def _converts_concentrated_costs(self) -> bool:
+        """Return whether concentrated costs are bounded by their Rényi curve, not by their game:
+        then the bracket is wider than its grids alone would make it.
+        """
+        return bool(self.game.concentrated.costs) and self.concentrated_game is None
 
     def _set_target(self) -> None:
         """Set the tolerance of the next evaluation: the last one, made finer in the proportion in
@@ -324,9 +328,8 @@ class Refinement:
     def answer_to(self, query: Query) -> Answer:
         """Return the answer to another query by the best evaluations of this one."""
         above = min(self.game.chernoff(query)[0], self.game.one_gaussian_bound(query))
-        for _, evaluation in sorted(self.evaluations, key=lambda pair: pair[0])[
-            :EVALUATIONS_FOR_OTHERS
-        ]:
+        by_upper_bound = sorted(self.evaluations, key=lambda pair: pair[0])
+        for _, evaluation in by_upper_bound[:EVALUATIONS_FOR_OTHERS]:
             above = min(above, evaluation.upper_bound(query))
         below = 0.0
         if self.lower_end_evaluation is not None and above > FLOOR:

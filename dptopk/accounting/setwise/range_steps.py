@@ -84,7 +84,13 @@ def range_step_above(on_grid: RangeOnGrid, value: ValueFunction, last: int) -> F
 
 
 def _step_of_multiple(steps: int, value: ValueFunction, last: int) -> Floats:
-    """Return upper bounds on the step of a range of a whole number of grid steps."""
+    """Return upper bounds on the step of a range of a whole number of grid steps.
+
+    Args:
+        steps: the number of grid steps.
+        value: upper bounds on V of what is left.
+        last: the last node of the answer.
+    """
     values = value.at(np.arange(-steps, last + steps + 1)) * OUTWARD + FLOOR
     if not steps:
         return values

@@ -10,8 +10,9 @@ used.
 from __future__ import annotations
 
 # ---- optimum: runs of an answer, each finer than the last
-# -------------------------------------------------------- Tolerances of the runs: the loosest that
-# is aimed at, by how much each next one is finer, the finest, the coarsest.
+
+# Tolerances of the runs: the loosest that is aimed at, by how much each next one is finer, the
+# finest, the coarsest.
 LOOSEST = 0.01
 FINER = 2.5
 FINEST = 1e-7
@@ -79,12 +80,12 @@ LEAST_VARIANCE = 1e-6
 CONCENTRATED_RETREATS = (3e-4, 1e-3, 3e-3, 1e-2, 3e-2)
 
 # ---- partition: groups and their grids
-# ----------------------------------------------------------------------------- A further group of
-# ranges, the largest of them ε, adds about GROUP ε² to the variance of the loss, less by m/(m +
-# GROUP_HALF_COUNT) where it has only m costs of each range; a weighted group adds FOR_FREE (1 -
-# ρ²)² ε² once, ρ the smallest range over the largest, less by m/(m + FREE_HALF_COUNT). A step from
-# above with N grid steps to ε adds about CELL ε²/N², one from below loses as much
-# (docs/notes/setwise.md).
+
+# A further group of ranges, the largest of them ε, adds about GROUP ε² to the variance of the loss,
+# less by m/(m + GROUP_HALF_COUNT) where it has only m costs of each range; a weighted group adds
+# FOR_FREE (1 - ρ²)² ε² once, ρ the smallest range over the largest, less by m/(m +
+# FREE_HALF_COUNT). A step from above with N grid steps to ε adds about CELL ε²/N², one from below
+# loses as much (docs/notes/setwise.md).
 GROUP = 0.19
 GROUP_HALF_COUNT = 1.2
 FOR_FREE = 0.23
@@ -130,9 +131,9 @@ NOISY = 1.5
 FINER_STEPS = 1.4
 
 # ---- strategies: which ones are tried
-# ------------------------------------------------------------------------------ How many of the
-# ranges are played with t chosen from all answers: equal ones (a multiple of LADDER_PERIOD) and
-# different ones.
+
+# How many of the ranges are played with t chosen from all answers: equal ones (a multiple of
+# LADDER_PERIOD) and different ones.
 LAST_EQUAL = 192
 LAST_DIFFERENT = 640
 # How many different ones among them, and grid steps to the largest where they are different.
@@ -144,8 +145,8 @@ LATTICE_SHARE_BELOW = 0.05
 MOST_ATOMS = 150_000
 
 # ---- recursion and its steps
-# --------------------------------------------------------------------------------------- The
-# windows' half-widths in standard deviations. To the left V is close to 1 - u, and to the chord
+
+# The windows' half-widths in standard deviations. To the left V is close to 1 - u, and to the chord
 # that replaces it; from any point of a window of ``REACH`` the walk to the origin strays by less
 # than STRAY.
 BELOW = 5.0
@@ -167,7 +168,7 @@ LISTED = 4_000  # sums of losses that are listed one by one; a grid is used for 
 HULL_PASSES = 100
 
 # ---- prices
-# --------------------------------------------------------------------------------------------------
+
 WEIGHT_STEPS = 40  # grid steps of the largest range, at least
 # The profile of a declared cost: how much finer its grid is, the δ whose tilt it has, standard
 # deviations of a cost in grid steps, the share of δ beyond which it is not looked at, nodes at
@@ -201,7 +202,7 @@ WORTH_POINTS = 60  # ranges whose worth is computed; between them by interpolati
 LOW_WEIGHT_MASS = 1e-6  # the probability of prices that are low, for which a little more is charged
 
 # ---- laws with two outcomes
-# ----------------------------------------------------------------------------------------
+
 TRIED_LOSSES = 16
 # Ratio, less one, of neighbouring orders near the one that decides, and elsewhere.
 ORDER_STEP_NEAR = 4e-4
@@ -209,7 +210,7 @@ ORDER_STEP_FAR = 1e-2
 HALVINGS = 14  # of the logarithm of the mass
 
 # ---- certificates: what is proposed to the checker, which proves it
-# -------------------------------------------------
+
 AS_GOOD = 3e-4  # relative: a run this close to the best is the one that is certified
 CERTIFIED_AGAIN = 2  # further runs, finer by this factor, while another bound is ahead
 CERTIFIED_FINER = 30.0
@@ -220,10 +221,11 @@ CHECKER_ROOM = 1e-5  # relative, of δ: left for the checker's rounding
 CHECKER_ROOM_OF_MANY = 3e-4  # the same where costs of several kinds are read off on one lattice
 
 # ---- games of concentrated costs, step by step
-# ------------------------------------------------------------- Nodes to a standard deviation of the
-# largest cost, in the coarsest game; how many times as many, and how many times farther apart the
-# nodes are at which steps of centred losses are solved: the finest that fits is taken; how far
-# V is looked at, in deviations below 0 and above x and the largest answer.
+
+# Nodes to a standard deviation of the largest cost, in the coarsest game; how many times as many,
+# and how many times farther apart the nodes are at which steps of centred losses are solved: the
+# finest that fits is taken; how far V is looked at, in deviations below 0 and above x and the
+# largest answer.
 GAME_NODES = 24
 GAME_NODES_OF_SMALLEST = 8  # and of the smallest cost
 GAME_FINENESS = ((3.0, 1.0), (2.0, 1.0), (1.5, 1.0), (1.0, 1.0), (1.0, 2.0), (1.0, 3.0))
