@@ -529,8 +529,8 @@ class Filter(Account):
             )
         with self._locked_in_own_process():
             if record is None:
-                # The spend may have been any: none that was entered as a whole, or by a statement
-                # instead of its ε's, may be among them.
+                # Which spend it was is not known. If any was entered as a whole nothing comes back;
+                # if any was entered by a statement, instead of its ε's, no ε does.
                 entered_as_whole = self._charges_as_whole > 0
                 epsilon_stays = self._totals.statements > 0
             else:

@@ -252,6 +252,7 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
 
     Raises:
         IncompatibleCosts: for different neighbour relations.
+        InvalidParameter: for what is no Charge, and an s below 1.
 
     >>> from dptopk import PureDP
     >>> small, large = Charge({PureDP(0.1): 3}), Charge({PureDP(0.2): 2})

@@ -156,6 +156,7 @@ def _errors(words: Table, answers: list[dict[str, Floats]]) -> list[Table]:
             std=released.std(axis=0, ddof=1),
             rmse=np.sqrt(squares.mean(axis=0)),
         )
+        # The last column of ``words``, the number of trials, stands behind the mechanism.
         order = [*columns[:-1], "mechanism", columns[-1], "mean", "std", "rmse"]
         tables.append(table[order])
     return tables

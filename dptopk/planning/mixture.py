@@ -22,8 +22,8 @@ from dptopk.planning.shape import Outcome, Shape
 Array = np.ndarray[Any, Any]
 # Ranks are counted together where counts change little, in this many groups.
 GROUPS = 40
-# Levels are looked for within so many deviations of the noise; and the least ratio that is written
-# as a logarithm.
+# Levels are looked for within this many deviations of the noise; and the least ratio that is
+# written as a logarithm.
 FAR = 20.0
 LEAST_RATIO = 1e-300
 # Deviations of noise, in counts, and rows shown count as at least this, so that quotients are

@@ -54,8 +54,8 @@ FIRST_COMMON_COUNT = 10
 # Counts that rise, where they should fall, by the deviation of the noise over this are less likely
 # by a factor e.
 DISORDER_SHARE = 10
-# A shape goes on for so many ranks: for k = 1 to 102, just beyond the floor of designs over a cut
-# histogram (``default_d_bar``).
+# A shape goes on for this many ranks after those that are looked at: for k = 1 to 102, just beyond
+# the floor of designs over a cut histogram (``default_d_bar``).
 LOWER_RANKS = 92
 # Counts below 1/2 have the logarithm of 1/2.
 SMALLEST_COUNT = 0.5
@@ -478,7 +478,7 @@ def likely_counts(
         linf: the most that one user adds to a count.
         number: how many falling counts are returned.
         seed: the seed of all draws.
-        finer: so many times more are drawn, of which quantiles by their first count are taken.
+        finer: how many times as many are drawn, of which quantiles by their first count are taken.
     """
     noises = _draws_of_box_noise(
         mechanism, len(seen), linf, NOISE_DRAWS, np.random.default_rng(seed)

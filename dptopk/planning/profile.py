@@ -42,7 +42,7 @@ Array = np.ndarray[Any, Any]
 # and the counts at multiples of k.
 SHARE_FOR_USERS = 0.01
 SHARE_FOR_RANKS = 0.03
-# No more users are taken to be there than are seen, and so many deviations of their noise.
+# The number of users is taken to be at most what is seen plus this many deviations of its noise.
 STDS_OF_MORE_USERS = 2.0
 # How many shapes of counts are drawn from what the looks leave open.
 SHAPES = 24
@@ -58,7 +58,7 @@ COIN_CAPS = (20, 60)
 WEIGHTED_CAP = 100
 # The share and the part of a way by which families of noise are compared: both are of the menu.
 COMMON_DIVISION = (0.15, 0.5)
-# A shape of counts has so many ranks more than the lowest floor and another k.
+# A shape of counts has this many ranks more than the lowest floor and another k.
 RANKS_BEYOND_FLOOR = 10
 
 

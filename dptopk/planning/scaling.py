@@ -45,7 +45,7 @@ FARTHEST = 38.0
 ROUGH_RTOL = 1e-5
 MOST_STEPS = 12
 PURE_STEPS = 6
-# After so many steps without a candidate within the budget a larger share of it is left.
+# After this number of steps without a candidate within the budget a larger share of it is left.
 STEPS_WITH_LITTLE_SPARE = 4
 # No step changes ρ by more than these factors; the last one is taken where the composed ε is 0,
 # from which no factor follows.
@@ -238,7 +238,7 @@ def _sum_of_costs(design: Design, phases: tuple[Phase, ...], delta: float) -> fl
 
 @lru_cache(maxsize=1024)
 def _ratio_to_gaussian(epsilon: float, times: int, delta: float) -> float:
-    """Return the optimal ε of so many selections over that of a Gaussian with the same ρ.
+    """Return the optimal ε of ``times`` selections over that of a Gaussian with the same ρ.
 
     Args:
         epsilon: that of each selection, a bounded range.
@@ -250,7 +250,7 @@ def _ratio_to_gaussian(epsilon: float, times: int, delta: float) -> float:
 
 
 def _epsilon_of_gaussian_of_same_rho(epsilon: float, times: int, delta: float) -> float:
-    """Return about the ε of a Gaussian whose ρ is that of so many selections: ε²/8 for each.
+    """Return about the ε of a Gaussian whose ρ is that of ``times`` selections: ε²/8 for each.
 
     Args:
         epsilon: that of each selection, a bounded range.

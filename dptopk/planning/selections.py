@@ -23,8 +23,8 @@ TAIL_FACTOR = 0.9
 # The ratio is taken at this ε where the total is larger, and at 1 where an accuracy is asked for.
 LARGEST_EPSILON = 100.0
 USUAL_EPSILON = 1.0
-# The ε of equal costs is found to this relative error of their total, in at most so many steps, of
-# which none changes it by more than these factors.
+# The ε of equal costs is found to this relative error of their total, in at most MOST_STEPS steps,
+# of which none changes it by more than these factors.
 SHARE_OFF = 0.004
 MOST_STEPS = 8
 LARGEST_FACTOR = 20.0

@@ -49,7 +49,7 @@ CAPS = {True: 100, False: 10}
 # the least loss over six real tables (docs/notes/events-measured.md).
 DIVISIONS: tuple[tuple[float, float, float], ...] = ((12, 0.3, 0.3), (25, 0.15, 0.5))
 DIVISION_BEYOND = (0.3, 0.4)
-# Without a cap so many times k labels take part.
+# Without a cap this many times k labels take part.
 FLOOR_FACTOR = 40
 # Up to this k box noise is compared; for more labels it is larger than Gaussian noise.
 LARGEST_K_OF_BOX = 30
@@ -576,7 +576,7 @@ def _plan_without_looks(
             return _plan_of_finder(arguments, finder, share, budget)
         except InvalidParameter as error:
             first_refusal = first_refusal or error
-    if first_refusal is None:
+    if first_refusal is None:  # for the type checker: there is a way for every ``find``
         raise InvalidParameter("budget: it is too small for every way of finding labels")
     raise first_refusal
 

@@ -293,7 +293,7 @@ def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
     if not size > 0:
         return math.inf
     if way.counting == "box":
-        return box_std(k + 1, size, linf)
+        return box_std(k + 1, size, linf)  # the law of the side has the power k + 1
     return (math.sqrt(k) + 1) / 2 * linf / size  # as ``deviation_ratio`` has it
 
 

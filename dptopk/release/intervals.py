@@ -167,7 +167,9 @@ class Measurement:
             return min(smallest_width(self.noise, number, alpha - far_alpha), union_width)
 
         def miss_probability(w: int) -> float:
-            """Return P[a candidate's noise exceeds w, or that of another label ``far_width``]."""
+            """Return P[a candidate's noise exceeds w, or that of another label ``far_width``], of
+            independent noises; candidates beyond ``far_width`` count in any case.
+            """
             other_probability = 0.0
             if number < counted:
                 other_probability = self.noise.miss_probability(counted - number, far_width)

@@ -545,7 +545,7 @@ class Session:
         """Charge and run a plan; return the plan that ran and its answer.
 
         A plan that looks first runs another plan afterwards, which is then the one returned. Look
-        and plan are charged one after the other; a plan that the account surely covers is made
+        and plan are charged one after the other; a plan that the account covers for certain is made
         before the look is charged.
 
         Args:
