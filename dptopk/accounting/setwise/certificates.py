@@ -83,6 +83,7 @@ MOST_NODES = 1.2e7
 MOST_COMPARED = 6e9
 MOST_PLACES = 2**22
 MOST_LISTED = 2**13  # losses of a closed form
+MOST_LISTED_BY_CHECKER = 2**17  # the same, of one of several factors
 COARSER_RUNS = (1.0, 3.0, 10.0, 30.0)
 UNDERFLOW = 1e-40  # the checker's quotients by u, at most e^LARGEST_LOSS, underflow below it
 # Of V without costs, 1 - e^x: relative and absolute, wider than the checker's intervals of it.
@@ -483,6 +484,9 @@ def product_certificate(
     factors_and_pairs = [_factor_of_group(group, run.reach) for group in run.groups]
     pairs = [pair for _, pairs_of_group in factors_and_pairs for pair in pairs_of_group]
     step = run.lattice_step(pairs)
+    closed_forms = _closed_forms(run, step)
+    if any(entry.get("width", 0) > MOST_LISTED_BY_CHECKER for entry in closed_forms):
+        raise NotCertified("so many copies of a cost have too many losses")
     run = replace(run, query=replace(run.query, delta=delta_left))
     best = Concentrated.best(run, pairs, step)
     entries: list[Entry] = []
@@ -490,7 +494,7 @@ def product_certificate(
         for entry, _ in factors_and_pairs:
             grid = entry["step"]
             entries.append(entry | _place_range(entry["low"] * grid, entry["high"] * grid, step))
-    entries += _closed_forms(run, step)
+    entries += closed_forms
     entries += best.entries(run, step)
     window = 2 * (run.reach + tuning.CERTIFIED_LEFT) * math.sqrt(run.variance)
     width = math.ceil(window / step) + max(entry["high"] for entry in entries)

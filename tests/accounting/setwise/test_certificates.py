@@ -749,6 +749,16 @@ def no_height(content):
     content["factors"].append(content["factors"][0])
 
 
+@pytest.mark.slow
+def test_copies_with_more_losses_than_the_checker_lists(checker, tmp_path, capsys):
+    charge = Charge.parse(f"{10**9}*DP(0.5) + 17*GDP(745) + 17*GDP(37.5)")
+    best = compose(charge, delta=0.999999999999999, certificate=True)
+    best.certificate.write(tmp_path / "certificate.json")
+    checker.main(tmp_path / "certificate.json")  # "refused: a law too wide"
+    assert capsys.readouterr().out.startswith("valid: ")
+    assert best.epsilon <= best.certificate.epsilon <= best.epsilon * (1 + 1e-3)
+
+
 @pytest.mark.parametrize(
     ("charge", "delta"),
     [
