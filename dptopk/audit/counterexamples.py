@@ -450,10 +450,11 @@ def event_in_words(event: Event, most: int = 4) -> str:
 
 
 def _events_of_extreme_losses(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | None:
-    """Return the events whose estimated losses ln P/Q are the highest and the lowest, each less
-    two standard errors; None if nothing was drawn.
+    """Return the events with the highest and the lowest estimated loss ln P/Q, as far as they are
+    certain: less two standard errors for the highest, plus two for the lowest; None if nothing was
+    drawn.
     """
-    losses: list[tuple[float, float, Event]] = []  # cautious for a high and for a low loss
+    losses: list[tuple[float, float, Event]] = []  # loss - 2 errors, loss + 2 errors
     drawn = (p.total(), q.total())
     for name, feature in features([*p, *q]).items():
         in_p = tally(p, feature)
@@ -464,7 +465,9 @@ def _events_of_extreme_losses(p: Counter[Answer], q: Counter[Answer]) -> tuple[E
             losses.append((loss - 2 * error, loss + 2 * error, event))
     if not losses:
         return None
-    return max(losses, key=itemgetter(0))[-1], min(losses, key=itemgetter(1))[-1]
+    *_, highest = max(losses, key=itemgetter(0))
+    *_, lowest = min(losses, key=itemgetter(1))
+    return highest, lowest
 
 
 def _estimated_loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, float]:

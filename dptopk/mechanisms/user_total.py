@@ -118,6 +118,7 @@ def _largest_sum_of(m: int, h: np.ndarray[tuple[int], np.dtype[np.float64]], tot
     tau = len(h)
     if m * tau <= total:  # all parts can be τ
         return m * float(h[-1])
+    # Each part has 1; what is left of the total fills one part after the other.
     full_parts, excess = divmod(total - m, tau - 1)
     return full_parts * float(h[-1]) + float(h[excess]) + (m - full_parts - 1) * float(h[0])
 

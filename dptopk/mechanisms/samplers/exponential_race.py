@@ -253,7 +253,9 @@ class Race:
                 arrivals.doubt[part][chosen] = doubt
 
     def _level_scores(self, labels: Ints, levels: Array, origin: Level) -> Floats:
-        """Return rate·(level - origin) for each label, cut to [LOWEST, -LOWEST], shape (n,)."""
+        """Return rate·(level - origin) for each label, cut to [LOWEST, -LOWEST], shape (n,); of the
+        stop element by its exact level, which is not in ``levels``.
+        """
         with np.errstate(over="ignore"):
             head = -float(self.rate) * differences_from(origin, levels)
         if self.stop is not None:

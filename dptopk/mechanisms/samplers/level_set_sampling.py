@@ -201,7 +201,7 @@ def _exp(x: Fraction) -> Decimal:
     """
     with precise(getcontext().prec + len(str(int(x)))):
         value = (-Decimal(x.numerator) / Decimal(x.denominator)).exp()
-    return +value
+    return +value  # the sign rounds it to the precision of the caller's context
 
 
 def _one_minus_exp(x: Fraction) -> Decimal:
@@ -209,10 +209,11 @@ def _one_minus_exp(x: Fraction) -> Decimal:
 
     For a small x as many digits are added as cancel.
     """
+    # 1 - e^{-x} is about x, or at least 1/2; two more digits are for rounding.
     cancelled = len(str(int(1 / x)))
     with precise(getcontext().prec + cancelled + 2):
         value = 1 - _exp(x)
-    return +value
+    return +value  # the sign rounds it to the precision of the caller's context
 
 
 def _weights_of_blocks(
