@@ -413,6 +413,11 @@ _FITTING: tuple[Fitting, ...] = (
 def _equalities(source: OpenTable, table: ir.Table, where: Mapping[str, Any]) -> ir.BooleanValue:
     """Return the condition that columns have given values, or one of several values.
 
+    Args:
+        source: the table.
+        table: its rows, with every operation made total.
+        where: column -> its value, or a list of values.
+
     Raises:
         InvalidParameter: for a missing column, or a value that does not fit its type.
     """

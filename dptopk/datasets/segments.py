@@ -266,6 +266,11 @@ class _SegmentColumn:
 def _segment_column(source: OpenTable, events: ir.Table, segment_list: list[Any]) -> _SegmentColumn:
     """Return the list of segments as values of the column.
 
+    Args:
+        source: the table.
+        events: its events, with the column ``segment``.
+        segment_list: the segments as the caller wrote them.
+
     Raises:
         InvalidParameter: if one does not fit, or two are the same value.
     """

@@ -127,7 +127,10 @@ def _store_counts(
     weights: bool,
     sums: Mapping[str, str],
 ) -> tuple[dict[str, Array], StoredLabels] | None:
-    """Return the result of ``unread_counts`` for many labels; None if two texts share a code."""
+    """Return the result of ``unread_counts`` for many labels; None if two texts share a code.
+
+    The arguments are those of ``unread_counts``.
+    """
     events = with_persons(source, events)
     keeps_items = bounds.portable or events.item.type().is_integer()
     coded = events if keeps_items else events.mutate(item=code(source, events.item))

@@ -167,7 +167,7 @@ class Store:
         """Return the lock of this process; a child process gets a new lock and new connections."""
         if os.getpid() != self._pid:
             _databases_of_parent.append(self._database)
-            self._connect_to(self._database.reopened())
+            self._connect_to(self._database.reopen())
         return self._lock
 
     @contextmanager

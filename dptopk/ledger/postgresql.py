@@ -44,7 +44,7 @@ class PostgreSQL:
         self._url = url
         self._engine = _engine(url)
 
-    def reopened(self) -> PostgreSQL:
+    def reopen(self) -> PostgreSQL:
         """Return the same database with a new engine."""
         return PostgreSQL(self._url)
 

@@ -108,7 +108,7 @@ class SQLite:
         # The time and size of the file when the write lock was taken.
         self._state_at_lock: tuple[int, int] | None = None
 
-    def reopened(self) -> SQLite:
+    def reopen(self) -> SQLite:
         """Return the same file with a new connection."""
         return SQLite(
             self._file, read_only=self._read_only, ahead=self._ahead, identity=self._identity

@@ -152,8 +152,8 @@ Admin = Annotated[Person, Depends(admin_of)]
 async def dataset_of(
     service: Worker, person: Asking, dataset: Annotated[str, Path(max_length=64)]
 ) -> DatasetSpec:
-    """Return the data set of an address; one that the sender may not see is treated as missing
-    (status 404).
+    """Return the data set that an address names; one that the sender may not see is treated as
+    missing (status 404).
     """
     spec = service.catalog.datasets.get(dataset)
     if spec is None or not (person.role == "admin" or spec.may_ask(person.analyst)):

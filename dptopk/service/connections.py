@@ -46,7 +46,13 @@ def open_connections(state: ServerState) -> Connections:
 
 
 def uvicorn_config(app: FastAPI, host: str, port: int) -> uvicorn.Config:
-    """Return uvicorn's configuration for one worker, whose connections are limited."""
+    """Return uvicorn's configuration for one worker, whose connections are limited.
+
+    Args:
+        app: the application of the worker.
+        host: the host at whose address it is served.
+        port: the port.
+    """
     return uvicorn.Config(app, host=host, port=port, **SETTINGS)
 
 

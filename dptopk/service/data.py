@@ -119,7 +119,7 @@ def _read(
 
 def read_once(spec: DatasetSpec, where: Mapping[str, str], segment_reading: SegmentReading) -> None:
     """Read the data as a question would, for an operator: errors are raised unchanged, and nothing
-    is returned.
+    is returned. The arguments are those of ``Histograms.get``.
     """
     histograms = _read_source(
         spec, spec.version, where, segment_reading, lambda _done, _total: None

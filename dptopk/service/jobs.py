@@ -173,6 +173,12 @@ class Jobs:
         It changes no row if the job may not move there: one that another worker has ended as "done"
         does not become "failed" (MOVES). The time at which this worker last wrote the job's
         progress is forgotten at once.
+
+        Args:
+            ident: the name of the job.
+            stage: "done" or "failed".
+            code: the type of the error, of a failed job.
+            message: the message of that error.
         """
         self._written_at.pop(ident, None)
         return self._move_statement(ident, stage, {"code": code, "message": message})
@@ -243,7 +249,7 @@ class Jobs:
         row.pop("updated")
         return Job(**row)
 
-    def running(self) -> int:
+    def count_running(self) -> int:
         """Return how many jobs are being answered by any worker."""
         alive = _is_in_stages(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST_SECONDS)
         counted = sa.select(sa.func.count()).select_from(Tables.jobs).where(alive)

@@ -21,7 +21,7 @@ class Metrics:
         self._lock = threading.Lock()
 
     def count_request(self, method: str, route: str, status: int) -> None:
-        """Count an answered request."""
+        """Count an answered request by its method, its route, such as "/v1/me", and its status."""
         with self._lock:
             self._requests[method, route, status] += 1
 

@@ -171,7 +171,7 @@ def _plan(
     further = Further(charge, stated_for(prepared, charge), kind_of(spec, question))
     balance = service.reports.balance(spec.name, person.analyst, further, segments=segments)
     delta = float(balance["total"]["delta"])
-    summary = service.cached(
+    summary = service.get_or_compute(
         spec,
         ("plan", question.fingerprint(spec), delta),
         lambda: plan_summary(prepared, charge, delta),
@@ -395,7 +395,7 @@ def audit(
 def metrics(service: Worker, person: Admin) -> str:  # noqa: ARG001
     """Return the numbers of this worker for Prometheus."""
     head = service.reports.ledger.head()
-    return service.metrics.text(service.shares(), service.jobs.running(), int(head["seq"]))
+    return service.metrics.text(service.shares(), service.jobs.count_running(), int(head["seq"]))
 
 
 def reply(value: Any) -> Response:

@@ -116,11 +116,17 @@ class NewStream(WantedStream, StreamQuestion):
             days_per_user=spec.days_per_user,
         )
         key = ("stream", self.fingerprint(spec))
-        mechanism: ContinualTopK = service.cached(spec, key, planning)
+        mechanism: ContinualTopK = service.get_or_compute(spec, key, planning)
         return mechanism
 
     def record(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
-        """Charge the stream and make its file, unless that was done before."""
+        """Charge the stream and make its file, unless that was done before.
+
+        Args:
+            service: the worker.
+            spec: the data set.
+            analyst: the name of the analyst who is charged.
+        """
         # An empty histogram states the sensitivity and the domain of the days to come.
         shape = Histogram(
             {},
@@ -150,6 +156,11 @@ class StreamDayQuestion(StreamQuestion):
 
     def record(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
         """Answer the day if it is the next one; a day that was answered before is left as it is.
+
+        Args:
+            service: the worker.
+            spec: the data set.
+            analyst: the name of the analyst whose stream it is.
 
         Raises:
             InvalidParameter: for a day after the next one.
@@ -191,7 +202,7 @@ class StreamService:
         self, spec: DatasetSpec, analyst: str, key: str, question: NewStream | StreamDayQuestion
     ) -> Spend:
         """Charge a stream or answer a day, unless that was done before; return the ledger's record
-        of it.
+        of it. The arguments are those of ``AnswerService.ask``.
         """
         analyst = analyst_name(analyst)
         question.record(self.service, spec, analyst)

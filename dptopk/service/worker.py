@@ -105,10 +105,11 @@ class Service:
             self.reports.ledger, self.histograms, self.plans, self.jobs
         )
 
-    def cached(
+    def get_or_compute(
         self, spec: DatasetSpec, key: tuple[object, ...], compute: Callable[[], Page]
     ) -> Page:
-        """Return what is computed of a data set, cached while its catalog is served.
+        """Return what ``compute`` returns for a data set, once for a key while its catalog is
+        served.
 
         A question that began before the catalog was read again leaves nothing for the new one: its
         data set is that of the old one, which may have other terms.
@@ -148,7 +149,7 @@ class Service:
         self, spec: DatasetSpec, person: Person, key: str, question: PostedQuestion
     ) -> Spend | Future[Spend]:
         """Return the charge of a question that was answered before; else begin to answer it and
-        return its result to come.
+        return its result to come. The arguments are those of ``submit``.
         """
         question.check(spec)
         spend = question.answerer(self).charge_of_key(spec, person.analyst, key, question)
@@ -304,7 +305,8 @@ class Service:
         """Answer a question, and return its charge.
 
         The question's line in the audit log is written before anything is charged, and its outcome
-        afterwards.
+        afterwards. The arguments are those of ``submit``; ``job`` is the name of the question's
+        job.
         """
         ending = Ending()
         detail = {"question": question.plain(), "key": key, "job": job}

@@ -157,11 +157,11 @@ def test_jobs_of_killed_workers_end(two, clock):
     for job in ("reading", "charging"):
         one.start(job, "ann", "words")
     one.begin_charging("charging")
-    assert one.running() == 2
+    assert one.count_running() == 2
     clock[0] += LOST_SECONDS
     other.beat(["reading"])
     clock[0] += 1.0
-    assert one.running() == 1
+    assert one.count_running() == 1
     assert other.find("reading").stage == "reading"
     lost = other.find("charging")
     assert (lost.stage, lost.code, lost.has_ended) == ("failed", "interrupted", True)

@@ -328,7 +328,9 @@ def test_a_question_of_the_catalog_before_leaves_nothing_for_that_of_now(server)
     assert counts == [918273, 604513]
     plans = [service.plans.get(spec, TopK(**ASKED)) for spec in (before, now)]
     assert plans[0] is not plans[1]
-    pages = [service.cached(spec, ("page",), lambda spec=spec: spec) for spec in (before, now)]
+    pages = [
+        service.get_or_compute(spec, ("page",), lambda spec=spec: spec) for spec in (before, now)
+    ]
     assert [page is spec for page, spec in zip(pages, (before, now), strict=True)] == [True, True]
 
 

@@ -173,31 +173,32 @@ class OpenTable:
 
     Attributes:
         table: the events, one row an event.
-        run: takes an Ibis expression, returns a pyarrow.Table.
-        distinct: whether no two events are of one user and one label, so that none needs to be
-            told from those like it.
-        stream: takes an Ibis expression and a function of a pyarrow.RecordBatchReader, which is
-            given its rows, and returns the function's result: nothing else is in memory. None: by
-            ``run``.
+        run: the function that returns the rows of an Ibis expression as a pyarrow.Table.
+        distinct: whether no two events are of one user and one label, so that repeated ones need
+            not be looked for.
+        stream: the function that hands the rows of an Ibis expression, as a
+            pyarrow.RecordBatchReader, to a function and returns its result: nothing else is in
+            memory. None: ``run`` is used.
         backend: what its engine does in its own way.
         passes: into how many parts the users are split, one query each, so that a query fits in
-            memory; None = one, and more where the engine says that its memory is full.
-        close: gives back what was opened for this table; called on leaving a ``with`` block.
+            memory; None: one, and more where the engine says that its memory is full.
+        close: the function that gives back what was opened for this table; it is called on leaving
+            a ``with`` block.
         collated: whether its text may have a collation, in which different texts are equal.
-        keep: takes a name and an expression, puts its rows into a temporary table of this name and
-            returns that; None where the rows may change between two statements: a histogram is then
-            one statement.
-        store: takes the names of tables that ``keep`` made, returns their rows, whose labels stay
-            there until they are shown; None where labels are read with the counts.
-        count: takes an expression of counts by label, runs it once, and returns what the engine
-            then holds, of which few or all rows can be read; it may return None, as where it is
-            None.
-        view: takes the events that a question reads, returns them as a table of a name that is the
-            same in the next question; None where the SQL of expressions is not remembered.
-        load: takes a name and a pyarrow.Table, returns it as an engine's table of this name; None
-            where rows cannot be handed back, or ``stream`` may not keep to their order.
-        together: takes an expression with a column ``user``, returns it with each user's rows in
-            one place, where that saves the engine later shuffles.
+        keep: the function that puts the rows of an expression into a temporary table of a name and
+            returns that; None: the rows may change between two statements, and a histogram is one
+            statement.
+        store: the function that returns the rows of tables that ``keep`` made, by their names;
+            labels stay there until they are shown. None: labels are read with the counts.
+        count: the function that runs an expression of counts by label once, and returns what the
+            engine then holds, of which few or all rows can be read; None if the engine holds
+            nothing, as where there is no such function.
+        view: the function that returns the events that a question reads as a table of a name that
+            is the same in the next question; None: the SQL of expressions is not remembered.
+        load: the function that returns a pyarrow.Table as an engine's table of a name; None: rows
+            cannot be handed back, or ``stream`` may not keep to their order.
+        together: the function that returns an expression with a column ``user`` with each user's
+            rows in one place, where that saves the engine later shuffles.
     """
 
     table: ir.Table
@@ -358,15 +359,15 @@ def builtin(
     """Return a function of Ibis columns that calls a function which the engine has by this name.
 
     Args:
-        name: as in the engine's SQL.
+        name: the name of the function in the engine's SQL.
         argument_types: the Ibis types of its arguments.
         value_type: the Ibis type of its value.
     """
     import ibis
 
+    # Ibis takes the name and the number of arguments of a function, whose body never runs.
     def stub(*_: Any) -> None: ...
 
-    # The body is never run: Ibis reads the number of arguments off the signature.
     parameters = [
         Parameter(f"a{place}", Parameter.POSITIONAL_OR_KEYWORD)
         for place in range(len(argument_types))

@@ -184,13 +184,13 @@ class DuckDB:
     """The embedded engine: files, frames and Arrow tables are read by DuckDB inside this process.
 
     Args:
-        memory_limit: such as "4GB"; beyond it DuckDB spills to disk. None = DuckDB's default (80%
+        memory_limit: such as "4GB"; beyond it DuckDB spills to disk. None: DuckDB's default (80%
             of the machine).
-        threads: worker threads; None = one a core.
+        threads: worker threads; None: one a core.
         temp_directory: where it spills, in a folder of its own that is removed afterwards, as are
-            those of processes that were killed; None = DuckDB's default.
+            those of processes that were killed; None: DuckDB's default.
         passes: split the users into this many parts by a hash, and query one part at a time: less
-            memory and disk for more time. None = one pass, and twice as many whenever DuckDB says
+            memory and disk for more time. None: one pass, and twice as many whenever DuckDB says
             that memory and disk are full. The answer does not depend on it.
 
     >>> DuckDB(memory_limit="4GB", passes=4).passes

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk.datasets.backends.base import hide_data_of_errors
-from dptopk.datasets.backends.readable import readable
+from dptopk.datasets.backends.readable import with_readable_values
 from dptopk.datasets.backends.relation import from_relation
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.labels import is_missing, label_text
@@ -228,6 +228,6 @@ def _plain_columns(table: pa.Table) -> pa.Table:
     plain: pa.Table = hide_data_of_errors(
         "table",
         "a column is of a type that cannot be read; leave it out, or make it text or integer",
-        lambda: readable(table.cast(pa.schema(fields))),
+        lambda: with_readable_values(table.cast(pa.schema(fields))),
     )
     return plain

@@ -31,7 +31,7 @@ EventTable: TypeAlias = "str | Path | TextFile | Frame | ir.Table"
 # A value that a column is compared with.
 Constant: TypeAlias = str | bool | int | float | Decimal | dt.date | UUID
 Constants: TypeAlias = Constant | Sequence[Constant] | set[Constant] | frozenset[Constant]
-# What holds of the rows that are looked at; None = all rows.
+# What holds of the rows that are looked at; None: all rows are.
 Condition: TypeAlias = (
     "Mapping[str, Constants] | Callable[[ir.Table], ir.BooleanValue] | ir.BooleanValue | Deferred"
     " | None"

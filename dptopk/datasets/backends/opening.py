@@ -48,10 +48,10 @@ def open_table(
         table: an Ibis table (of a backend that was let in), a Spark data frame, a pandas or polars
             frame (also lazy), an Arrow table, stream or dataset, or the path of a file: Parquet
             (also a directory or a glob), CSV, TSV, JSON lines, a DuckDB database.
-        engine: DuckDB(...) or Spark(...); None = the engine that holds the table, DuckDB for files
+        engine: DuckDB(...) or Spark(...); None: the engine that holds the table, DuckDB for files
             and frames.
-        columns: the columns needed, None = all; others are not converted.
-        table_name: the table in a database file.
+        columns: the columns that are needed; None: all. Others are not converted.
+        table_name: the table in a database file; None: not given.
 
     Raises:
         InvalidParameter: when the table cannot be read, naming the argument and no value of the

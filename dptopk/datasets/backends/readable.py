@@ -39,7 +39,7 @@ _DAY = {unit: 86_400 * 10**digits for digits, unit in ((0, "s"), (3, "ms"), (6, 
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
-def readable(table: pa.Table) -> pa.Table:
+def with_readable_values(table: pa.Table) -> pa.Table:
     """Return an Arrow table with NULL for each value that DuckDB cannot read; text that is coded by
     a dictionary becomes plain text.
     """
@@ -82,7 +82,7 @@ def of_python(table: pa.Table) -> pa.Table:
     """
     import pyarrow as pa
 
-    table = readable(table)
+    table = with_readable_values(table)
     for place, field in enumerate(table.schema):
         limits = _limits_of_python(field.type)
         if limits is not None:
@@ -300,7 +300,7 @@ class ReadableFiles:
         connection: an Ibis connection to DuckDB.
         view: the name of the temporary view of the files.
         paths: the files.
-        columns: those needed; None = all.
+        columns: the columns that are needed; None: all.
     """
 
     connection: DuckDBConnection
@@ -416,7 +416,7 @@ def _without_times_out_of_range(rows: pa.Table, in_seconds: pa.Table) -> pa.Tabl
     for place, field in enumerate(in_seconds.schema):
         # Only times of 96 bits have another type in the two readings.
         if field.type != rows.schema.field(place).type and str(field.type) == "timestamp[s]":
-            in_range = readable(in_seconds.select([place])).column(0)
+            in_range = with_readable_values(in_seconds.select([place])).column(0)
             times = pc.if_else(pc.is_valid(in_range), rows.column(place), None)
             rows = rows.set_column(place, rows.schema.field(place), times)
     return rows
@@ -492,21 +492,21 @@ def _readable_batches(
     Args:
         file: the file, of which times of 96 bits are read in microseconds, also beyond 64 bits.
         in_seconds: the same file, of which they are read in seconds, which 64 bits hold.
-        columns: those that are read.
+        columns: the columns that are read.
     """
     import pyarrow as pa
 
     kinds = pa.schema(
         [pa.field(name, _stored_type(file.schema_arrow.field(name).type)) for name in columns]
     )
-    schema = readable(kinds.empty_table()).schema.append(pa.field(_ROW, pa.int64()))
+    schema = with_readable_values(kinds.empty_table()).schema.append(pa.field(_ROW, pa.int64()))
 
     def batches() -> Iterator[pa.RecordBatch]:
         """Yield the readable rows with their numbers, a batch at a time."""
         first = 0
         batches_in_seconds = in_seconds.iter_batches(columns=list(columns))
         for batch in file.iter_batches(columns=list(columns)):
-            rows = readable(pa.Table.from_batches([batch]).cast(kinds))
+            rows = with_readable_values(pa.Table.from_batches([batch]).cast(kinds))
             rows_in_seconds = pa.Table.from_batches([next(batches_in_seconds)])
             rows = _without_times_out_of_range(rows, rows_in_seconds)
             numbers = pa.array(range(first, first + len(batch)), pa.int64())

@@ -26,9 +26,9 @@ def refuse_across_rows(argument: str, expression: ir.Expr, *, hint: str = "") ->
     """Refuse an expression with an operation that may look at several rows, naming it.
 
     Args:
-        argument: whose expression it is.
+        argument: the argument whose expression it is, for the message.
         expression: an Ibis table or column.
-        hint: ends the message.
+        hint: the end of the message.
 
     Raises:
         InvalidParameter: when an operation is none of a projection, a cast or another function of

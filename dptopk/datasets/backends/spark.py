@@ -128,7 +128,7 @@ class Spark:
     """Apache Spark: files and Spark data frames are read by a Spark session.
 
     Args:
-        session: a pyspark.sql.SparkSession; None = the active one, or a new local one.
+        session: a pyspark.sql.SparkSession; None: the active one, or a new local one.
     """
 
     session: SparkSession | None = None

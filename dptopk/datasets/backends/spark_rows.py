@@ -105,7 +105,7 @@ class SparkRows:
         return columns, StoredLabels(len(self), dtype, self.labels, self.places)
 
     def labels(self, rows: Array | None) -> Array:
-        """Return the labels of rows, in their order; None = of all."""
+        """Return the labels of rows, in their order; None stands for all rows."""
         if rows is None:
             result = self._all_rows(["item"])["item"]
         else:

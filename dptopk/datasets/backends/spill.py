@@ -22,7 +22,7 @@ class Spill:
     Where the system has no locks of files, leftovers stay.
 
     Args:
-        parent: of the folders of all connections; made when it is not there.
+        parent: the parent of the folders of all connections; it is made when it is not there.
 
     Raises:
         OSError: when the folder cannot be written.
