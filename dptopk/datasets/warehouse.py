@@ -20,7 +20,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import hide_data_of_errors, import_of_extra
-from dptopk.datasets.backends.readable import file_of_stored_types, readable
+from dptopk.datasets.backends.readable import file_of_stored_types, with_readable_values
 from dptopk.datasets.bounding import DIGITS, PROFILE
 from dptopk.datasets.text_files import LONGEST_LINE
 from dptopk.errors import InvalidParameter
@@ -278,7 +278,7 @@ def _parquet_frame(path: Path) -> pd.DataFrame:
     """Return the rows of a Parquet file, with None for a text that is not UTF-8."""
     import_of_extra("pyarrow", extra="data")
     with file_of_stored_types(path) as file:
-        frame: pd.DataFrame = readable(file.read()).to_pandas()
+        frame: pd.DataFrame = with_readable_values(file.read()).to_pandas()
     return frame
 
 
