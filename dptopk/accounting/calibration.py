@@ -26,6 +26,7 @@ COARSE_RTOL = 0.01  # the accuracy of a rough bracket
 TRIED_BEYOND = 8
 MOST_RATIO_STEPS = 6  # steps by the ratio to the cheap bound before the search gives that up
 FINER_FOR_CHEAP = 20  # by this the cheap bound's search is closer than rtol
+CLOSE_GUESS = 0.05  # the ε of a guessed number of queries may be below the budget by this share
 FIRST_TRIED = 1e-3  # a small scale, at which it is tried whether a bound takes a charge
 # The range in which a scale is searched for: no budget of use ends outside.
 SMALLEST_SCALE = 1e-12
@@ -290,7 +291,7 @@ def queries_affordable(
             rough: whether it takes the work of a quick answer only.
             lower: whether a lower bound is wanted too.
         """
-        if query.delta * n >= 1:
+        if query.delta * n >= 1:  # the queries' own bad events leave no guarantee
             return Bound(math.inf, budget.delta, math.inf, "none", "", ())
         return compose(
             query.times(n),
@@ -307,7 +308,7 @@ def queries_affordable(
         cheap = _fast_bound(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
         if cheap:  # the count that a cheap bound affords is close, and costs little to find
             guess = _largest_count(
-                lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=0.05
+                lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=CLOSE_GUESS
             )
             start = max(guess, 1)
         costs = _QueryCosts(ask, bound, budget, rtol)

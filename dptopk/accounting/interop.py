@@ -257,6 +257,7 @@ def _group_distribution(pair: GroupPair, interval: float) -> PrivacyLossDistribu
     """
     from dp_accounting.pld import pld_pmf, privacy_loss_distribution as pld
 
+    # The losses are multiples of the interval.
     nodes = np.rint(pair.losses / interval).astype(int).tolist()
     # Of a logarithm and of the exponential of it: a few units of roundoff, of its size.
     rounding = 8 * ROUNDOFF * (1 + np.abs(pair.log_masses))

@@ -324,6 +324,7 @@ def _epsilon_of_peeled_selection(k: int, epsilon: float, share: float, delta: fl
         """Return the charge of the choice and of k selections of this ε."""
         selection = BoundedRange(selection_epsilon)
         costs: dict[Cost, int] = {BoundedRange(share): 1}
+        # A selection may have the very cost of the choice.
         costs[selection] = costs.get(selection, 0) + k
         return Charge(costs, adaptive=True)
 

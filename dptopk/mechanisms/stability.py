@@ -220,5 +220,6 @@ def _charge_of_phases(
     }
     if peeled:
         selection = BoundedRange(selection_epsilon)
+        # It may be the very cost of the choice.
         costs[selection] = costs.get(selection, 0) + peeled
     return Charge(costs, delta=UNSTABLE_SHARE * delta, adaptive=True)

@@ -206,6 +206,7 @@ def optimal_dp_approx_epsilon(
         # Two roundings of the quotient and of the step must not make a node too small.
         node = math.ceil(epsilon / step * (1 + 4 * EPS))
         rounded[node * step] += times
+    # One object of pairs holds the ε's that occur equally often.
     by_count: dict[int, list[float]] = {}
     for epsilon, times in rounded.items():
         by_count.setdefault(times, []).append(epsilon)

@@ -47,7 +47,9 @@ class SideLaw:
         deviation.
         """
         deviation = math.sqrt(self.power) / float(self.rate)
-        return max(0, math.frexp(deviation / 8)[1] - 1)
+        # An eighth of it is from 2^(exponent - 1) on, below 2^exponent.
+        _, exponent = math.frexp(deviation / 8)
+        return max(0, exponent - 1)
 
     def _log_density(self, m: Fraction | int, at: Fraction | int) -> Decimal:
         """Return the logarithm of the density at m divided by the density at the point ``at``, to

@@ -77,7 +77,8 @@ class ExactNoise:
             width = self.scale / 8
         else:
             width = min(self.scale / 8, self.bound)
-        return max(0, math.frexp(width)[1] - 1)
+        _, exponent = math.frexp(width)  # the width is from 2^(exponent - 1) on, below 2^exponent
+        return max(0, exponent - 1)
 
     def pmf(self, radius: int) -> Floats:
         """Return the probabilities of -radius..radius, shape (2·radius + 1,), each within a
@@ -148,7 +149,7 @@ class ExactNoise:
                 if gap < common:
                     log_series = math.log1p(common / gap)
                 else:
-                    log_series = 1.0
+                    log_series = 1.0  # at most ln 2 is needed
                 if x > math.ceil((units + 1) * _LOG2 + log_series) * common:
                     return
                 yield x
