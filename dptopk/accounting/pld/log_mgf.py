@@ -105,22 +105,18 @@ def _log_sinhc_rise(start: Floats, step: Floats) -> Floats:
     0.
     """
     is_small = step < 1
-    if is_small.all():
-        return _rise_by_small_step(start, step)
     if not is_small.any():
         return _rise_by_large_step(start, step)
-    for_small_step = _rise_by_small_step(start, np.minimum(step, 1.0))
+    h = np.minimum(step, 1.0)
+    # sinh(u+h) u / (sinh(u) (u+h)) - 1 with every term positive.
+    share = h / np.maximum(start + h, np.nextafter(0, 1))
+    hyperbolic = 2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)
+    rise = (1 - share) * hyperbolic + share * h**2 * _series(_SINHC, h)
+    for_small_step = np.log1p(rise) + _LEAST
+    if is_small.all():
+        return for_small_step
     for_large_step = _rise_by_large_step(start, np.maximum(step, 1.0))
     return np.where(is_small, for_small_step, for_large_step)
-
-
-def _rise_by_small_step(start: Floats, step: Floats) -> Floats:
-    """Return ``_log_sinhc_rise`` for steps of at most 1."""
-    # sinh(u+h) u / (sinh(u) (u+h)) - 1 with every term positive.
-    share = step / np.maximum(start + step, np.nextafter(0, 1))
-    hyperbolic = 2 * np.sinh(step / 2) ** 2 + _langevin(start) * np.sinh(step)
-    rise = (1 - share) * hyperbolic + share * step**2 * _series(_SINHC, step)
-    return np.log1p(rise) + _LEAST
 
 
 def _rise_by_large_step(start: Floats, step: Floats) -> Floats:
