@@ -95,9 +95,9 @@ def _distance_lines(data: Table, k: int) -> list[Comparison]:
     t = np.linspace(0, exact.fixed_point, 2001)
     curves = regions_plot.type_2_errors(data, t)
     exact_errors = exact(t)
-    is_above = curves[BELOW] <= exact_errors + ROUNDING
-    is_below = curves[ABOVE] >= exact_errors - ROUNDING
-    is_between = bool(is_above.all() and is_below.all())
+    exact_is_above = curves[BELOW] <= exact_errors + ROUNDING
+    exact_is_below = curves[ABOVE] >= exact_errors - ROUNDING
+    is_between = bool(exact_is_above.all() and exact_is_below.all())
     width = (curves[ABOVE] - curves[BELOW]).max()
     ours = (curves[MORE_ABOVE] - curves[MORE_BELOW]).max()
     verdict = "holds" if is_between else "fails"

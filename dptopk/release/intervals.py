@@ -394,7 +394,7 @@ def interval_table(
 
     confidence = validate.probability(allow_zero=False, confidence=confidence)
     interval_kind = validate.member(INTERVALS, kind=kind)
-    alpha = math.nextafter(1 - confidence, 0.0)
+    alpha = math.nextafter(1 - confidence, 0.0)  # rounded down, which can only widen intervals
     scaled, rounding = _in_steps(values, measurement.divisor)
     if measurement.by_passing:
         low, high, lowest, highest, rank_set = _conditional_intervals(

@@ -266,6 +266,7 @@ class StreamSession:
         is recorded in the ledger first.
 
         Raises:
+            InvalidParameter: in a forked process.
             LedgerError: if the ledger has a day that the file lacks, since the file is then an old
                 copy.
         """
@@ -313,7 +314,7 @@ class StreamSession:
             )
         if receipt is None:
             return True
-        answer = Release.from_dict(turn.answer(day) or {})
+        answer = Release.from_dict(turn.answer(day) or {})  # never {}: the file has the day
         self._book.finalize(receipt, replace(answer, charge=receipt.charge))
         return False
 
