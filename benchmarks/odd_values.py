@@ -58,6 +58,8 @@ def main() -> None:
             if departure is not None:
                 counted["departures"] += 1
                 print(f"seed {seed}: {departure}", flush=True)
+            if (seed + 1 - options.first) % 100 == 0:
+                print(f"up to seed {seed}: {dict(sorted(counted.items()))}", flush=True)
     print({**dict.fromkeys(["departures"], 0), **dict(sorted(counted.items()))})
 
 

@@ -283,6 +283,17 @@ def test_refusals(session, folder, tmp_path):
         events_histogram(pd.DataFrame(), **OPTIONS, engine=Spark(session=session))
 
 
+def test_a_condition_that_spark_does_not_take_is_refused_in_words(session, folder):
+    """It ended in an error of Spark with the query and the schema."""
+    with pytest.raises(InvalidParameter, match="could not run the query"):
+        events_histogram(
+            folder / "events.parquet",
+            **OPTIONS,
+            where=lambda t: t.member.cast("binary").cast("float64") > 0,
+            engine=Spark(session=session),
+        )
+
+
 def test_folder_names_are_text_whatever_other_folders_are_called(session, tmp_path):
     for user, label in zip("abc", ["1", "01", "zz"], strict=True):
         (tmp_path / f"i={label}").mkdir()

@@ -229,8 +229,13 @@ class _Views:
         """Return the events with those of each user in one partition, by one shuffle; then neither
         the grouping by user nor the ranking within a user needs one.
         """
-        query = self.connection.compile(events)
-        return self.add(self.session.sql(query).repartition("user"))
+
+        def grouped_events() -> ir.Table:
+            """Return the table; Spark looks at the query here first, and may refuse it."""
+            query = self.connection.compile(events)
+            return self.add(self.session.sql(query).repartition("user"))
+
+        return hide_data_of_errors("table", "the engine could not run the query", grouped_events)
 
     def drop(self) -> None:
         """Drop all temporary views."""
