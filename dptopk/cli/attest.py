@@ -76,7 +76,7 @@ def attest(
     claimed_charge = None if claim is None else costs_of(claim, "--claim")
     if mechanism == EVENTS:
         plan = _two_phase_plan(k, epsilon, delta, labels_per_user, per_label_cap, find, counts)
-        world_of_events = EventsWorld(users=users or 1, labels=labels)
+        world_of_events = EventsWorld(users=1 if users is None else users, labels=labels)
         attestation = attest_laws(plan, world_of_events, claim=claimed_charge, slack=slack)
     elif (users, epsilon, delta) != (None, None, None):
         raise InvalidParameter('--users, --epsilon and --delta go with "events" alone')
@@ -124,8 +124,8 @@ def _two_phase_plan(
         find=find,
         counts=counts,
     )
-    events = Events(
-        labels_per_user=labels_per_user or 1, per_label_cap=per_label_cap, profile=False
-    )
+    if labels_per_user is None:
+        labels_per_user = 1
+    events = Events(labels_per_user=labels_per_user, per_label_cap=per_label_cap, profile=False)
     facts = Facts(sensitivity=Sensitivity(linf=per_label_cap), events=events)
     return plan(question, facts)

@@ -456,7 +456,7 @@ class Source(Columns):
             return datasets.segment_histograms(
                 self._events_table,
                 **bounds,
-                segment=str(self.segment_by),
+                segment=str(self.segment_by),  # a name, as in ``read_segments``
                 segments=names,
                 segments_per_user=self.segments_per_user,
                 progress=report,

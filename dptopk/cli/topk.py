@@ -498,7 +498,7 @@ def _with_declared_segments(source: Source, asker: Asker) -> tuple[Source, Asker
     """
     if asker.ledger is None:
         return source, asker
-    state = asker.ledger.state(str(asker.dataset))
+    state = asker.ledger.state(str(asker.dataset))  # a name: --ledger needs --dataset
     if not state.segments:
         return source, asker
     asker = replace(asker, version=asker.version or state.version)

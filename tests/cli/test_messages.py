@@ -307,6 +307,9 @@ WRONG = {
     "attest 'KnownGumbel(k=1, epsilon=1)' --known-domain --labels 26": "--labels 26 are too many",
     "attest 'KnownGumbel(k=1, epsilon=1)' --known-domain --per-label-cap 99999": "--labels 2 "
     "are too many",
+    "attest events --epsilon 1 --delta 0.01 --users 0": "--users must be at least 1, got 0",
+    "attest events --epsilon 1 --delta 0.01 --labels-per-user 0": "--labels-per-user must be at "
+    "least 1, got 0",
     "audit plain.py:f --epsilon 1 --labels 50": "--labels must be at most 26",
     "ledger statement good.db --dataset d --about vendor=x": "--about must name curator",
     "refresh good.db e.csv --data-version 1 --user-col user --item-col item": "'good.db' is no "
