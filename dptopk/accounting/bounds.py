@@ -422,6 +422,7 @@ def _bounds_in_order(question: _CompositionQuery, answers: dict[str, Bound]) -> 
         early = spec.name in first
         if first and not early and not question.query.work.take(WORK_TO_READ * different):
             break
+        # Of those that come first, one that does not refine is asked in any case.
         if (spec.refines or not early) and order.is_needless(spec.name):
             order.needless.add(spec.name)
         elif not question.why_not(spec):

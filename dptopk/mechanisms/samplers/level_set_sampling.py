@@ -240,7 +240,7 @@ def _weights_of_blocks(
         # More digits than the weights have, for the rounding of a few operations.
         digits = int(bits * _DIGITS_PER_BIT) + 12
         with precise(digits):
-            scale = Decimal(1 << bits).scaleb(-unit - 1)
+            scale = Decimal(1 << bits).scaleb(-unit - 1)  # the largest weight becomes less than 1
             scaled = [mass * scale for mass in masses(digits)]
             return [int(mass.to_integral_value(ROUND_HALF_EVEN)) for mass in scaled]
 

@@ -234,7 +234,7 @@ class ExactNoise:
         first[zero] = 0
         offset[zero] = 0
         words = bits.uint32(size)
-        if size > _FEW_DRAWS:
+        if size > _FEW_DRAWS:  # cells beyond the table find its last entry, a 0
             accepted = words < self._accepting_words.take(cells, mode="clip")
         else:
             accepted = np.zeros(size, dtype=np.bool_)

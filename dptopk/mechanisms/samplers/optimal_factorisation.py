@@ -77,9 +77,10 @@ def _gram_by_fixed_point(participation: Participation, error: Error) -> Array:
     then the number of days is doubled, p and v are interpolated, and iterated a few times more.
     """
     size = min(participation.days, _COARSEST)
-    rows = columns = np.full(size, 1 / size)
-    right = roots = np.empty(0)
-    doublings = (participation.days - 1).bit_length()
+    rows = np.full(size, 1 / size)
+    columns = rows
+    right = roots = np.empty(0)  # set in every iteration
+    doublings = (participation.days - 1).bit_length()  # enough to come to all days
     for iterations in [_FIRST_ITERATIONS] + [_FURTHER_ITERATIONS] * doublings:
         rows = _interpolated_law(rows, size)
         columns = _interpolated_law(columns, size)
@@ -176,7 +177,8 @@ def _pairs_of_days(
     participation: Participation,
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """Return the pairs of days (i, j), i <= j, on which one user can be active; and for each pair
-    the number of the first day and the number of steps between, both cut at most - 1.
+    the number of the first day and the number of steps between, both cut to at most
+    ``participation.most`` - 1.
     """
     i, j = np.triu_indices(participation.days)
     possible_pairs = (i == j) | (j - i >= participation.apart)

@@ -155,7 +155,7 @@ def _poisson_batch() -> Cells:
     def weights(bits: int) -> list[int]:
         """Return the weights in units of 2**-bits, rounded down."""
         units: list[int] = []
-        weight = Fraction(math.factorial(_BATCH), _BATCH**_BATCH)
+        weight = Fraction(math.factorial(_BATCH), _BATCH**_BATCH)  # of no ring; the largest is 1
         # From 2·64 on the weights at least halve: all that is left is at most twice the next one.
         while len(units) <= 2 * _BATCH or 2 * weight * (1 << bits) > 1:
             units.append(int(weight * (1 << bits)))
