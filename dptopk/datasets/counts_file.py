@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dptopk.datasets.backends.readable import file_of_stored_types, of_python
+from dptopk.datasets.backends.readable import file_of_stored_types, with_values_of_python
 from dptopk.datasets.text_files import (
     TEXT_ENDINGS,
     TextFormat,
@@ -162,7 +162,7 @@ def _parquet_table(file: _File) -> pd.DataFrame:
         raise InvalidParameter("label: labels must be hashable")
     # One missing value would make all the integers of a column floats, and so other labels and
     # other conditions.
-    return of_python(table).to_pandas(integer_object_nulls=True, ignore_metadata=True)
+    return with_values_of_python(table).to_pandas(integer_object_nulls=True, ignore_metadata=True)
 
 
 def _integer(digits: str) -> int | None:

@@ -79,7 +79,9 @@ class CountsInOrder:
         kind = events.item.type().to_pyarrow()
         count = partial(source.stream, in_order, partial(self._counts_of, kind))
         counts = answer_of(source, count)
-        return None if counts is None else source.load(_SUMS, counts)
+        if counts is None:
+            return None
+        return source.load(_SUMS, counts)
 
     @property
     def _cap(self) -> int:
@@ -99,21 +101,21 @@ class CountsInOrder:
         many labels.
         """
         parts = [_no_sums(kind)]
-        most = 2 * MOST_SUMS
+        most = 2 * MOST_SUMS  # twice as many before they are added up, which is then done seldom
         for user, item in rows_of_users(batches):
             parts.append(self._sums_by_cell(user, item))
             if sum(map(len, parts)) > most:
-                parts = [_added_up(parts)]
+                parts = [_sum_by_cell(parts)]
                 if len(parts[0]) > MOST_SUMS:
                     return None
-        return self._sums_by_label(_added_up(parts))
+        return self._sums_by_label(_sum_by_cell(parts))
 
     def _sums_by_cell(self, user: Array, item: Array) -> pa.Table:
         """Return the number of users (``rows``) and the sum of ``capped`` by label and cell of
         places.
 
         Args:
-            user: of each row, in order, shape (n,).
+            user: the user of each row, in order, shape (n,).
             item: the label of each row.
         """
         import pyarrow as pa
@@ -124,13 +126,13 @@ class CountsInOrder:
         is_under_cap = place < self._cap
         capped = np.where(is_under_cap, np.repeat(self._amounts(labels), labels), 0)
         cell = _CELL_OF_PLACE[np.minimum(place, CUTS[-1])]
-        if not PROFILE.keys() <= self.sums.keys():
+        if not PROFILE.keys() <= self.sums.keys():  # no sum depends on the place
             cell = np.zeros_like(cell)
         rows = np.ones(len(item), dtype=np.int8)
         table = pa.table({"item": item, "cell": cell, "rows": rows, "capped": capped})
-        if "capped" not in self.sums:
+        if "capped" not in self.sums:  # the only count is that under the cap
             table = table.filter(pa.array(is_under_cap))
-        return _added_up([table])
+        return _sum_by_cell([table])
 
     def _amounts(self, labels: Array) -> Array:
         """Return what users of so many labels add to each that is under the cap."""
@@ -182,6 +184,7 @@ def rows_of_users(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Array, Ar
             is_first = _differs_from_last(user) | _differs_from_last(item)
             user = user[is_first]
             item = item[is_first]
+            # The rows of the last user may go on in the next batch.
             last = int(np.flatnonzero(_differs_from_last(user))[-1])
             if last:
                 yield user[:last], item[:last]
@@ -198,7 +201,7 @@ def _differs_from_last(values: Array) -> Array:
     return differs
 
 
-def _added_up(tables: list[pa.Table]) -> pa.Table:
+def _sum_by_cell(tables: list[pa.Table]) -> pa.Table:
     """Return the sums of tables with the columns item, cell, rows and capped, by label and cell."""
     import pyarrow as pa
 

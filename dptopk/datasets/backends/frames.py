@@ -91,7 +91,7 @@ def _as_texts(column: pd.Series[Any]) -> pd.Series[Any]:
     values = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
     texts = pd.array(list(map(_object_text, values.tolist())), dtype="string[pyarrow]")
     if isinstance(column.dtype, pd.CategoricalDtype):
-        texts = texts.take(column.cat.codes.to_numpy(), allow_fill=True)
+        texts = texts.take(column.cat.codes.to_numpy(), allow_fill=True)  # -1 is a missing value
     return pd.Series(texts, index=column.index)
 
 

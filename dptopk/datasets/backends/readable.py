@@ -76,7 +76,7 @@ def _readable_values(values: pa.Array) -> pa.Array:
     return _decoded_texts(values)
 
 
-def of_python(table: pa.Table) -> pa.Table:
+def with_values_of_python(table: pa.Table) -> pa.Table:
     """Return an Arrow table with NULL for each value of which Python has none: unreadable text,
     days and times whose year does not have four digits, and times of day beyond 24 hours.
     """
@@ -215,28 +215,41 @@ def _unreadable_rows(values: pa.Array) -> NDArray[np.bool_]:
     if not _may_be_unreadable(kind):
         return is_unreadable
     if _is_text(kind):
-        return _lost(values, values if _is_valid(values) else _decoded_texts(values))
+        if _is_valid(values):
+            return is_unreadable
+        return _has_become_null(values, _decoded_texts(values))
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return _lost(values, _readable_values(values))
+        return _has_become_null(values, _readable_values(values))
     if pa.types.is_struct(kind):
         for part in values.flatten():
             is_unreadable |= _unreadable_rows(part)
         return is_unreadable
+    return _unreadable_lists(values)
+
+
+def _unreadable_lists(values: pa.Array) -> NDArray[np.bool_]:
+    """Return in which rows of lists or maps there is something that DuckDB cannot read; such a row
+    is left out as a whole.
+    """
+    import pyarrow as pa
+
+    kind = values.type
     lists = values
-    if pa.types.is_map(kind):
+    if pa.types.is_map(kind):  # it is a list of keys and values
         entry = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
         lists = values.cast(pa.list_(entry))
     elements = lists.flatten()
     rows = _rows_of_elements(lists)
+    is_unreadable = np.zeros(len(values), dtype=bool)
     is_unreadable[rows[_unreadable_rows(elements)]] = True
     if pa.types.is_map(kind):
         is_unreadable[_rows_with_repeated_keys(rows, elements.flatten()[0])] = True
     return is_unreadable
 
 
-def _lost(values: pa.Array, kept: pa.Array) -> NDArray[np.bool_]:
-    """Return which values of an array are NULL in ``kept`` alone."""
-    return np.asarray(kept.is_null()) & ~np.asarray(values.is_null())
+def _has_become_null(before: pa.Array, after: pa.Array) -> NDArray[np.bool_]:
+    """Return which values of an array are NULL in ``after`` and not in ``before``."""
+    return np.asarray(after.is_null()) & ~np.asarray(before.is_null())
 
 
 def _rows_of_elements(values: pa.Array) -> NDArray[np.int64]:
@@ -277,7 +290,7 @@ def _codes_of_keys(keys: pa.Array) -> NDArray[np.int64]:
         codes: dict[str, int] = {}
         return np.array([codes.setdefault(str(key), len(codes)) for key in keys], dtype=np.int64)
     if pa.types.is_floating(keys.type):
-        keys = pc.add(keys.cast(pa.float64()), 0.0)
+        keys = pc.add(keys.cast(pa.float64()), 0.0)  # the sum of -0.0 and 0.0 is 0.0
     indices = keys.dictionary_encode().indices
     return np.asarray(indices.fill_null(-1)).astype(np.int64)
 
@@ -454,13 +467,17 @@ def file_of_stored_types(path: str | Path, **options: str) -> ParquetFile:
     from pyarrow import BufferReader
     from pyarrow.parquet import ParquetFile, read_metadata
 
+    # A Parquet file begins with its mark, and ends with the footer, the footer's length in four
+    # bytes, and the mark.
     with Path(path).open("rb") as file:
         file.seek(-_PARQUET_END, os.SEEK_END)
         end = file.read()
+        mark = end[4:]
         size = int.from_bytes(end[:4], "little") + _PARQUET_END
         file.seek(-size, os.SEEK_END)
         footer = file.read()
-    without_note = BufferReader(end[4:] + footer.replace(_NOTE, bytes(len(_NOTE))))
+    # Under another key of the same length nobody finds the note; a file without rows will do.
+    without_note = BufferReader(mark + footer.replace(_NOTE, bytes(len(_NOTE))))
     return ParquetFile(path, metadata=read_metadata(without_note), **options)
 
 
