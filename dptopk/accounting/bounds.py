@@ -271,7 +271,7 @@ def _answers_by_middle(questions: Sequence[_CompositionQuery]) -> list[Bound]:
     typical = questions[place]
     if typical.answer_without_theorem is not None:
         return [question.answer_without_theorem or _smallest(question) for question in questions]
-    best = [question.no_guarantee("") for question in questions]
+    best = [question.no_guarantee("") for question in questions]  # to begin with
     answers: dict[str, Bound] = {}
     quick: list[BoundSpec] = []  # those that answer each question by itself
     optimum_applies = not typical.why_not(_spec("optimal_setwise"))

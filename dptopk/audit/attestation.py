@@ -226,7 +226,9 @@ def _attestable_pairs(mechanism: object, world: World | EventsWorld) -> list[Nei
     """Return the neighbouring pairs of a world on which this mechanism can be attested.
 
     Raises:
-        InvalidParameter: where there are none.
+        InvalidParameter: for what has no law of one histogram alone, for a world of other
+            neighbours than add_remove, for sums of weights and no Mechanism, and where there are no
+            pairs.
     """
     if world.sensitivity.l2 is None:
         require_add_remove(world.sensitivity)

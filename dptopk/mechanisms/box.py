@@ -214,7 +214,7 @@ def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tup
     log_z = log_factor + log_power_sum(values, epsilon) - slack(values)  # from below
 
     def terms(L: Array) -> tuple[Array, Array]:
-        """Return the logarithms of the terms, and their slopes, shape (n,) both."""
+        """Return the terms, and the slopes of their logarithms, shape (n,) both."""
         logs = -epsilon * L - log_z
         slope = np.full_like(L, -epsilon)
         with np.errstate(divide="ignore"):

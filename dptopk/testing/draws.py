@@ -107,7 +107,7 @@ def _check_tails(statement: Measurement, noise: Array) -> Mismatches:
     """Compare stated half-widths with drawn noise, shape (releases, labels): P[|noise| > w] is not
     above the error probability, nor far below it.
     """
-    if statement.selected:
+    if statement.selected:  # the labels shown are those with the larger noise
         return
     step = 1 / statement.divisor
     for alpha in (0.5, 0.2, 0.05, 0.01):

@@ -134,7 +134,7 @@ def _gram_by_program(participation: Participation, error: Error, error_nearby: f
     """
     import cvxpy
 
-    cp: Any = cvxpy
+    cp: Any = cvxpy  # its types know only a part of it
     days = participation.days
     most = participation.most
     # The scale makes the objective close to 1, because the solver's accuracy is absolute.
