@@ -126,6 +126,7 @@ class DiscreteLaplace(LossComponent):
         j's, which is exact.
         """
         m = self._values_per_step
+        # A move by a, in steps of m: by no less from above, by no more from below.
         shift = -(-self.shift // m) if grid.side > 0 else self.shift // m
         copies = replace(_pair_by_steps(self.scale, shift, m, grid.side), count=self.count)
         spacing = 2 * m / self.scale

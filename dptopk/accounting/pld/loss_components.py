@@ -398,7 +398,7 @@ class DiscreteGaussian(LossComponent):
         return 0
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """Return the summed loss, by the closed form where the noise is wide and by
+        """Return the summed loss as one pair, by the closed form where the noise is wide and by
         convolution otherwise.
         """
         if self.scale >= CLOSED_FORM_SCALE:

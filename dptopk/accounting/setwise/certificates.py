@@ -235,7 +235,9 @@ def _game_certificates(
     certified = CertifiedGame.of(game, whole=False)
     if certified is None:
         return
-    near_answer = certified.at(delta_left * (1 - tuning.CHECKER_ROOM), start)
+    near_answer = certified.with_majorants_near_answer(
+        delta_left * (1 - tuning.CHECKER_ROOM), start
+    )
     if near_answer is not None:
         proven_game, epsilon = near_answer
         factor = _factor_of_game(proven_game, failure_free)

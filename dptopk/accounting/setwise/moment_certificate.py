@@ -240,7 +240,9 @@ class CertifiedGame:
         values = table.at(nodes) * (1 + PRODUCT_ROUNDING)
         return pair_above(nodes, np.maximum(values, FLOOR), table.h)
 
-    def at(self, delta: float, start: float) -> tuple[CertifiedGame, float] | None:
+    def with_majorants_near_answer(
+        self, delta: float, start: float
+    ) -> tuple[CertifiedGame, float] | None:
         """Return the game with majorants of the first cost near the answer, and the answer: an
         upper bound on ε at δ = ``delta``. None where a class of the first cost has no majorant.
 

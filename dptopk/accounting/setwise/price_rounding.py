@@ -383,6 +383,7 @@ def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate
     layers = float(band.counts @ coins.paid)
     last = int(steps[-1])
     noise = layers / (unit * band.total) - 1
+    # A step adds CELL h² to the variance, which is spread / 4.
     noise += 4 * tuning.CELL * h * h * band.count / band.spread
     work_of_step = tuning.PER_STEP + tuning.PER_NODE * tuning.LAYER_NODES * last
     scale = max(last * h / float(band.epsilons[-1]), 1.0) * (1 + LEVEL_ROUNDING)
