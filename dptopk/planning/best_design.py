@@ -174,24 +174,23 @@ def plan_topk(  # noqa: PLR0913
     designs = _fitting_designs(request)
     validate.member(EFFORTS, effort=effort)
     with within(max_seconds):
-        best = _best_candidate(request, designs, effort)
+        # Only a given shape is simulated, and only a loss: an accuracy fixes the noise.
+        if isinstance(request.shape, Shape) and request.epsilon is not None:
+            guesses = _candidates_on_a_shape(request, designs)
+        else:
+            guesses = _candidates_by_estimate(request, designs)
+        best = _best_scaled(guesses, effort)
     return _plan_of_candidate(request, best, designs, effort)
 
 
-def _best_candidate(request: Request, designs: list[Design], effort: Effort) -> Candidate:
+def _best_scaled(guesses: list[Candidate], effort: Effort) -> Candidate:
     """Return the best candidate, scaled to the budget exactly, with its bound; the note of the
     bound says so where the time ran out.
 
     Args:
-        request: what was asked for.
-        designs: all that are compared.
+        guesses: all that may be the best, about at the budget.
         effort: of each evaluation of the composition that decides.
     """
-    # Only a given shape is simulated, and only a loss: an accuracy fixes the noise.
-    if isinstance(request.shape, Shape) and request.epsilon is not None:
-        guesses = _candidates_on_a_shape(request, designs)
-    else:
-        guesses = _candidates_by_estimate(request, designs)
     rough = [scale_coarse(replace(guess, draws=FINAL_DRAWS)) for guess in guesses]
     # Candidates that the rough look may have put behind the best are scaled exactly too.
     most = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
