@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import Array, MemoryFull, OpenTable, Result, hide_data_of_errors
+from dptopk.datasets.columns import HASHED
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT
 from dptopk.histogram.histogram import Sensitivity
@@ -229,8 +231,8 @@ def _sums_with_profile(ranked: ir.Table, within: Sequence[str]) -> ir.Table:
     """
     import ibis
 
-    cases = [(ranked.place >= cut, cut) for cut in reversed(CUTS)]
-    smallest_place = ibis.cases(*cases, else_=0)
+    cases = [(ranked.place < end, start) for start, end in pairwise(CUTS)]
+    smallest_place = ibis.cases(*cases, else_=CUTS[-1])
     summed = ranked.group_by(*within, "item", place=smallest_place).agg(
         value=ranked.value.sum(), capped=ranked.capped.sum()
     )
@@ -281,7 +283,7 @@ def _ranked_labels(
     if bounds.counts_once and source.backend.peers and not uses_digest(source, bounds):
         if labels and source.keep is not None and not _is_ranked_first(source, events):
             return _ranked_distinct_pairs(source, events, bounds, within)
-        ranked = _first_events(source, events, bounds, within)
+        ranked = _first_events(source, events, bounds, within, labels=labels)
     else:
         pairs = _capped_amounts(events, bounds, within)
         order = hash_ranks(source, pairs.user, pairs.item, bounds)
@@ -289,7 +291,9 @@ def _ranked_labels(
             order.insert(0, pairs.amount.desc())
         user = user_columns(pairs, within)
         ranked = pairs.mutate(place=ibis.row_number().over(group_by=user, order_by=order))
-    if labels:  # made before other columns, which the engine would otherwise sort too
+    if (
+        labels and "labels" not in ranked.columns
+    ):  # made before other columns, which the engine would otherwise sort too
         user = user_columns(ranked, within)
         return ranked.mutate(labels=ranked.count().over(ibis.window(group_by=user)))
     return ranked
@@ -312,8 +316,6 @@ def _ranked_distinct_pairs(
     Unlike ``_first_events`` it makes the pairs of a user and a label distinct first, so that a
     count of rows is one of labels. Both windows have one order, so that the engine sorts once.
     """
-    import ibis
-
     events = events_that_count(events)
     user = user_columns(events, within)
     if events.user.type().is_integer():  # lots are made of the pairs, which are narrower
@@ -329,10 +331,19 @@ def _ranked_distinct_pairs(
         pairs = events.select(*user, "item", **lots)
         if not source.distinct:
             pairs = pairs.distinct()
-    order = {"group_by": user, "order_by": [*lots, "item"]}
+    return _numbered_pairs(pairs, user, [*lots, "item"])
+
+
+def _numbered_pairs(pairs: ir.Table, user: list[str], order: list[str]) -> ir.Table:
+    """Return different pairs of a user and a label with their ``place`` in the order of the user,
+    from 0, and the number of the user's ``labels``, by windows of one order and one frame.
+    """
+    import ibis
+
+    window = {"group_by": user, "order_by": order}
     return pairs.mutate(
-        place=ibis.row_number().over(**order),
-        labels=pairs.count().over(ibis.window(**order, preceding=None, following=None)),
+        place=ibis.row_number().over(**window),
+        labels=pairs.count().over(ibis.window(**window, preceding=None, following=None)),
         value=1,
     )
 
@@ -342,17 +353,27 @@ def lot_columns(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str
 
     There is one or, if codes stand for texts, two.
     """
-    *lots, _ = hash_ranks(source, events.user, events.item, bounds)
+    user, item = (
+        events[HASHED[role]] if HASHED[role] in events.columns else events[role]
+        for role in ("user", "item")
+    )
+    *lots, _ = hash_ranks(source, user, item, bounds)
     return {f"lot{number}": lot for number, lot in enumerate(lots)}
 
 
 def _first_events(
-    source: OpenTable, events: ir.Table, bounds: Bounds, within: Sequence[str]
+    source: OpenTable,
+    events: ir.Table,
+    bounds: Bounds,
+    within: Sequence[str],
+    *,
+    labels: bool,
 ) -> ir.Table:
     """Return ``_ranked_labels`` if a label counts once, without grouping.
 
     It has one row for each pair of a user and a label, perhaps with the column ``nth`` of
-    ``_first_by_sorting``. The arguments are those of ``contributions``.
+    ``_first_by_sorting``, or with ``labels`` where they are asked for. The arguments are those of
+    ``_ranked_labels``.
     """
     import ibis
 
@@ -367,6 +388,8 @@ def _first_events(
         return events.mutate(place=place, value=1)
     if source.backend.unhashed is not None:
         marked = events.select(*user, *order, unhashed=source.backend.unhashed())
+        if labels:
+            return _numbered_pairs(marked.distinct(), user, order)
         return _first_by_sorting(marked, user, order)
     return _first_of_equal_ranks(events, user, order)
 

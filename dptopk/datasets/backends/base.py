@@ -98,6 +98,7 @@ class Backend:
     encode: Callable[[ir.StringValue], ir.BinaryValue] | None = None
     decode: Callable[[ir.BinaryValue], ir.StringValue] | None = None
     mix: Callable[..., ir.IntegerValue] | None = None
+    hashable: Callable[[ir.StringValue], ir.StringValue] | None = None
     digest: Callable[[ir.StringValue], ir.StringValue] = digits_of_ibis
     keep: Callable[[BaseBackend, str, ir.Table], ir.Table] | None = None
     bytewise: bool = False

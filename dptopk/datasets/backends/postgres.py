@@ -30,6 +30,14 @@ def _decode(data: ir.BinaryValue) -> ir.StringValue:
     return builtin("convert_from", ("binary", "string"), "string")(data, "UTF8")
 
 
+def _in_default_collation(text: ir.StringValue) -> ir.StringValue:
+    """Return a text in the collation of the database, which hashes it by its bytes; two copies of
+    it take less time than its bytes in UTF-8 and back.
+    """
+    written = builtin("textout", ("string",), "string")(text)
+    return builtin("textin", ("string",), "string")(written)
+
+
 def _mix(*columns: ir.Value) -> ir.IntegerValue:
     """Return a 64-bit hash of some columns: the hashes of texts and of the halves of integers, each
     of which is the seed of the next.
@@ -180,6 +188,7 @@ POSTGRES = Backend(
     encode=_encode,
     decode=_decode,
     mix=_mix,
+    hashable=_in_default_collation,
     digest=_digest,
     unhashed=_empty_word_list,
     total=_total,
