@@ -83,14 +83,27 @@ def select_events(source: OpenTable, where: Condition, **columns: str | None) ->
     columns_by_role = {
         role: _column_of_role(rows, role, name) for role, name in names_by_role.items()
     }
-    user_column = partial(source.user_column, names_by_role.get("user", ""))
-    readers: dict[str, Callable[[ir.Column], ir.Column]] = {
-        "weight": _same_column,
-        "user": user_column,
-    }
     complete = rows.filter(
         *[column.notnull() for role, column in columns_by_role.items() if role != "weight"]
     )
+    columns_read = _columns_as_read(source, columns_by_role, names_by_role.get("user", ""))
+    return complete.select(**columns_read)
+
+
+def _columns_as_read(
+    source: OpenTable, columns_by_role: Mapping[str, ir.Column], user: str
+) -> dict[str, ir.Column]:
+    """Return the columns of events as they are grouped, and texts by which they are hashed.
+
+    Args:
+        source: the table.
+        columns_by_role: the columns by role.
+        user: the name of the column of users.
+    """
+    readers: dict[str, Callable[[ir.Column], ir.Column]] = {
+        "weight": _same_column,
+        "user": partial(source.user_column, user),
+    }
     columns_read = {}
     hashable = source.backend.hashable
     for role, column in columns_by_role.items():
@@ -99,7 +112,7 @@ def select_events(source: OpenTable, where: Condition, **columns: str | None) ->
         is_encoded = role in HASHED and columns_read[role].equals(source.exact_text(column))
         if is_encoded and hashable is not None and columns_read[role].type().is_binary():
             columns_read[HASHED[role]] = hashable(column)
-    return complete.select(**columns_read)
+    return columns_read
 
 
 def _refuse_alike_but_for_case(present: Sequence[str], names_by_role: Mapping[str, Any]) -> None:
