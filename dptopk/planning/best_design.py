@@ -191,7 +191,8 @@ def _best_scaled(guesses: list[Candidate], effort: Effort) -> Candidate:
         guesses: all that may be the best, about at the budget.
         effort: of each evaluation of the composition that decides.
     """
-    rough = [scale_coarse(replace(guess, draws=FINAL_DRAWS)) for guess in guesses]
+    drawn_longer = [replace(guess, draws=FINAL_DRAWS) for guess in guesses]
+    rough = list(map(scale_coarse, drawn_longer))
     # Candidates that the rough look may have put behind the best are scaled exactly too.
     most = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
     exact = [scale_exact(candidate, effort) for candidate in rough if candidate.criterion <= most]
