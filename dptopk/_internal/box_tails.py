@@ -37,7 +37,7 @@ def log_power_sum(power: int, rate: float) -> float:
     """
     ratio = rate / (2 * math.pi)
     log_share = (power + 1) * math.log(ratio)
-    if log_share < math.log(1e-13):
+    if log_share < math.log(1e-13):  # far within ``slack``
         scaling = (power + 1) * math.log(rate)
         return math.lgamma(power + 1) - scaling
     last = _last_side(power, rate)

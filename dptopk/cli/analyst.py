@@ -77,6 +77,7 @@ def list_tokens(catalog: Catalog) -> None:
     )
     for row in _access(catalog).people():
         names = ("id", "analyst", "role", "made", "expires", "ended")
+        # Times to the second; a token that has not ended has no third one.
         cells: list[Any] = [Text(str(row[name] or "")[:19]) for name in names]
         table.add_row(*cells)
     Console(highlight=False).print(table)

@@ -167,7 +167,7 @@ def _ask_total(console: Console) -> tuple[float, float]:
         "unknown",
         _parsed_people,
     )
-    default = 1e-6
+    default = 1e-6  # for up to 100,000 people
     # A tenth of 1/people: DELTA advises less than 1/people.
     if people is not None:
         default = float(format_lower(1 / (10 * people), digits=1))

@@ -324,7 +324,8 @@ def _latest_table(spends: list[Spend]) -> Table:
         else:
             status_without_answer = "charged, no answer recorded"
         status = "released" if spend.released else status_without_answer
-        cells = map(visible_text, (spend.at[:19], spend.analyst, rounded_up(spend.charge), status))
+        time = spend.at[:19]  # to the second
+        cells = map(visible_text, (time, spend.analyst, rounded_up(spend.charge), status))
         table.add_row(str(spend.seq), *cells)
     return table
 

@@ -76,7 +76,7 @@ class CommonLattice:
         return LossLaw.sort(
             losses=self.step * total.places(),
             masses=total.masses,
-            mass_error=mass_error * (1 + 1e-6),
+            mass_error=mass_error * (1 + 1e-6),  # and the products of errors
             loss_error=loss_error,
             lost=total.lost,
         )

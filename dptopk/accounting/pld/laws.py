@@ -129,6 +129,7 @@ def product(first: LossLaw, second: LossLaw) -> LossLaw:
     return LossLaw.sort(
         losses=np.add.outer(first.losses, second.losses),
         masses=np.multiply.outer(first.masses, second.masses),
+        # The last factor is for the product of the errors.
         mass_error=(first.mass_error + second.mass_error + 2 * ROUNDOFF) * (1 + 1e-9),
         loss_error=first.loss_error + second.loss_error + 2 * ROUNDOFF * reach,
         lost=first.lost + second.lost,
@@ -194,6 +195,8 @@ class Power:
         normal = np.flatnonzero(masses >= LEAST_MASS)
         masses[masses < LEAST_MASS] = 0.0
         terms = min(len(self.masses), len(other.masses)) + 1
+        # A mass that was left out is off by its own error, and errors have products: hence the
+        # factors a little above 1.
         dropped = 1.01 * LEAST_MASS * (len(masses) - len(normal))
         return Power(
             masses=masses[normal[0] : normal[-1] + 1],

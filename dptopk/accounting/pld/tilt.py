@@ -69,7 +69,7 @@ def best_tilt(
     low = SMALLEST_LOG_TILT
     high = LARGEST_LOG_TILT
     if not has_moment(high):  # a loss with exponential tails has moments below some θ only
-        high, _ = bisect(has_moment, low, high, halvings=15)
+        high, _ = bisect(has_moment, low, high, halvings=15)  # to less than 1e-3 of ln θ
     accuracy = min(TILT_ACCURACY, (high - low) / 2)
     return math.exp(_golden_section_minimum(objective, low, high, accuracy))
 

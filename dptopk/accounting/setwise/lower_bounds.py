@@ -576,6 +576,7 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
     >>> 9.8e-7 < two_outcomes_delta(0.125, 0.0, 2.419) < 1e-6  # CKS20: 1.0e-6
     True
     """
+    # How far the loss is above x: a few of these, each of which gives a lower bound.
     distances = np.geomspace(0.03, 6.0, tuning.TRIED_LOSSES) * math.sqrt(rho)
     loss = x + distances
     excess = np.maximum(loss - xi - rho, 0.0)

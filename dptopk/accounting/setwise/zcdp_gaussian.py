@@ -59,7 +59,7 @@ def concentrated_gaussian(costs: Mapping[float, float]) -> float:
     # Σ ρ²/s over all costs: the integral, and the first terms of its error.
     squares = np.log1p(2 * whole / start) + share + share**2 / 3
     least = float(np.min(start + 2 * whole + largest * squares / 2))
-    return least * (1 + 128 * ROUNDOFF)
+    return least * (1 + 128 * ROUNDOFF)  # some dozens of operations on positive numbers
 
 
 Starts = TypeVar("Starts", float, Floats)
