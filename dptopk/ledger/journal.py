@@ -169,7 +169,7 @@ class Journal:
                 "the ledger was migrated: it can be read, and the new one goes on (its first "
                 f"entry names this one; its id is {self.state.retired['ledger']})"
             )
-        if self._is_decision:
+        if self._is_decision:  # an operator decides about the head, which may be missing
             return stored_heads
         return self._check_stored_head(stored_heads)
 

@@ -227,7 +227,7 @@ class SQLite:
                 f"the ledger {self._file.path.name!r} was overwritten while it was in use"
             )
         run("COMMIT")
-        if has_log:
+        if has_log:  # a commit to a log that was replaced meanwhile is seen by nobody else
             self._refuse_lost_log(has_log=True)
 
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:

@@ -224,7 +224,7 @@ def _copy_in_memory(path: Path) -> sa.Engine:
 @contextmanager
 def _explaining_errors(what: str) -> Iterator[None]:
     """Turn an error of the database into a LedgerError that says why; the question can be asked
-    again.
+    again. A row whose key is there already is left to the caller (IntegrityError).
 
     Args:
         what: "read" or "written", for the message.

@@ -144,21 +144,22 @@ def _refuse_invalid_pattern(operation: ops.Value) -> None:
 
     if not isinstance(operation, ops.RegexSearch | ops.RegexExtract | ops.RegexReplace):
         return
-    replacement = operation.replacement if isinstance(operation, ops.RegexReplace) else None
-    constants = [part for part in (operation.pattern, replacement) if isinstance(part, ops.Literal)]
+    parts = [operation.pattern]
+    if isinstance(operation, ops.RegexReplace) and isinstance(operation.replacement, ops.Literal):
+        parts.append(operation.replacement)
     # A pattern of a column is judged row by row, and NULL gives NULL: neither is a mistake.
-    if operation.pattern not in constants or None in [constant.value for constant in constants]:
+    if any(not isinstance(part, ops.Literal) or part.value is None for part in parts):
         return
-    pattern, *replacements = [constant.value for constant in constants]
+    texts = [part.value for part in parts]
     try:
-        _replace_in_empty_text(pattern, replacements[0] if replacements else "")
+        _replace_in_empty_text(*texts)
     except Exception as error:
-        listed = " and ".join(map(repr, (pattern, *replacements)))
+        listed = " and ".join(map(repr, texts))
         raise InvalidParameter(f"where: DuckDB takes no regular expression {listed}") from error
 
 
 @cache
-def _replace_in_empty_text(pattern: str, replacement: str) -> None:
+def _replace_in_empty_text(pattern: str, replacement: str = "") -> None:
     """Let DuckDB read a regular expression and a replacement, by using them once."""
     duckdb = import_of_extra("duckdb", extra="data")
     with duckdb.connect() as connection:

@@ -123,18 +123,22 @@ def _column(part: str) -> str:
     A refusal does not repeat the value, which may be a user's.
     """
     name, _, value = part.partition("=")
-    try:
-        unquote_to_bytes(os.fsencode(value)).decode()
-    except UnicodeDecodeError:
-        is_text = False
-    else:
-        is_text = True
-    if not name or not is_text or any(letter in part for letter in _SEPARATING) or "=" in value:
+    has_separator = "=" in value or any(letter in part for letter in _SEPARATING)
+    if not name or has_separator or not _is_quoted_text(value):
         raise InvalidParameter(
             f"table: engines do not agree on what the name of a folder {name}= says; write = ? \\ "
             f"in its value as %3D %3F %5C, and letters in UTF-8"
         )
     return name
+
+
+def _is_quoted_text(value: str) -> bool:
+    """Return whether a part of a path, in which %C3%A9 may stand for é, is text in UTF-8."""
+    try:
+        unquote_to_bytes(os.fsencode(value)).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _refuse_loops(start: Path) -> None:

@@ -323,10 +323,11 @@ def _has_room(number: float | Decimal, kind: dt.Decimal, digits: int) -> bool:
         return True  # the engine compares floating-point numbers
     if kind.precision is None or kind.scale is None:
         return False
+    # The digits of the constant before and after the point, as it is written.
     exact = Decimal(repr(number)) if isinstance(number, float) else Decimal(number)
     whole = max(exact.adjusted() + 1, 0)
     places = max(-int(exact.as_tuple().exponent), 0)
-    if isinstance(number, Decimal):
+    if isinstance(number, Decimal):  # engines write it in types of their own
         if whole > _WHOLE_DIGITS:
             return False
         places = max(places, _PLACES)
