@@ -281,7 +281,7 @@ class Renyi(Metric):
 
     Args:
         order: λ > 0, Rényi order minus 1.
-        capacity: as ``capacity_at`` gives it.
+        capacity: as ``_renyi_capacity`` gives it.
     """
 
     name = "renyi"

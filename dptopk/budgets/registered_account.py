@@ -3,7 +3,7 @@ moves.
 
 The registration fixes the guarantee: for any spends in any order, however adaptively chosen,
 everything together is (ε, δ)-DP with ε the best set-wise bound for the registered charge. A spend
-uses up tokens of the registration, each covering one cost (``domination``). Which token a cost uses
+uses up tokens of the registration, each covering one cost (``dominates``). Which token a cost uses
 is settled when it is spent and not changed later: in the game behind the set-wise bounds the token
 is picked before the mechanism runs. For the same reason a refund returns a token only for something
 that did not run.

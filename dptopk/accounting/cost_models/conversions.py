@@ -40,9 +40,7 @@ NOTIONS = {"pure": "pure DP", "zcdp": "zCDP", "exact_zcdp": "zCDP", "cdp": "CDP"
 
 
 def implications_of(cost: Cost) -> Implied:
-    """Return the row of the table for one cost without failure mass (see
-    ``registry.split_failure``).
-    """
+    """Return the row of the table for one cost without failure mass (see ``split_failure``)."""
     return cost_model_of(cost).implied
 
 

@@ -110,7 +110,7 @@ class SimulationInput:
         return Histogram(None, counts, sensitivity=self.sensitivity, domain="public")
 
     def noise(self, kind: str, scale: float) -> Noise:
-        """Return standard noise of one of ``Standard.kinds``, times a scale in counts."""
+        """Return standard noise of one of ``StandardNoise.kinds``, times a scale in counts."""
         return lambda number: self.standard.block(kind, number) * scale
 
 

@@ -1,9 +1,9 @@
 """Privacy regions: all pairs of errors (type I, type II) that a test between neighbours can reach.
 
 An (ε, δ) constraint is a region R(ε, δ), several constraints are an intersection, and a mixture of
-tests is a Minkowski sum (``mixtures``). The composition regions here are those of Cadir-Najib-Shkel
-2026, as lists of (ε, δ) corners exact to rounding; for proven bounds rounded outward use
-``compose`` or ``multi_dp_delta``.
+tests is a Minkowski sum (``tradeoff.mix``). The composition regions here are those of
+Cadir-Najib-Shkel 2026, as lists of (ε, δ) corners exact to rounding; for proven bounds rounded
+outward use ``compose`` or ``multi_dp_delta``.
 """
 
 from __future__ import annotations
