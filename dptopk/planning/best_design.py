@@ -179,27 +179,19 @@ def plan_topk(  # noqa: PLR0913
             guesses = _candidates_on_a_shape(request, designs)
         else:
             guesses = _candidates_by_estimate(request, designs)
-        best = _best_scaled(guesses, effort)
+        guesses = [replace(guess, draws=FINAL_DRAWS) for guess in guesses]
+        rough = list(map(scale_coarse, guesses))
+        exact = [scale_exact(guess, effort) for guess in _nearly_best(rough)]
+        best = _least_noisy_of_the_best(exact)
+        if best.bound is not None and late():
+            best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
     return _plan_of_candidate(request, best, designs, effort)
 
 
-def _best_scaled(guesses: list[Candidate], effort: Effort) -> Candidate:
-    """Return the best candidate, scaled to the budget exactly, with its bound; the note of the
-    bound says so where the time ran out.
-
-    Args:
-        guesses: all that may be the best, about at the budget.
-        effort: of each evaluation of the composition that decides.
-    """
-    drawn_longer = [replace(guess, draws=FINAL_DRAWS) for guess in guesses]
-    rough = list(map(scale_coarse, drawn_longer))
-    # Candidates that the rough look may have put behind the best are scaled exactly too.
-    most = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
-    exact = [scale_exact(candidate, effort) for candidate in rough if candidate.criterion <= most]
-    best = _least_noisy_of_the_best(exact)
-    if best.bound is not None and late():
-        return replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
-    return best
+def _nearly_best(rough: list[Candidate]) -> list[Candidate]:
+    """Return the candidates that may be the best: a rough look errs by the share ROUGH."""
+    most = (1 + ROUGH) * min(candidate.criterion for candidate in rough)
+    return [candidate for candidate in rough if candidate.criterion <= most]
 
 
 def _shape_of(like: Any) -> Shape | Mixture | None:
