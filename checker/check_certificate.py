@@ -643,6 +643,7 @@ def moments(f):
     counts = tuple(count for *_, count in game.classes)
     states = {tuple(state): (firsts, orders) for state, firsts, orders in f["states"]}
     all_firsts, all_orders = states[counts]
+    conversions = [(ball(t), game.converted(counts, t)) for t in all_orders]
 
     def profile(v):
         """Return the bound at v >= 0: the largest over first costs of their least majorants."""
@@ -650,9 +651,8 @@ def moments(f):
         for place, majorants in enumerate(all_firsts):
             near = sorted(majorants, key=lambda majorant: abs(majorant[0] - v))[:4]
             steps.append(min([arb(1), *(game.worth(m, place, v).upper() for m in near)]))
-        by_orders = []
-        for t in all_orders:
-            by_orders.append((game.converted(counts, t) - ball(t) * ball(v)).exp().upper())
+        x = ball(v)
+        by_orders = [(constant - t * x).exp().upper() for t, constant in conversions]
         return min([max(steps), *by_orders])
 
     return symmetric(profile)
