@@ -66,7 +66,12 @@ def check_target(
 
 
 def _is_database(path: Path) -> bool:
-    """Return whether a file begins as SQLite databases do; it is none that this process uses."""
+    """Return whether a file begins as SQLite databases do.
+
+    Args:
+        path: none of the databases that this process has open: to close it here would end the
+            process's locks on it.
+    """
     try:
         with path.open("rb") as file:
             return file.read(len(_SQLITE_HEADER)) == _SQLITE_HEADER

@@ -255,7 +255,7 @@ class _ContinuousCurve(Curve):
         if query.epsilon is not None:
             log_lower = float(self.log_lower(np.array([query.epsilon]))[0])
             return Answer(upper.value, math.exp(log_lower))
-        if query.delta_below <= 0:
+        if query.delta_below <= 0:  # δ is 0 at no ε: inf is the answer itself
             return Answer(upper.value, upper.value)
         # ln δ, rounded up: at a larger δ the ε that is found is smaller.
         log_delta = math.log(query.delta_below)
