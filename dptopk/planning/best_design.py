@@ -181,17 +181,13 @@ def plan_topk(  # noqa: PLR0913
             guesses = _candidates_by_estimate(request, designs)
         guesses = [replace(guess, draws=FINAL_DRAWS) for guess in guesses]
         rough = list(map(scale_coarse, guesses))
-        exact = [scale_exact(guess, effort) for guess in _nearly_best(rough)]
-        best = _least_noisy_of_the_best(exact)
+        # Candidates that the rough look may have put behind the best are scaled exactly too.
+        most = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
+        guesses = [guess for guess in rough if guess.criterion <= most]
+        best = _least_noisy_of_the_best([scale_exact(guess, effort) for guess in guesses])
         if best.bound is not None and late():
             best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
     return _plan_of_candidate(request, best, designs, effort)
-
-
-def _nearly_best(rough: list[Candidate]) -> list[Candidate]:
-    """Return the candidates that may be the best: a rough look errs by the share ROUGH."""
-    most = (1 + ROUGH) * min(candidate.criterion for candidate in rough)
-    return [candidate for candidate in rough if candidate.criterion <= most]
 
 
 def _shape_of(like: Any) -> Shape | Mixture | None:
