@@ -476,19 +476,32 @@ def _json_rows(connection: DuckDBConnection, files: Files) -> ir.Table:
     run = connection.con.execute
     paths = ", ".join(map(text_literal, _exact_patterns(files)))
     lines = f"FROM read_ndjson_objects([{paths}], ignore_errors=true)"
-    keys = "SELECT unnest(json_keys(json)) AS key"
-    first = f"FROM (SELECT json {lines} LIMIT {_FIRST_LINES}) WHERE json_type(json) = 'OBJECT'"
-    counted = f"SELECT key, count(*) AS n FROM ({keys} {first}) WHERE key <> ''"  # noqa: S608
-    names = [name for name, _ in run(f"{counted} GROUP BY key ORDER BY n DESC, key").fetchall()]
-    # In reverse order: of keys that are alike but for case, the most frequent one is the column.
-    name_by_case = {name.casefold(): name for name in reversed(names)}
     cells = [
         f"json_extract_string(json, {_pointer(name)}) AS {quote_name(name)}"
-        for name in sorted(name_by_case.values(), key=names.index)
+        for name in _keys_of_first_lines(connection, lines)
     ]
     chosen = ", ".join(cells) or "json"  # without any key the lines themselves are a column
     run(f"CREATE OR REPLACE TEMP VIEW dptopk_json AS SELECT {chosen} {lines}").fetchall()
     return connection.table("dptopk_json")
+
+
+def _keys_of_first_lines(connection: DuckDBConnection, lines: str) -> list[str]:
+    """Return the keys of the objects in the first lines of JSON, the most frequent one first; of
+    keys that are alike but for case only the most frequent one.
+
+    Args:
+        connection: the connection.
+        lines: the lines, as a part of a statement that begins with FROM.
+    """
+    first_lines = f"SELECT json {lines} LIMIT {_FIRST_LINES}"
+    objects = f"FROM ({first_lines}) WHERE json_type(json) = 'OBJECT'"
+    keys = f"SELECT unnest(json_keys(json)) AS key {objects}"
+    counted = f"SELECT key, count(*) AS n FROM ({keys}) WHERE key <> ''"  # noqa: S608
+    query = f"{counted} GROUP BY key ORDER BY n DESC, key"
+    name_by_case: dict[str, str] = {}
+    for name, _ in connection.con.execute(query).fetchall():
+        name_by_case.setdefault(name.casefold(), name)
+    return list(name_by_case.values())
 
 
 def _pointer(key: str) -> str:
