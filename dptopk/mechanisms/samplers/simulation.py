@@ -180,8 +180,8 @@ def largest_above(
         floor_noise = 0.0 if floor_rank is None else drawn[:, -1:]
         above = values - floor - floor_noise - offset
         passed = above > 0
-        if at_threshold:  # by the same coins in each block
-            coins = generator_of_block("at threshold", slots).random(above.shape)
+        if at_threshold:
+            coins = generator_of_block("at threshold", number).random(above.shape)
             passed |= (above == 0) & (coins < at_threshold)
         return k_largest(np.where(passed & present, values, -np.inf), inputs.k)
 
