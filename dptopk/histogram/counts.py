@@ -5,12 +5,14 @@ with messages that show no count.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from itertools import compress
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from dptopk.errors import InvalidParameter
+from dptopk.histogram.labels import is_missing
 
 if TYPE_CHECKING:
     import duckdb
@@ -36,12 +38,31 @@ def _polars_columns(frame: pl.DataFrame) -> list[Any]:
 
 def _arrow_columns(table: pa.Table) -> list[Any]:
     """Return the columns of an Arrow table as lists."""
-    return [column.to_pylist() for column in table.itercolumns()]
+    return [_python_cells(column) for column in table.itercolumns()]
 
 
 def _struct_columns(structs: pa.StructArray) -> list[Any]:
     """Return the fields of an Arrow array of structs, which ``value_counts()`` makes, as lists."""
-    return [column.to_pylist() for column in structs.flatten()]
+    return [_python_cells(column) for column in structs.flatten()]
+
+
+def _python_cells(column: pa.ChunkedArray) -> list[Any]:
+    """Return the values of an Arrow column; None for one that Python does not have, such as text
+    that is not UTF-8, or a day beyond the year 9999.
+    """
+    try:
+        return list(column.to_pylist())
+    except (ValueError, OverflowError):
+        return [_python_cell(cell) for cell in column]
+
+
+def _python_cell(cell: pa.Scalar) -> object:
+    """Return one value of an Arrow column, as ``_python_cells`` does."""
+    try:
+        value: object = cell.as_py()
+    except (ValueError, OverflowError):
+        return None
+    return value
 
 
 def _duckdb_columns(relation: duckdb.DuckDBPyRelation) -> list[Any]:
@@ -68,9 +89,22 @@ def pairs_of(data: Any) -> tuple[Any, Any]:
     """Return the labels and the counts of a dict, a list of pairs, ``value_counts()``, or a table
     of two columns, labels first; both have the shape (n,) and are not yet checked.
 
+    Rows without a label are left out: that one is there may depend on one user.
+
     Raises:
         InvalidParameter: for anything else; the message says what to give instead.
     """
+    labels, counts = _all_pairs_of(data)
+    if set(map(type, labels)) <= {str, int}:
+        return labels, counts
+    is_labelled = [not is_missing(label) for label in labels]
+    if all(is_labelled):
+        return labels, counts
+    return list(compress(labels, is_labelled)), list(compress(counts, is_labelled))
+
+
+def _all_pairs_of(data: Any) -> tuple[list[Any], Any]:
+    """Return the labels and the counts of all rows, as ``pairs_of`` does."""
     if isinstance(data, Mapping):
         return list(data.keys()), list(data.values())
     if _is_list_of_pairs(data):

@@ -155,7 +155,8 @@ class Histogram:
             value are: 1, 1.0 and "1" differ. Without ``counts``: labels with their counts: a dict,
             a Counter, a list of (label, count) pairs, ``value_counts()`` of pandas, polars or
             Arrow, or a table of two columns, labels first and integer counts second: a pandas,
-            polars or Arrow table, a DuckDB relation, an Ibis table.
+            polars or Arrow table, a DuckDB relation, an Ibis table; of these, rows without a label
+            are left out.
         counts: non-negative integers below 2^62, shape (n,); floats are taken when they are whole
             numbers.
         sensitivity: how far one user can move the counts.
@@ -277,7 +278,12 @@ class Histogram:
         for name, column in (("label", label), ("count", count)):
             if column not in df.columns:
                 raise InvalidParameter(f"{name}: the data frame has no column {column!r}")
-        return cls(df[label], df[count], **options)
+        labels = df[label]
+        # A row without a label may depend on one user.
+        is_labelled = labels.notna()
+        if labels.ndim == 1 and not is_labelled.all():
+            return cls(labels[is_labelled], df[count][is_labelled], **options)
+        return cls(labels, df[count], **options)
 
     def with_sensitivity(self, sensitivity: Sensitivity) -> Histogram:
         """Return the same rows under a sensitivity that allows one user larger changes.

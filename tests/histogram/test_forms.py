@@ -112,3 +112,38 @@ def test_other_forms_are_refused_with_the_next_step(data, words):
     for word in words:
         assert word in str(refused.value)
     assert "the'" not in str(refused.value)
+
+
+WITHOUT_A_LABEL = {
+    "dict": lambda: {"the": 3, None: 1},
+    "Counter": lambda: Counter(["the", "the", "the", float("nan")]),
+    "pairs": lambda: [("the", 3), (None, 1)],
+    "pandas": lambda: pd.Series(["the"] * 3 + [None]).value_counts(dropna=False),
+    "table of pandas": lambda: pd.DataFrame({"word": ["the", None], "n": [3, 1]}),
+    "polars": lambda: pl.Series("word", ["the"] * 3 + [None]).value_counts(),
+    "Arrow": lambda: pa.array(["the"] * 3 + [None]).value_counts(),
+    "table of Arrow": lambda: pa.table({"word": ["the", None], "n": [3, 1]}),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_LABEL)
+def test_a_row_without_a_label_is_left_out(name):
+    """One user's missing value refused the counts of all."""
+    found = Histogram(WITHOUT_A_LABEL[name]())
+    assert dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True)) == {"the": 3}
+
+
+def test_a_row_of_named_columns_without_a_label_is_left_out():
+    frame = pd.DataFrame({"word": ["the", None, np.nan], "n": [3, 1, 1]})
+    found = Histogram.from_pandas(frame, label="word", count="n")
+    assert found.labels.tolist() == ["the"]
+
+
+def test_a_label_that_python_does_not_have_is_left_out():
+    """It ended in an error of Python that quoted it."""
+    stored = pa.array([b"the", b"\xff"], pa.binary())
+    texts = pa.StringArray.from_buffers(2, *stored.buffers()[1:])
+    days = pa.array([1, 2**30], pa.int32()).cast(pa.date32())
+    times = pa.array([1, 2**62], pa.timestamp("us", tz="UTC"))
+    for labels in (texts, texts.dictionary_encode(), days, times):
+        assert Histogram(pa.table({"word": labels, "n": [3, 1]})).counts.tolist() == [3]
