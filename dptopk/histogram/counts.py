@@ -46,7 +46,7 @@ def _struct_columns(structs: pa.StructArray) -> list[Any]:
     return [_python_cells(column) for column in structs.flatten()]
 
 
-def _python_cells(column: pa.ChunkedArray) -> list[Any]:
+def _python_cells(column: pa.ChunkedArray) -> list[object]:
     """Return the values of an Arrow column; None for one that Python does not have, such as text
     that is not UTF-8, or a day beyond the year 9999.
     """
