@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import compress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
+# Labels and their counts.
+Pairs: TypeAlias = tuple[list[Any], Any]
 # Counts stay below 2^62, so that count + threshold + noise never overflows an int64.
 LARGEST_COUNT = 2**62
 # The names that libraries give to a column of counts.
@@ -85,7 +87,7 @@ _COLUMNS: dict[str, Callable[[Any], list[Any]]] = {
 }
 
 
-def pairs_of(data: Any) -> tuple[Any, Any]:
+def pairs_of(data: Any) -> Pairs:
     """Return the labels and the counts of a dict, a list of pairs, ``value_counts()``, or a table
     of two columns, labels first; both have the shape (n,) and are not yet checked.
 
@@ -103,7 +105,7 @@ def pairs_of(data: Any) -> tuple[Any, Any]:
     return list(compress(labels, is_labelled)), list(compress(counts, is_labelled))
 
 
-def _all_pairs_of(data: Any) -> tuple[list[Any], Any]:
+def _all_pairs_of(data: Any) -> Pairs:
     """Return the labels and the counts of all rows, as ``pairs_of`` does."""
     if isinstance(data, Mapping):
         return list(data.keys()), list(data.values())
@@ -137,7 +139,7 @@ def _is_list_of_pairs(data: object) -> bool:
     return all(isinstance(item, list | tuple) and len(item) == 2 for item in data)
 
 
-def _pairs_of_series(series: pd.Series[Any]) -> tuple[Any, Any]:
+def _pairs_of_series(series: pd.Series[Any]) -> Pairs:
     """Return the labels and counts of a pandas series, which has the labels as its index.
 
     Raises:
