@@ -87,7 +87,7 @@ _COLUMNS: dict[str, Callable[[Any], list[Any]]] = {
 }
 
 
-def pairs_of(data: Any) -> Pairs:
+def pairs_of(data: object) -> Pairs:
     """Return the labels and the counts of a dict, a list of pairs, ``value_counts()``, or a table
     of two columns, labels first; both have the shape (n,) and are not yet checked.
 
