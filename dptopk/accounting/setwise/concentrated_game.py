@@ -385,6 +385,8 @@ class ConcentratedGame:
         sparsity: how many times farther apart the nodes are at which steps of centred losses are
             solved.
         ranges: the distinct ε's of bounded ranges, rising.
+        most_solved: 0, or how many costs a multiset may have whose programs are solved, all of one
+            kind; V of others is bounded from above by the conversion alone.
     """
 
     classes: tuple[MomentClass, ...]
@@ -393,6 +395,7 @@ class ConcentratedGame:
     reach: float
     sparsity: float = 1.0
     ranges: tuple[float, ...] = ()
+    most_solved: int = 0
 
     @classmethod
     def of(
@@ -459,6 +462,46 @@ class ConcentratedGame:
                 return game
         return None
 
+    @classmethod
+    def sketched(cls, charge: Charge, reach: float, room: float) -> Self | None:
+        """Return a game that solves programs for few costs of one kind only, as many as fit into
+        ``room``; None where none does. From above it has pairs of parts (``pairs_of_parts``).
+
+        Args:
+            charge: the costs, of types ZCDP and CDP.
+            reach: the largest x at which V is needed.
+            room: of work, in seconds.
+        """
+        for most_solved, fineness in product(tuning.MOST_SOLVED, tuning.SKETCHED_FINENESS):
+            game = cls.of(charge, reach, fineness=fineness)
+            if game is None:
+                continue
+            game = replace(game, most_solved=most_solved)
+            if game.work <= room:
+                return game
+        return None
+
+    def is_solved(self, costs_left: Multiset) -> bool:
+        """Return whether programs are solved for the steps of a multiset."""
+        if not self.most_solved:
+            return True
+        kinds = [count for count in costs_left if count]
+        return len(kinds) == 1 and kinds[0] <= self.most_solved
+
+    def pairs_of_parts(self) -> list[GroupPair]:
+        """Return pairs of parts that are solved, whose product bounds V of all costs (Theorem C):
+        of each kind about equally many costs each.
+        """
+        pairs = []
+        for place, count in enumerate(self.counts):
+            parts = math.ceil(count / self.most_solved)
+            for size in {count // parts, -(-count // parts)}:
+                larger = count % parts
+                times = larger if size > count // parts else parts - larger
+                of_one_kind = tuple(size * (at == place) for at in range(len(self.counts)))
+                pairs.append(replace(self._pair_of(of_one_kind), count=times))
+        return pairs
+
     def is_lower_bound_in(self, interaction: Interaction, *, alone: bool) -> bool:
         """Return whether an analyst can play the game's strategy in this interaction, so that its
         value is a lower bound.
@@ -485,6 +528,11 @@ class ConcentratedGame:
         work = 0.0
         for costs_left in self.multisets:
             for moments, _ in self.firsts(costs_left):
+                if not self.is_solved(costs_left):
+                    work += per_node
+                    if moments.centred:
+                        work += tuning.WORK_PER_UNSOLVED
+                    continue
                 of_one = tuning.WORK_PER_MAJORANT + per_node
                 if moments.centred:
                     of_one += tuning.WORK_PER_CENTRED_MAJORANT
@@ -595,6 +643,8 @@ class ConcentratedGame:
         """Return the solutions of the programs of one class's step, from a multiset that has it,
         all over the reach.
         """
+        if not self.is_solved(costs_left):
+            return ()
         return _solutions(self, costs_left, moments)
 
     def conversion(self, costs_left: Multiset, x: Floats) -> Floats:
@@ -653,7 +703,11 @@ class ConcentratedGame:
 
     def pair(self) -> GroupPair:
         """Return a pair whose profile is at least V of all costs (Theorem C)."""
-        above, _ = self.tables(self.counts)
+        return self._pair_of(self.counts)
+
+    def _pair_of(self, costs_left: Multiset) -> GroupPair:
+        """Return a pair whose profile is at least V of some of the costs."""
+        above, _ = self.tables(costs_left)
         last = len(above.values) - 1
         nodes = np.arange(-last, last + 1)
         values = np.maximum(above.at(nodes) * (1 + PRODUCT_ROUNDING), FLOOR)
@@ -788,10 +842,12 @@ def _laws(
     families = [playable_family(moments, game.h, game.largest_loss(moments))]
     place = game.classes.index(moments)
     if moments.centred:
-        for count in range(1, costs_left[place] + 1):
+        for count in range(1, min(costs_left[place], game.most_solved or MOST_COSTS) + 1):
             left = (*costs_left[:place], count, *costs_left[place + 1 :])
             # With ranges left the laws are nearly the same, and there are many such multisets.
             left = left[: len(game.classes)] + (0,) * len(game.ranges)
+            if game.most_solved:
+                left = tuple(count * (at == place) for at in range(len(game.counts)))
             nearby = _laws_near_solutions(game, left, moments)
             if nearby is not None:
                 families.append(nearby)

@@ -209,7 +209,7 @@ class Evaluation:
         asked = query or self.query
         if self._whole_game is not None and not self.game.parts:
             start = self.guess if query is None else self.game.chernoff(query)[0]
-            return _answer_of_game(self._whole_game, asked, start).upper
+            return answer_of_game(self._whole_game, asked, start).upper
         return min([product.answer(asked) for product in self.products], default=math.inf)
 
     @cached_property
@@ -344,7 +344,7 @@ class Evaluation:
         """
         asked = query or self.query
         if self._whole_game is not None and not self.game.parts:
-            return _answer_of_game(self._whole_game, asked, value).lower
+            return answer_of_game(self._whole_game, asked, value).lower
         best = 0.0
         low = self._smallest_tried_epsilon(value, asked)
         if self._strategy_before_game is not None:
@@ -478,7 +478,7 @@ class Evaluation:
         return product_below
 
 
-def _answer_of_game(game: ConcentratedGame, query: Query, start: float) -> Ends:
+def answer_of_game(game: ConcentratedGame, query: Query, start: float) -> Ends:
     """Return both ends of an answer by a game of all costs.
 
     Args:

@@ -34,12 +34,10 @@ from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.concentrated_game import (
     SMALLEST_DELTA,
     ConcentratedGame,
-    delta_at,
-    epsilon_at,
     games_of_parts,
 )
 from dptopk.accounting.setwise.cost_groups import GroupPair
-from dptopk.accounting.setwise.evaluation import Evaluation
+from dptopk.accounting.setwise.evaluation import Evaluation, answer_of_game
 from dptopk.accounting.setwise.game import SetwiseGame, range_costs
 from dptopk.accounting.setwise.partition import CostGroup
 from dptopk.accounting.setwise.recursion import FLOOR
@@ -527,20 +525,35 @@ class Refinement:
             return False
         room = query.work.budget - query.work.spent
         game = ConcentratedGame.fitting(self.game.concentrated, reach, room)
+        if game is None or game.sparsity > 1:
+            sketched = ConcentratedGame.sketched(self.game.concentrated, reach, room)
+            if sketched is not None and query.work.take(sketched.work):
+                self._narrow_by_sketched_game(sketched)
+                return True
         if game is None:
             self._narrow_by_several_games(reach, least_delta, room)
             return False
         if not query.work.take(game.work):
             return False
-        if query.epsilon is not None:
-            ends = delta_at(game, query.epsilon)
-        else:
-            ends = epsilon_at(game, query.delta, query.delta_below, self.value)
+        ends = answer_of_game(game, query, self.value)
         self.value = min(self.value, ends.upper)
         if game.is_lower_bound_in(query.interaction, alone=True):
             self.lower = max(self.lower, ends.lower)
         self.lower = min(self.lower, self.value)
         return True
+
+    def _narrow_by_sketched_game(self, game: ConcentratedGame) -> None:
+        """Narrow the bracket by a game that bounds from above parts of one kind only: by their
+        product, and from below by the whole game.
+        """
+        evaluation = self.evaluation_within(self.wanted, 0.0)
+        pairs = game.pairs_of_parts()
+        above = evaluation.bound_of_product(pairs, evaluation.lattice_step(pairs))
+        ends = answer_of_game(game, self.query, self.value)
+        self.value = min(self.value, above, ends.upper)
+        if game.is_lower_bound_in(self.query.interaction, alone=True):
+            self.lower = max(self.lower, ends.lower)
+        self.lower = min(self.lower, self.value)
 
     def _narrow_by_several_games(self, reach: float, least_delta: float, room: float) -> None:
         """Narrow the bracket for concentrated costs that are too many or too different for one

@@ -230,6 +230,11 @@ GAME_NODES = 24
 GAME_NODES_OF_SMALLEST = 8  # and of the smallest cost
 GAME_FINENESS = ((3.0, 1.0), (2.0, 1.0), (1.5, 1.0), (1.0, 1.0), (1.0, 2.0), (1.0, 3.0))
 GAME_BEYOND = 1.0
+# The grids, and the most costs of one kind whose programs are solved, of games that do not fit
+# otherwise; the work of another step of CDP.
+SKETCHED_FINENESS = (3.0, 1.0)
+MOST_SOLVED = (8, 7, 6, 5, 4, 3, 2)
+WORK_PER_UNSOLVED = 0.02
 PROGRAM_LEFT = 3.0
 PROGRAM_RIGHT = 7.0
 # Laws with a large loss: how many to a deviation, and of centred losses; the largest one, and how

@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from dptopk import Charge, compose
+from dptopk.accounting.pld.lattice import product
+from dptopk.accounting.pld.loss_components import Grid
 from dptopk.accounting.setwise import playable_laws
 from dptopk.accounting.setwise.concentrated_game import (
     ConcentratedGame,
@@ -388,3 +390,32 @@ def test_costs_that_are_too_different_for_one_game(text, width) -> None:
             played[f"BR({ranges[0] if cost.rho > 0.01 else ranges[1]})"] = times
     play = compose(Charge.parse(" + ".join(f"{n}*{c}" for c, n in played.items())), delta=1e-5)
     assert play.lower <= found.epsilon
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["5*ZCDP(0.02)", "2*ZCDP(0.02) + ZCDP(0.05)"])
+def test_a_game_that_solves_parts_only_agrees_with_the_whole(text) -> None:
+    """From above its parts multiply, from below the laws of the parts are played in all steps."""
+    charge = Charge.parse(text)
+    whole = ConcentratedGame.of(charge, 3.0)
+    sketched = replace(whole, most_solved=2)
+    pairs = sketched.pairs_of_parts()
+    assert [pair.count for pair in pairs] == ([1, 2] if "5*" in text else [1, 1])
+    above = _ProductOfPairs(pairs)
+    for x in (0.6, 1.4):
+        ends = delta_at(whole, x)
+        assert ends.lower <= above.delta(x) <= ends.upper * 3
+        assert 0.7 * ends.lower <= delta_at(sketched, x).lower <= ends.upper
+
+
+class _ProductOfPairs:
+    """δ of a product of pairs from above, on a fine lattice."""
+
+    def __init__(self, pairs) -> None:
+        grid = Grid(0.01, 6.0, 1)
+        listed = [pair for part in pairs for pair in part.pairs(grid)]
+        self.law = product(listed, step=0.01, tilt=6.0, side=1)
+        self.infinite = sum(pair.infinite * pair.count for pair in pairs)
+
+    def delta(self, x):
+        return self.law.delta(x) + self.infinite
