@@ -287,7 +287,13 @@ class Reader:
         all_heads = [*heads, *self._journal.committed_heads()]
         witness = self._journal.witness()
         exported = head is not None or self._journal.exported
-        return inspect(self._store, all_heads, witness=witness, head_exported=exported)
+        return inspect(
+            self._store,
+            all_heads,
+            witness=witness,
+            present_witness=self._journal.witness,
+            head_exported=exported,
+        )
 
     def check(self, *, head: Mapping[str, Any] | None = None) -> list[str]:
         """Return everything that is wrong with the log: a broken chain, gaps, an impossible

@@ -4,7 +4,7 @@ checked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from dptopk._internal.json_text import fingerprint
@@ -262,6 +262,7 @@ def inspect(
     heads: Sequence[Head] = (),
     *,
     witness: Head | None = None,
+    present_witness: Callable[[], Head | None] | None = None,
     head_exported: bool = False,
 ) -> Inspection:
     """Return all that is wrong with a ledger.
@@ -273,6 +274,8 @@ def inspect(
         store: the store of the log.
         heads: heads that were exported before, or seen by this process.
         witness: the head at the place where this ledger stores it; None: there is none.
+        present_witness: a function that reads it again, for a ledger that is written to meanwhile;
+            None: it is not read again.
         head_exported: whether a head that was exported is among ``heads``.
     """
     all_heads = list(heads) if witness is None else [*heads, witness]
@@ -280,6 +283,8 @@ def inspect(
     problems = list(folding.problems)
     if not problems and state.witness is not None and not head_exported:
         problem = head_problem(state, witness)
+        if problem and present_witness is not None:
+            problem = head_problem(state, present_witness())
         if problem:
             problems.append(problem)
     try:

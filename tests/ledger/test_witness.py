@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from dptopk.cli.commands import app
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
-from dptopk.ledger import log_store
+from dptopk.ledger import log_store, verify
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.ledger import Ledger
@@ -347,6 +347,20 @@ def _restored(path, head):
     lost = head.read_text()
     shutil.copy(path.with_name("older.db"), path)
     return lost
+
+
+def test_a_ledger_that_is_charged_while_it_is_verified_has_its_head(path, head, monkeypatch):
+    """Entries that were written meanwhile record a later head than the one that was read first."""
+    fold = verify.fold
+    with Ledger(path, head_file=head) as ledger, Ledger(path, head_file=head) as other:
+
+        def fold_later(*arguments):
+            other.charge("d", "bob", ONE)
+            other.charge("d", "bob", ONE)
+            return fold(*arguments)
+
+        monkeypatch.setattr(verify, "fold", fold_later)
+        assert ledger.check() == []
 
 
 @pytest.mark.parametrize("at", range(3))
