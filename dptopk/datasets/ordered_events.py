@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 # Rows that are counted at one time.
-ROWS = 2**18
+ROWS = 2**16
 # The most labels, each in several cells, that are summed up in Python; the engine sums up more.
 MOST_SUMS = 2**20
 _SUMS = "dptopk_sums"
