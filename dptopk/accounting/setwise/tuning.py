@@ -218,7 +218,7 @@ CERTIFIED_LEFT = 5.0  # standard deviations of the product that are kept below t
 # in units of rounding, of a node value in each step: more than the checker's intervals are wide
 CHECKER_LIFT = 100
 CHECKER_ROOM = 1e-5  # relative, of δ: left for the checker's rounding
-CHECKER_ROOM_OF_MANY = 3e-4  # the same where costs of several kinds are read off on one lattice
+CHECKER_ROOM_OF_MANY = 1e-3  # the same where costs of several kinds are read off on one lattice
 
 # ---- games of concentrated costs, step by step
 
