@@ -167,12 +167,14 @@ def box_cost(epsilon: float, counts: int, moved: int) -> Cost:
     PureDP(ε) is returned where that pair is not below it: randomised response, the pair of PureDP,
     has the δ tanh(ε/2) at ε = 0, and one count costs just that.
     """
-    values = counts + 1
     pure = PureDP(epsilon)
+    if counts == 1:
+        return pure
+    values = counts + 1
     pure_delta_at_zero = math.tanh(epsilon / 2)
     chance_of_loss = loss_chance(epsilon, values, min(moved, values // 2))
     delta_at_zero = chance_of_loss * -math.expm1(-epsilon) * (1 + DELTA_ROUNDING)
-    if values > 2 and delta_at_zero < pure_delta_at_zero:
+    if delta_at_zero < pure_delta_at_zero:
         return MultiDP(((epsilon, 0.0), (0.0, delta_at_zero)))
     return pure
 

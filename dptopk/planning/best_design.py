@@ -319,8 +319,11 @@ def _candidates_by_estimate(request: Request, designs: list[Design]) -> list[Can
     gain = largest_gain(request)
     clocks_may_gain = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
     first_request = replace(request, charge_as="bounded_range") if clocks_may_gain else request
-    divided = list(map(partial(_ranked_divisions, first_request), designs))
-    guesses = [divisions[0] for divisions in divided]
+    margin = ESTIMATE_MARGIN * gain if clocks_may_gain else ESTIMATE_MARGIN
+    guesses = [
+        _by_criterion(candidates)[0]
+        for candidates in _hopeful_divisions(first_request, designs, margin)
+    ]
     if clocks_may_gain:
         # A larger ε of selections by ``gain`` makes a loss smaller by about that factor at most.
         limit = ESTIMATE_MARGIN * gain * min(guess.criterion for guess in guesses)
@@ -360,7 +363,11 @@ def _ranked_divisions(request: Request, design: Design) -> list[Candidate]:
     the share FINE the one with the lowest threshold comes first, and then the one with more of δ
     for it.
     """
-    candidates = list(map(partial(at_budget, request, design), design.splits(request)))
+    return _by_criterion([at_budget(request, design, split) for split in design.splits(request)])
+
+
+def _by_criterion(candidates: list[Candidate]) -> list[Candidate]:
+    """Return the divisions of the budget for one design in the order of ``_ranked_divisions``."""
     tied = (1 + FINE) * min(map(attrgetter("criterion"), candidates))
     return sorted(
         candidates,
@@ -370,6 +377,34 @@ def _ranked_divisions(request: Request, design: Design) -> list[Candidate]:
             -guess.split.threshold,
         ),
     )
+
+
+def _hopeful_divisions(
+    request: Request, designs: list[Design], margin: float
+) -> list[list[Candidate]]:
+    """Return the divisions of the budget for each design, without those whose noise on counts alone
+    loses more than ``margin`` times what the best of all designs loses; without designs of which
+    none is left.
+
+    What the others lose is a sum over ranks and, for coins, a game, which is not played then.
+    """
+    divided = [
+        [at_budget(request, design, split) for split in design.splits(request)]
+        for design in designs
+    ]
+    every_candidate = [candidate for candidates in divided for candidate in candidates]
+    least = math.inf
+    for candidate in sorted(every_candidate, key=attrgetter("least_loss")):
+        # Divisions that are equal to the share FINE are still ranked.
+        if candidate.least_loss > (1 + FINE) * margin * least:
+            break
+        least = min(least, candidate.criterion)
+    limit = (1 + FINE) * margin * least
+    hopeful = [
+        [candidate for candidate in candidates if candidate.least_loss <= limit]
+        for candidates in divided
+    ]
+    return [candidates for candidates in hopeful if candidates]
 
 
 def _least_noisy_of_the_best(candidates: list[Candidate]) -> Candidate:

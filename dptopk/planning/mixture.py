@@ -131,11 +131,10 @@ class Mixture:
         """
         first = mechanisms[0]
         last = mechanisms[-1]
-        # Coins show any number of labels: which k of them are shown is decided by what comes last.
-        chooser = last if first.open_ended else first
-        noise = chooser.selection_noise(sensitivity)
-        if math.isinf(noise) and not first.open_ended:
+        if _is_simulated(mechanisms, sensitivity):
             return self._simulated_outcome(mechanisms, k, sensitivity, counted)
+        chooser = _chooser(mechanisms)
+        noise = chooser.selection_noise(sensitivity)
         median_lead = first.appears_at(sensitivity, probability=0.5)
         lead_of_95 = first.appears_at(sensitivity, probability=0.95)
         if median_lead is None:
@@ -146,6 +145,24 @@ class Mixture:
         shown = self._chances_to_be_shown(over_threshold, noise, noise_exceeds, k)
         count_noise = last.count_noise(sensitivity, labels=k) if counted else 0.0
         return self._outcome_of_chances(shown, k, count_noise)
+
+    def least_loss(
+        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
+    ) -> float:
+        """Return the least that the loss of ``outcome`` can be, whatever labels are shown; 0 where
+        it is simulated.
+
+        Where r rows are shown, r >= 1, the loss is at least the noise on a count. Where r < 1 it is
+        at least r noises, and the mean of the k largest counts less r/k of the largest one: the
+        least is at r = 0 or 1.
+        """
+        if not counted or _is_simulated(mechanisms, sensitivity):
+            return 0.0
+        count_noise = mechanisms[-1].count_noise(sensitivity, labels=k)
+        if count_noise == 0:  # of an absurdly large ε
+            return 0.0
+        mean_of_top = self.counts @ self.of_top(k) / k
+        return self._mean_loss(np.minimum(count_noise, mean_of_top), spare=0.0)
 
     def _outcome_of_chances(self, shown: Array, k: int, count_noise: float) -> Outcome:
         """Return the mean outcome where labels are shown with these chances.
@@ -249,25 +266,46 @@ class Mixture:
             rows: how many labels are shown, shape (shapes,).
         """
         on_each = np.minimum(rows, 1.0) * error + missed
-        losses = on_each
         # Of labels alone less than one count is next to nothing: the geometric mean is taken of one
         # more than each loss.
         spare = 0.0 if error.any() else 1.0
-        if self.usual is not None:
-            excess = np.maximum(losses / np.maximum(self.usual, LEAST_USUAL), 1.0)
-            losses = losses * excess**CAUTION
-        if self.geometric:
-            mean = np.exp(np.log(losses + spare).mean()) - spare
-        else:
-            mean = losses.mean()
         return Outcome(
             error=float(error.mean()),
             missed=float(missed.mean()),
             recall=float(recall.mean()),
             rows=float(rows.mean()),
-            mixed=float(mean),
+            mixed=self._mean_loss(on_each, spare),
             on_each=on_each,
         )
+
+    def _mean_loss(self, losses: Array, spare: float) -> float:
+        """Return the mean of the losses on each shape, larger ones where ``usual`` is exceeded.
+
+        Args:
+            losses: on each shape, shape (shapes,).
+            spare: added to each loss where the mean is geometric, and taken off that mean.
+        """
+        if self.usual is not None:
+            excess = np.maximum(losses / np.maximum(self.usual, LEAST_USUAL), 1.0)
+            losses = losses * excess**CAUTION
+        if self.geometric:
+            return float(np.exp(np.log(losses + spare).mean()) - spare)
+        return float(losses.mean())
+
+
+def _chooser(mechanisms: tuple[Any, ...]) -> Any:
+    """Return the mechanism that decides which k labels are shown: the first one, or after coins,
+    which show any number of labels, the last one.
+    """
+    return mechanisms[-1] if mechanisms[0].open_ended else mechanisms[0]
+
+
+def _is_simulated(mechanisms: tuple[Any, ...], sensitivity: Sensitivity) -> bool:
+    """Return whether which labels a design shows depends on the gaps between counts, so that no
+    closed form says it.
+    """
+    first = mechanisms[0]
+    return math.isinf(first.selection_noise(sensitivity)) and not first.open_ended
 
 
 @lru_cache(maxsize=16)

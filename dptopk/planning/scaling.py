@@ -126,6 +126,18 @@ class Candidate:
             return math.inf
         return self.outcome.loss
 
+    @cached_property
+    def least_loss(self) -> float:
+        """Return the least that the loss can be, in less time: that of the noise on counts alone; 0
+        where the loss is not compared, or is simulated.
+        """
+        request = self.request
+        if request.epsilon is None or isinstance(request.shape, Shape):
+            return 0.0
+        return request.mixture.least_loss(
+            self.mechanisms, request.k, request.sensitivity, request.counted
+        )
+
     @property
     def doubt(self) -> float:
         """Return two standard errors of the loss, those of the draws."""

@@ -32,9 +32,11 @@ from dptopk.mechanisms import (
 )
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.unknown_centred import UnknownCentred
-from dptopk.planning import selections
+from dptopk.planning import best_design, selections
 from dptopk.planning.designs import DESIGNS
+from dptopk.planning.mixture import Mixture
 from dptopk.planning.request import Request
+from dptopk.planning.scaling import at_budget
 from dptopk.planning.shape import Shape, _averaged_outcome
 from dptopk.planning.topk_plan import budget_warnings
 
@@ -491,6 +493,47 @@ def test_a_plan_looks_for_one_coin(labels, monkeypatch):
     plan = plan_topk(25, Budget(0.97, 1e-6), sensitivity=Sensitivity(l0=labels), method=name)
     assert len(set(found)) == 1
     assert 0.999 * 0.97 <= plan.epsilon <= 0.97
+
+
+def test_no_coin_is_looked_for_whose_counts_have_too_much_noise(monkeypatch):
+    """Steep counts, twenty labels a user: noise on all counts alone loses far more than others."""
+    asked = []
+    monkeypatch.setattr(partition_selection, "best_coin", asked.append)
+    steep = Mixture.of(5, 150, lambda rank: np.array([1e5 / rank**2, 9e4 / rank**2]))
+    plan = plan_topk(5, BUDGET, sensitivity=Sensitivity(l0=20), like=steep)
+    assert plan.design.startswith("Gumbel")
+    assert not asked
+
+
+_RANKS = np.arange(1, 151)
+_STEEP = [1e5 / _RANKS**1.5, 2e5 / (3 + _RANKS) ** 2]
+_LOW = [40 * 0.9**_RANKS, np.full(150, 30.0), 300 / _RANKS]
+
+
+@pytest.mark.parametrize(("l0", "k"), [(1, 4), (4, 12), (None, 5)])
+@pytest.mark.parametrize(("counts", "attained"), [(_STEEP, 0.9), (_LOW, 0.0), (_STEEP + _LOW, 0.0)])
+@pytest.mark.parametrize("usual", [False, True])
+def test_no_loss_is_below_the_least_one_that_the_noise_on_counts_leaves(
+    l0, k, counts, attained, usual
+):
+    """So a division whose least loss is far above the best loss need not be compared."""
+    table = np.array(counts)
+    mixture = Mixture.of(k, 150, lambda rank: table[:, rank.astype(int) - 1])
+    if usual:
+        mixture = replace(mixture, usual=np.full(len(table), 20.0))
+    request = replace(_asked(k, BUDGET, Sensitivity(l0=l0)), shape=mixture)
+    designs = [design for design in DESIGNS if not design.misfit(request)]
+    divided = [
+        at_budget(request, design, split) for design in designs for split in design.splits(request)
+    ]
+    ratios = [candidate.least_loss / candidate.loss for candidate in divided]
+    assert attained < max(ratios) <= 1 + 1e-9
+    # What is left out changes nothing about the best.
+    whole = [best_design._ranked_divisions(request, design)[0] for design in designs]
+    limit = best_design.ESTIMATE_MARGIN * min(candidate.loss for candidate in whole)
+    expected = [(one.design.name, one.split) for one in whole if one.loss <= limit]
+    found = best_design._candidates_by_estimate(request, designs)
+    assert [(one.design.name, one.split) for one in found] == expected
 
 
 @pytest.mark.slow
