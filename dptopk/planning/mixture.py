@@ -17,6 +17,7 @@ import numpy as np
 
 from dptopk._internal.search import cross_each
 from dptopk.histogram.histogram import Sensitivity
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.shape import Outcome, Shape
 
 Array = np.ndarray[Any, Any]
@@ -133,7 +134,8 @@ class Mixture:
         last = mechanisms[-1]
         if _is_simulated(mechanisms, sensitivity):
             return self._simulated_outcome(mechanisms, k, sensitivity, counted)
-        chooser = _chooser(mechanisms)
+        # Coins show any number of labels: which k of them are shown is decided by what comes last.
+        chooser = last if first.open_ended else first
         noise = chooser.selection_noise(sensitivity)
         median_lead = first.appears_at(sensitivity, probability=0.5)
         lead_of_95 = first.appears_at(sensitivity, probability=0.95)
@@ -147,7 +149,7 @@ class Mixture:
         return self._outcome_of_chances(shown, k, count_noise)
 
     def least_loss(
-        self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, counted: bool
+        self, mechanisms: tuple[Mechanism, ...], k: int, sensitivity: Sensitivity, counted: bool
     ) -> float:
         """Return the least that the loss of ``outcome`` can be, whatever labels are shown; 0 where
         it is simulated.
@@ -159,7 +161,7 @@ class Mixture:
         if not counted or _is_simulated(mechanisms, sensitivity):
             return 0.0
         count_noise = mechanisms[-1].count_noise(sensitivity, labels=k)
-        if count_noise == 0:  # of an absurdly large ε
+        if not count_noise:  # none is shown, or ε is absurdly large
             return 0.0
         mean_of_top = self.counts @ self.of_top(k) / k
         return self._mean_loss(np.minimum(count_noise, mean_of_top), spare=0.0)
@@ -293,14 +295,7 @@ class Mixture:
         return float(losses.mean())
 
 
-def _chooser(mechanisms: tuple[Any, ...]) -> Any:
-    """Return the mechanism that decides which k labels are shown: the first one, or after coins,
-    which show any number of labels, the last one.
-    """
-    return mechanisms[-1] if mechanisms[0].open_ended else mechanisms[0]
-
-
-def _is_simulated(mechanisms: tuple[Any, ...], sensitivity: Sensitivity) -> bool:
+def _is_simulated(mechanisms: tuple[Mechanism, ...], sensitivity: Sensitivity) -> bool:
     """Return whether which labels a design shows depends on the gaps between counts, so that no
     closed form says it.
     """
