@@ -36,6 +36,9 @@ MOST_COUNTS = 10**6
 LARGEST_EPSILON = 1e300
 DELTA_ROUNDING = 1e-15  # relative, of a product and two exponentials
 SUM_ROUNDING = 1e-12  # relative, of a sum of positive terms and of what stands for its ends
+# A slope of the logarithms of terms is believed from this share of ε on: far above its rounding,
+# and far below the slopes at either end, which are some 12 ε / sqrt(number of values).
+SURE_SLOPE = 1e-6
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -189,12 +192,18 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     terms = _loss_terms(epsilon, (moved, values - moved))
     deviation = math.sqrt(values)  # of L, times ε
     # L is about Gamma(values)/ε, of mean values/ε and deviation sqrt(values)/ε: 12 and 16 of these,
-    # and a few units for small numbers of values, leave negligible ends. Up to `first` the terms
-    # grow, so that each is at most the one at `first`; from `last` on they fall at least
-    # geometrically.
-    first = max(math.floor((values - 12 * deviation - 40) / epsilon), 0)
+    # and a few units for small numbers of values, leave negligible ends.
+    first = max(math.floor((values - 12 * deviation - 40) / epsilon) - 1, 0)
     last = math.ceil((values + 16 * deviation + 130) / epsilon)
-    (at_first, at_last), (_, slope_at_last) = terms(np.array([float(first), float(last)]))
+    (at_first, at_last), (slope_at_first, slope_at_last) = terms(
+        np.array([float(first), float(last)])
+    )
+    # Up to `first` the terms must grow, so that each is at most the one at `first`, and from `last`
+    # on fall at least geometrically. Where slopes do not say so clearly, nothing is claimed.
+    if first > 0 and not slope_at_first > SURE_SLOPE * epsilon:
+        return 1.0
+    if not slope_at_last < -SURE_SLOPE * epsilon:
+        return 1.0
     before_first = first * float(at_first)
     after_last = float(at_last) / -math.expm1(float(slope_at_last))
     upper_sum = log_concave_sum(terms, first, last) + (before_first + after_last)

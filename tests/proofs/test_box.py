@@ -200,6 +200,30 @@ def test_the_chance_at_extremes(values, epsilon):
         assert found <= s * (values - s) / (values * (values - 1)) * (1 + epsilon) + 1e-5
 
 
+@pytest.mark.parametrize(
+    ("values", "moved", "epsilon"),
+    [(2000, 1000, 1400.0), (2900, 1000, 2100.0), (1801, 900, 1250.0), (2000, 7, 1400.0)]
+    + [(20000, 10000, epsilon) for epsilon in (1500.0, 3000.0, 6087.0, 1e5)],
+)
+def test_the_chance_where_the_side_has_one_or_two_values(values, moved, epsilon):
+    """The terms may fall from 0 on, where ε is above 12 sqrt(values): those before the first that
+    was summed were taken to be smaller, so that the chance was near 0 in place of 1.
+    """
+    log = mpmath.log
+    with mpmath.workdps(60):
+        places = range(1, math.ceil(3 * values / epsilon) + 60)
+        terms = [mpmath.mpf(1)]  # of L = 0
+        for L in places:
+            growth = log(L + 1) - log(L)
+            parts = [log(-mpmath.expm1(-part * growth)) for part in (moved, values - moved)]
+            terms.append(mpmath.exp(values * log(L + 1) - epsilon * L + sum(parts)))
+        sides = [mpmath.exp(values * log(n) - epsilon * n) for n in places]
+        factor = mpmath.expm1(-epsilon) ** 2 * mpmath.exp(epsilon)
+        exact = mpmath.fsum(terms) / (factor * mpmath.fsum(sides))
+    found = loss_chance(epsilon, values, moved)
+    assert float(exact) * (1 - 1e-12) <= found <= float(exact) * (1 + 1e-6)
+
+
 @pytest.mark.parametrize("epsilon", [1e-9, 1e-7, 1e-4, 0.3])
 def test_the_chance_of_two_of_three_counts_in_closed_form(epsilon):
     """[(L+1)^2 - L^2]^2 = 4L^2 + 4L + 1, and polylogarithms at 50 digits."""
