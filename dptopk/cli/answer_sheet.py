@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# A new format is added in this file alone: its word here, the endings of files that tell it, a
-# function, and its row of SHEET_WRITERS.
+# A new format has its word here, the endings of files that tell it, a function, and its row of
+# SHEET_WRITERS; segments and streams list those that they have (docs/architecture.md).
 Format = Literal["table", "csv", "json", "html", "markdown", "parquet"]
 
 # The formats that the names of files tell.

@@ -320,7 +320,7 @@ def test_compose_marks_the_best_bound():
     assert result.exit_code == 0, result.output
     assert sum(line.strip().startswith("->") for line in result.output.splitlines()) == 1
     lines = result.output.splitlines()
-    assert lines[1].startswith("ε = 3.20")
+    assert lines[1].startswith("ε = 3.19")
     assert "by optimal_setwise; no valid one can be below 3.19" in lines[1]
     assert "Not for these costs" in result.output
 
