@@ -270,8 +270,10 @@ def _check_segments(question: Question, output: Output, *, reuse: bool) -> None:
     accuracy_is_stated = question.accuracy is not None
     wrong_format = output.form not in BY_SEGMENT
     if output.plot or reuse or look_is_stated or accuracy_is_stated or wrong_format:
+        *others, last = BY_SEGMENT
+        formats = f"{', '.join(others)} or {last}"
         raise InvalidParameter(
-            "--segment-by takes table, csv or json, no --plot, --reuse, --accuracy or --look SHARE"
+            f"--segment-by takes {formats}, no --plot, --reuse, --accuracy or --look SHARE"
         )
 
 
