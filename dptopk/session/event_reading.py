@@ -28,8 +28,9 @@ def read_events(
 ) -> Histogram:
     """Return the histogram that a session on these events is about.
 
-    It is an EventCounts where labels are found under a cap and then counted without it; else a
-    histogram under the cap.
+    It is an EventCounts where labels are found under a cap and then counted without it. It is one
+    histogram, for one phase, with ``count_capped`` or without any cap, and where each row is one
+    person: a cap changes nothing there, so that its counts are those of the capped data too.
 
     Args:
         table: the events, or a store of them.
@@ -43,22 +44,40 @@ def read_events(
         options: the options of ``datasets.events_histogram``, such as the columns.
 
     Raises:
-        InvalidParameter: for options that do not go together.
+        InvalidParameter: for options that do not go together, and for ``weights`` of another type.
     """
     if labels_per_user == "auto" and ledger is not None and dataset is not None:
         labels_per_user = ledger.state(dataset).sensitivity.l0 or "auto"
-    if weights not in ("auto", True, False):
+    if not isinstance(weights, bool) and weights != "auto":
         raise InvalidParameter(f"weights must be 'auto', True or False, got {weights!r}")
-    # user=None was given on purpose: each row is one person
-    one_row_per_user = options.get("user", "") is None and labels_per_user in ("auto", 1)
-    if one_row_per_user and not isinstance(table, EventsStore):
-        return events_histogram(table, labels_per_user=1, **options)
-    if not count_capped and labels_per_user is not None:
+    # Whoever gives user=None on purpose says that each row is one person.
+    states_no_user = options.get("user", "") is None
+    if states_no_user and isinstance(table, EventsStore):
+        raise InvalidParameter("user=None: a store of events has its own column of users")
+    if states_no_user and labels_per_user == "auto":
+        labels_per_user = 1
+    one_row_per_user = states_no_user and labels_per_user == 1
+    if not (one_row_per_user or count_capped or labels_per_user is None):
         return _two_phase_counts(table, labels_per_user, weights, options)
     if weights is True:
         raise InvalidParameter(
-            "weights: of two phases alone, where labels_per_user is a number or 'auto'"
+            "weights=True is for labels that are found first and counted then: give user= and "
+            "labels_per_user=, and leave out count_capped=True"
         )
+    return _one_histogram(table, labels_per_user, options)
+
+
+def _one_histogram(
+    table: EventTable | EventsStore,
+    labels_per_user: int | Literal["auto"] | None,
+    options: dict[str, Any],
+) -> Histogram:
+    """Return the histogram for one phase; the arguments are those of ``read_events``.
+
+    Raises:
+        InvalidParameter: for a store, if it has another cap, or options; for another table, if the
+            cap is "auto".
+    """
     if isinstance(table, EventsStore):
         if options or labels_per_user not in ("auto", table.bounds.labels_per_user):
             raise InvalidParameter(

@@ -497,6 +497,29 @@ def test_a_survey_of_one_row_a_person(events):
 
 
 @pytest.mark.slow
+def test_sums_of_weights_where_nothing_is_found_first_are_refused(events, tmp_path):
+    survey = {"user": None, "item": "what"}
+    for options in (
+        {**survey, "weights": True},
+        {**survey, "weights": True, "labels_per_user": 1},
+        {**COLUMNS, "weights": True, "labels_per_user": 5, "count_capped": True},
+    ):
+        with pytest.raises(InvalidParameter, match="leave out count_capped=True"):
+            Session.from_events(events, **options, budget=BUDGET)
+    for options in (survey, COLUMNS):
+        with pytest.raises(InvalidParameter, match="weights must be 'auto', True or False, got 1"):
+            Session.from_events(events, **options, weights=1, budget=BUDGET)
+    plain = Session.from_events(events, **survey, budget=BUDGET).histogram
+    capped = Session.from_events(events, **survey, count_capped=True, budget=BUDGET).histogram
+    assert dict(zip(plain.labels, plain.counts, strict=True)) == dict(
+        zip(capped.labels, capped.counts, strict=True)
+    )
+    with EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=None) as store:
+        with pytest.raises(InvalidParameter, match="a store of events has its own column of users"):
+            Session.from_events(store, user=None, budget=BUDGET)
+
+
+@pytest.mark.slow
 def test_all_other_labels_are_one_row_with_a_charge_of_its_own():
     histogram = Histogram({"a": 900, "b": 800, "c": 70, "d": 5}, sensitivity=Sensitivity(2, 3))
     session = Session(histogram, budget=Budget(3.0, 1e-6), rng=np.random.default_rng(4))
