@@ -25,6 +25,8 @@ def fingerprint(value: Any) -> str:
 def readable_json(value: Any) -> str:
     """Return JSON for files and terminals: indented, in the order given, with what is not printable
     escaped, and a newline at the end.
+
+    Infinity and NaN are written as Python's ``json`` reads them; strict JSON has no word for them.
     """
     text = json.dumps(value, indent=2, ensure_ascii=False)
     lines = [_printable(line) for line in text.split("\n")]

@@ -1,4 +1,6 @@
-"""Keyword validators whose messages name the argument and its value."""
+"""Keyword validators whose messages name the argument; those of numbers and words also name its
+value, those of texts and types never, as a secret may come there.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,9 @@ def instance(kind: type[T], **arguments: Any) -> T:
 
 
 def text(**arguments: Any) -> str:
-    """Return the one argument if it is text that is not empty."""
+    """Return the one argument if it is text that is not empty, or raise InvalidParameter naming
+    it.
+    """
     ((name, value),) = arguments.items()
     if not isinstance(value, str) or not value:
         raise InvalidParameter(f"{name} must be non-empty text", parameter=name)

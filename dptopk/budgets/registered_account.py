@@ -273,11 +273,15 @@ class Accountant(Account):
         return ""
 
     def state(self) -> Record:
-        """Return tokens left, tokens used, and the δ left, exactly."""
+        """Return tokens left, tokens used, the δ left, exactly, and whether any charge was
+        adaptive.
+        """
         with self._locked_in_own_process():
             used = []
             for cost, tokens in self._used.items():
-                used += [[str(cost), str(token), times] for token, times in tokens.items() if times]
+                for token, times in tokens.items():
+                    if times:
+                        used.append([str(cost), str(token), times])
             return {
                 "left": {str(token): times for token, times in self._left.items()},
                 "used": sorted(used),

@@ -187,8 +187,8 @@ class TruncatedGaussian(CutMechanism):
         return bound
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return the lead that a noisy count needs over 0 (whole histogram) or the noisy floor
-        (d_bar): T or linf + 2T.
+        """Return the lead over 0 (whole histogram) or the noisy floor (d_bar) that a noisy count
+        must exceed: T or linf + 2T.
 
         For the whole histogram: a label that only one of two neighbours has counts at most linf
         there. It passes T only if its noise is one of the linf outermost values; that has the

@@ -66,8 +66,8 @@ class SparseGaussian(IndependentCounts):
         return Charge({cost: 1})
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return the threshold T of a noisy count: the smallest from linf on that a user's own
-        labels pass with probability at most delta together.
+        """Return the threshold T that a noisy count must exceed: the smallest from linf on that
+        a user's own labels pass with probability at most delta together.
         """
         labels_paid_for = self.moving_counts(sensitivity)
         scale = self.counting.spread(sensitivity)

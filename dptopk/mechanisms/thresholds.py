@@ -261,7 +261,7 @@ class TopSlots(FromData):
         """
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return the lead over the noisy floor that a noisy count needs: linf + c."""
+        """Return the lead over the noisy floor that a noisy count must exceed: linf + c."""
         special = special_slots(require_add_remove(sensitivity), self.d_bar)
         return checked_offset(sensitivity.linf + self.noise_offset(sensitivity, special), "delta")
 
@@ -283,7 +283,9 @@ class ThresholdedMechanism(FromData):
 
     @abstractmethod
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return the lead over the noisy floor that a noisy count needs to be released."""
+        """Return the lead over the noisy floor that a noisy count must exceed to be released; one
+        of exactly this lead is released with the probability ``at_threshold``.
+        """
 
     @abstractmethod
     def threshold_tail(self, sensitivity: Sensitivity) -> Callable[[int], float]:

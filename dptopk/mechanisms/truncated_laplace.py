@@ -70,7 +70,7 @@ class TruncatedLaplace(CutMechanism):
         return Charge({PureDP(read_up(together)): 1}, delta=self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return the threshold T of a noisy count."""
+        """Return the threshold T that a noisy count must exceed, but for the coin at T."""
         return self.bound(sensitivity)
 
     def at_threshold(self, sensitivity: Sensitivity) -> float:

@@ -240,7 +240,8 @@ def _draws_of_box_noise(mechanism: Box, rng: np.random.Generator) -> Array:
     """
     values = len(FACTORS) + 1
     # Differences of d uniform numbers and a shared one have the density 1 - L, with the length L
-    # of ``_log_look``; times a number of the gamma law of d + 2 it is in proportion to e^{-L}.
+    # of ``_log_look``; times a gamma variable of shape d + 2 and scale 1/ε they have a density in
+    # proportion to e^{-εL}.
     side = rng.gamma(values + 2, 1 / mechanism.epsilon, size=(TRIED, 1))
     noise: Array = side * (rng.random((TRIED, values)) - rng.random((TRIED, 1)))
     return noise

@@ -21,7 +21,8 @@ class Preview:
         noise_std: standard deviation of the noise on a count, in counts.
         half_width: 95% of the noise on a count is within ± this.
         error_bar: half the width of the intervals that the answer will show, for all rows at once.
-        threshold: the count that a label needs to be released, or its lead over ``above_rank``.
+        threshold: the count, or the lead over ``above_rank``, that a noisy count must exceed for
+            its label to be released.
         appears_at: the count, or the lead, at which a label appears with probability 1/2.
         above_rank: the rank of the count that thresholds are counted from.
         k: how many labels are asked for.

@@ -168,8 +168,8 @@ class Candidate:
 
     @property
     def threshold(self) -> int | None:
-        """Return how far above the floor a noisy count must be; None in a public domain, and for
-        coins.
+        """Return the lead over the floor that a noisy count must exceed; None in a public domain,
+        and for coins.
         """
         return self.mechanisms[0].threshold_offset(self.request.sensitivity)
 

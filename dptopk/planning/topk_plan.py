@@ -218,8 +218,8 @@ class TopKPlan(Plan):
     @property
     @abstractmethod
     def threshold(self) -> int | None:
-        """Return the count, or the lead over the floor, that a label needs to be released; None if
-        there is no threshold.
+        """Return the count, or the lead over the floor, that a noisy count must exceed for its
+        label to be released; None if there is no threshold.
         """
 
     @abstractmethod
@@ -305,8 +305,8 @@ class OnePhase(TopKPlan):
 
     @property
     def threshold(self) -> int | None:
-        """Return the lead over the floor that a noisy count needs to be released; None if there is
-        no threshold.
+        """Return the lead over the floor that a noisy count must exceed to be released; None if
+        there is no threshold.
         """
         return self.mechanisms[0].threshold_offset(self.sensitivity)
 

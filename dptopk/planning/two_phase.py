@@ -182,9 +182,11 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def threshold(self) -> int | None:
-        """Return the noisy count of the capped data that a label needs to be found; None for coins.
+        """Return the count of the capped data that a noisy count must exceed for its label to be
+        found; without a cap, the lead over the noisy floor that it must exceed; None for coins.
 
-        With weights it is the count of a label whose users have no other label.
+        With weights it is the least number of users, who have no other label, whose sum of weights
+        is at least what a noisy sum must exceed.
         """
         offset = self.mechanisms[0].threshold_offset(self.under)
         if offset is None:
@@ -193,16 +195,17 @@ class TwoPhasePlan(TopKPlan):
 
     def appears_at(self, probability: float = 0.5) -> int:
         """Return the count of the capped data at which its label is found with that probability;
-        with weights, the count of users who have no other label.
+        without a cap, the lead over the floor; with weights, the number of users who have no other
+        label.
         """
         # None, of public labels alone, does not occur.
         offset = self.mechanisms[0].appears_at(self.under, probability=probability) or 0
         return self._number_of_users(offset)
 
     def _number_of_users(self, count: int) -> int:
-        """Return the count of the capped data, or with weights the least number of users who have
-        no other label, that gives a label this count, or this sum of weights, after
-        ``_most_of_too_few_users`` was taken off.
+        """Return the least count before ``_most_of_too_few_users`` is taken off that is at least
+        this one afterwards; with weights, the least number of users who have no other label whose
+        sum of weights is.
         """
         of_one_user = self.under.l2 or 1
         return -(-(count + self._most_of_too_few_users) // of_one_user)  # rounded up

@@ -514,9 +514,11 @@ def test_sums_of_weights_where_nothing_is_found_first_are_refused(events, tmp_pa
     assert dict(zip(plain.labels, plain.counts, strict=True)) == dict(
         zip(capped.labels, capped.counts, strict=True)
     )
-    with EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=None) as store:
-        with pytest.raises(InvalidParameter, match="a store of events has its own column of users"):
-            Session.from_events(store, user=None, budget=BUDGET)
+    with (
+        EventsStore(tmp_path / "events.store", **COLUMNS, labels_per_user=None) as store,
+        pytest.raises(InvalidParameter, match="a store of events has its own column of users"),
+    ):
+        Session.from_events(store, user=None, budget=BUDGET)
 
 
 @pytest.mark.slow

@@ -182,9 +182,13 @@ def _log_delta_on_line(x: Floats, mu: float) -> Floats:
     e^x δ(-x) of the pair.
     """
     values = gaussian_log_delta(mu, epsilon=np.abs(x))
-    below_0 = np.minimum(x, -math.ulp(0.0))  # where x >= 0 this is not used
+    # Where x >= 0 the result of this branch is not used; any negative number does there.
+    below_0 = np.minimum(x, -math.ulp(0.0))
     with np.errstate(under="ignore"):
         at_negative = np.log(-np.expm1(below_0) + np.exp(below_0 + values))
-    # Twice what the error above amounts to, for the logarithm itself and its sum.
+    # The exponent x + ln δ(-x) rounds by at most EPS/2 of itself. Its term is e^-u of the sum,
+    # where u is how far the exponent lies below the logarithm of the sum, so that the sum is off
+    # by at most EPS/2 (|its logarithm| + u) e^-u of itself, and u e^-u < 1. The exponentials and
+    # the sum add less than 3 EPS, and the logarithm EPS of itself. More than all together is added:
     at_negative += EPS * (2 * np.abs(at_negative) + 8)
     return np.where(x < 0, np.minimum(at_negative, 0.0), values)

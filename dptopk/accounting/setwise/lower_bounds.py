@@ -52,8 +52,8 @@ LOG_SUM_ERROR = 1e-9  # of a sum of a few logarithms, far above its rounding
 EXP_ROUNDING = 1e-12  # relative, far above that of e^x for an x of a few hundred at most
 LARGEST_LOG_RATIO = 700.0  # e^-700 is a float
 LEAST_SHARE_OF_RANGE = 1e-6  # of ε, between t and either end of (0, ε)
-# The logarithms of p are tried downwards from the first one in steps of LOG_STEP, until p is below
-# e^-LARGEST_DECREASE of it.
+# The logarithms of p that are tried lie FIRST_DECREASE, then LOG_STEP more each, below the first
+# one, all by less than LARGEST_DECREASE.
 FIRST_DECREASE = 2
 LARGEST_DECREASE = 60
 LOG_STEP = 4
@@ -594,8 +594,10 @@ def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
 
 
 def largest_log_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
-    """Return the largest ln p <= ``log_p`` that is found with which the law with two outcomes is
-    (ξ, ρ)-zCDP; -inf if none is.
+    """Return a ln p <= ``log_p`` with which the law with two outcomes is (ξ, ρ)-zCDP; -inf if none
+    is found.
+
+    Of those that are tried it is the largest; larger ones may exist.
 
     Args:
         rho: ρ > 0.
@@ -643,10 +645,11 @@ def _checked_orders(rho: float, xi: float, loss: float) -> Floats:
 
 
 def _orders_between(low: float, high: float, log_step: float) -> Floats:
-    """Return orders of equal ratio, about ``log_step`` apart in logarithms, both ends
+    """Return orders of equal ratio, less than ``log_step`` apart in logarithms, both ends
     among them.
     """
     steps = math.ceil(math.log(high / low) / log_step)
+    # One step more than is needed, so that rounding makes none too long.
     return np.geomspace(low, high, steps + 2)
 
 
