@@ -131,6 +131,12 @@ class Account(ABC):
         """Take over a state that ``state`` gave for an account of the same terms."""
 
     @abstractmethod
+    def copy_of_terms(self) -> Account:
+        """Return an account of the same terms that has spent as much, for trials: what is spent of
+        it is spent nowhere else.
+        """
+
+    @abstractmethod
     def remaining(self) -> Charge | str:
         """Return what is left: a charge of registered costs, or a filter's budget in words."""
 

@@ -187,6 +187,12 @@ class Parallel(Account):
         for name, state_of_part in self._records_of_parts(state).items():
             self.parts[name].restore(state_of_part)
 
+    def copy_of_terms(self) -> Parallel:
+        """Return accounts of the same terms that have spent as much, for trials: what is spent of
+        them is spent nowhere else.
+        """
+        return Parallel({name: part.copy_of_terms() for name, part in self.parts.items()})
+
     def remaining(self) -> Charge | str:
         """Return what every segment has left; if they differ, what each has."""
         by_segment = {name: part.remaining() for name, part in self.parts.items()}

@@ -299,6 +299,15 @@ class Accountant(Account):
             self._delta_left = Fraction(state["delta_left"])
             self._adaptive = state["adaptive"]
 
+    def copy_of_terms(self) -> Accountant:
+        """Return an account of the same registration that has spent as much, for trials: what is
+        spent of it is spent nowhere else.
+        """
+        known_guarantee = self.__dict__.get("guarantee")  # of the cached property, if it is there
+        copy = Accountant(self.registered, self.delta, guarantee=known_guarantee)
+        copy.restore(self.state())
+        return copy
+
     def remaining(self) -> Charge:
         """Return what may still be spent: the remaining tokens, and the remaining δ (rounded
         down).

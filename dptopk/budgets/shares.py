@@ -161,7 +161,7 @@ class Shares(Account):
         """Refuse to spend from all shares together."""
         raise InvalidParameter("this budget is divided into shares: spend from account(analyst)")
 
-    quote = apply = quote_refund = revert = disagreement = _refuse
+    quote = apply = quote_refund = revert = disagreement = copy_of_terms = _refuse
 
     def __repr__(self) -> str:
         """Return the names of the shares and what remains of them."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Self
@@ -133,6 +134,35 @@ def kind_of(record: dict[str, Any] | None, account: Account, sensitivity: Sensit
     return Kind.usual(account, Facts(sensitivity=sensitivity))
 
 
+def accepts(account: Account, charge: Charge, stated: Budget | None) -> bool:
+    """Return whether an account pays for a charge; False too where the charge is stated for other
+    neighbours, or has no price there. ``stated``: as for ``Account.quote``.
+    """
+    try:
+        return account.can_spend(charge, stated)
+    except IncompatibleCosts:
+        return False
+
+
+def covers_in_turn(account: Account, first: Plan, *others: Plan) -> bool:
+    """Return whether an account, as it is now, pays for plans one after the other; nothing is
+    spent.
+
+    Each plan is charged to a copy of the account before the next one is tried: what a filter
+    accepts depends on how earlier charges were entered, and what a registration accepts on the
+    tokens that they used.
+    """
+    if not accepts(account, first.charge, first.stated):
+        return False
+    if not others:
+        return True
+    after_first = account.copy_of_terms()
+    with suppress(BudgetExceeded):  # another thread may have spent from the account meanwhile
+        after_first.spend(first.charge, stated=first.stated)
+        return covers_in_turn(after_first, *others)
+    return False
+
+
 @dataclass(frozen=True)
 class Trial:
     """An account that is asked what it covers; nothing is spent, and nothing was answered before.
@@ -145,27 +175,7 @@ class Trial:
 
     def covers(self, *plans: Plan) -> bool:
         """Return whether the account pays for these plans, one after the other."""
-        first, *then = plans
-        if not then:
-            return self.accepts(self.account, first.charge, first.stated)
-        if not isinstance(self.account, Filter):
-            joined = Charge.join(*(each.charge for each in plans))
-            return self.accepts(self.account, joined, None)
-        after = self.account.copy_of_terms()
-        *before, last = plans
-        for each in before:
-            if not self.accepts(after, each.charge, each.stated):
-                return False
-            after.spend(each.charge, stated=each.stated)
-        return self.accepts(after, last.charge, last.stated)
-
-    @staticmethod
-    def accepts(account: Account, charge: Charge, stated: Budget | None) -> bool:
-        """Return whether an account pays for a charge."""
-        try:
-            return account.can_spend(charge, stated)
-        except IncompatibleCosts:
-            return False
+        return covers_in_turn(self.account, *plans)
 
     def has(self, step: Step) -> bool:  # noqa: ARG002
         """Return False: no answer is stored."""
@@ -339,7 +349,7 @@ class _LargestEpsilon:
             left = self.account.remaining()
             return left.delta == 0 and not left.of(ApproxDP, MultiDP)
         half = Charge(delta=failures / 2, neighbours=candidate.charge.neighbours)
-        return not Trial.accepts(self.account, half, None)
+        return not accepts(self.account, half, None)
 
     def _bisect_bracket(self) -> None:
         """Halve the bracket until it is as narrow as wanted: that is finer where little is left,

@@ -17,10 +17,9 @@ from dptopk.budgets.parallel import Parallel
 from dptopk.budgets.registered_account import Accountant
 from dptopk.costs import Budget, Charge
 from dptopk.datasets.segments import Segments
-from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter, LedgerError
+from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.named import mechanism_of
-from dptopk.planning import Plan
 from dptopk.planning.gauge import Kind, kind_of
 from dptopk.release.release import Release
 
@@ -390,24 +389,6 @@ def _account_of_each(segments: Segments, account: Account) -> Parallel:
     """
     filter_ = validate.instance(Filter, budget=account)
     return Parallel({name: filter_.copy_of_terms() for name in segments})
-
-
-def covers_in_turn(account: Account, first: Plan, second: Plan) -> bool:
-    """Return whether an account covers one plan and then another; nothing is spent.
-
-    Args:
-        account: the account; if it is a filter, a copy of it is charged, since what it accepts
-            second depends on what it accepted first. Others accept a sum of charges.
-        first: the plan that is charged first.
-        second: the plan that is charged after it.
-    """
-    if not isinstance(account, Filter):
-        return account.can_spend(Charge.join(first.charge, second.charge))
-    with suppress(BudgetExceeded, IncompatibleCosts):
-        trial = account.copy_of_terms()
-        trial.spend(first.charge, stated=first.stated)
-        return trial.can_spend(second.charge, second.stated)
-    return False
 
 
 def _mechanism_of_record(plain: object) -> Any:

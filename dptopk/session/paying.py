@@ -11,10 +11,10 @@ from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded
 from dptopk.histogram.histogram import Histogram
-from dptopk.planning.gauge import Kind
+from dptopk.planning.gauge import Kind, covers_in_turn
 from dptopk.planning.protocol import Plan, Step
 from dptopk.release.release import Release
-from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget, covers_in_turn
+from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -43,17 +43,18 @@ class SessionPaying:
     kind: Kind | None = None
 
     def covers(self, *plans: Plan) -> bool:
-        """Return whether the accounts, as they are now, pay for one plan, or for two in turn.
+        """Return whether the accounts, as they are now, pay for one plan, or for several that are
+        charged one after the other.
 
-        Args:
-            plans: one plan, or the two that are charged one after the other.
+        Raises:
+            IncompatibleCosts: where a single plan is stated for other neighbours, or has costs
+                without a price; several such plans are not covered.
         """
         first, *others = plans
         accounts = self.book.accounts()
         if not others:
             return all(account.can_spend(first.charge, first.stated) for account in accounts)
-        (second,) = others
-        return all(covers_in_turn(account, first, second) for account in accounts)
+        return all(covers_in_turn(account, first, *others) for account in accounts)
 
     def refuse(self, *charges: Charge) -> BudgetExceeded:
         """Return the error that refuses these charges together; the caller raises it."""

@@ -1,5 +1,7 @@
 """Segments in a session and in a ledger: disjoint segments are charged once, together."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from dptopk import (
     Budget,
     BudgetExceeded,
     Charge,
+    GaussianDP,
     Histogram,
     InvalidParameter,
     KnownLaplace,
@@ -17,8 +20,11 @@ from dptopk import (
     Session,
     plan_topk,
 )
-from dptopk.budgets import Parallel
+from dptopk.budgets import Filter, Parallel
 from dptopk.datasets import Segments
+from dptopk.planning.gauge import Trial
+from dptopk.session.budget_backend import InMemoryBudget
+from dptopk.session.paying import SessionPaying
 
 ONE = Sensitivity(l0=1)
 NOISE = KnownLaplace(epsilon=0.5)
@@ -344,3 +350,61 @@ def test_shares_of_analysts_are_by_segment_too(tmp_path):
     ledger.set_version("d", "2")
     assert not ledger.state("d").accounts("ann")["dataset"].can_spend(Charge({PureDP(0.5): 1}))
     assert ledger.inspect().problems == ledger.inspect().warnings == ()
+
+
+def _paid_in_turn(account, look, plan):
+    """Return whether an account pays for a look and then a plan, by charging both."""
+    try:
+        account.spend(look.charge, stated=look.stated)
+        account.spend(plan.charge, stated=plan.stated)
+    except BudgetExceeded:
+        return False
+    return True
+
+
+def _filter_after_one_question(look, plan):
+    """Return a filter for two such questions as they are stated (the sum of their ε's is 1.02), of
+    which one was asked.
+    """
+    account = Filter(
+        Budget(2 * (0.01 + 0.49994), 2.2 * plan.stated.delta),
+        failure_delta=2 * plan.stated.delta,
+    )
+    assert _paid_in_turn(account, look, plan)
+    return account
+
+
+SMALL_LOOK = SimpleNamespace(charge=Charge({PureDP(0.01): 1}), stated=None)
+STATED_PLAN = SimpleNamespace(charge=Charge({PureDP(0.05): 10}), stated=Budget(0.49989, 2e-7))
+LOOK = SimpleNamespace(charge=Charge({PureDP(0.09): 1}), stated=None)
+PLAN = SimpleNamespace(charge=Charge({PureDP(0.1): 1}), stated=None)
+# The look takes the smaller token, and the larger one does not cover the plan.
+TOKENS = Charge({PureDP(0.1): 1, GaussianDP(0.114): 1})
+
+
+@pytest.mark.parametrize(
+    ("account", "look", "plan", "paid"),
+    [
+        (lambda: Accountant(TOKENS, 1e-6), LOOK, PLAN, False),
+        (
+            lambda: _filter_after_one_question(SMALL_LOOK, STATED_PLAN),
+            SMALL_LOOK,
+            STATED_PLAN,
+            True,
+        ),
+    ],
+    ids=["registered", "filter"],
+)
+@pytest.mark.parametrize("segmented", [False, True])
+def test_a_look_and_its_plan_are_tried_as_they_are_charged(account, look, plan, paid, segmented):
+    """Their sum is another charge: these tokens cover it, and this filter does not."""
+    paying_account = Parallel({"eu": account(), "us": account()}) if segmented else account()
+    histogram = segments(1)["eu"]
+    book = InMemoryBudget(paying_account)
+    paying = SessionPaying(book, histogram, None, reuse=False, remember=lambda *_: None)
+    spent = paying_account.state()
+    assert paying_account.can_spend(Charge.join(look.charge, plan.charge)) == (not paid)
+    assert paying.covers(look, plan) == paid
+    assert Trial(paying_account).covers(look, plan) == paid
+    assert paying_account.state() == spent
+    assert _paid_in_turn(paying_account, look, plan) == paid
