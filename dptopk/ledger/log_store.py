@@ -131,28 +131,12 @@ class Store:
         file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network)
         may_have_log = file is None or file.exists()
         if may_have_log and not read_only and not earlier:
-            _refuse_another_format(self._format(url, file))
+            _refuse_another_format(_stated_format(url if file is None else file))
         if file is not None and creates:
             file.make()
         self._connect_to(_database(url, file, read_only=read_only, ahead=ahead))
         if creates:
             self._create()
-
-    def _format(self, url: str | Path | LedgerFile, file: LedgerFile | None) -> object:
-        """Return the format that the log states, read before anything is written; None: there is no
-        log yet.
-        """
-        self._connect_to(_database(url, file, read_only=True, ahead=False))
-        try:
-            with self.transaction() as log:
-                return log.format()
-        except LedgerError:
-            # A writer that was killed left its journal, which only a writer can undo.
-            self._connect_to(_database(url, file, read_only=False, ahead=False))
-            with self.transaction() as log:
-                return log.format()
-        finally:
-            self._database.close()
 
     def _connect_to(self, database: Database) -> None:
         """Make locks and connections that belong to this process."""
@@ -226,6 +210,11 @@ class Store:
         with self.transaction("create") as log:
             log.create_tables()
 
+    def format(self) -> object:
+        """Return the format that the log states; None: there is no log yet."""
+        with self.transaction() as log:
+            return log.format()
+
     def entries(self, after: int = 0) -> Iterator[Entry]:
         """Yield the entries after a sequence number, in order; between pages no transaction is
         open.
@@ -269,6 +258,28 @@ def _reason(error: Exception) -> str:
     if lines:
         return lines[0]
     return type(error).__name__
+
+
+def _stated_format(url: str | Path | LedgerFile) -> object:
+    """Return the format that the log at a place states; None: there is no log yet.
+
+    A reader reads it, which writes nothing. Where that fails, a writer does: a writer that was
+    killed left its journal, which only a writer can undo.
+
+    Raises:
+        LedgerError: when neither can read it.
+    """
+    reader = Store(url, read_only=True)
+    try:
+        return reader.format()
+    except LedgerError:
+        writer = Store(url, create=False, earlier=True)
+        try:
+            return writer.format()
+        finally:
+            writer.close()
+    finally:
+        reader.close()
 
 
 def _refuse_another_format(stated_format: object) -> None:

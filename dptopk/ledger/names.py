@@ -23,7 +23,8 @@ def plain_text(**arguments: object) -> str:
     text = validate.text(**arguments)
     if not text.isprintable() or not text.strip() or len(text) > LONGEST_NAME:
         raise InvalidParameter(
-            f"{label} must be at most {LONGEST_NAME} printable characters, got {value!r:.80}"
+            f"{label} must be at most {LONGEST_NAME} printable characters, and not blank, got "
+            f"{value!r:.80}"
         )
     return text
 

@@ -232,9 +232,18 @@ class Reader:
         Args:
             dataset: the name of the data set.
             analyst: the analyst who was charged; None: anybody.
-            at_most: how many charges are returned.
-            outcomes: whether it is looked up which were answered; if not, none counts as answered.
+            at_most: how many charges are returned at most, >= 0.
+            outcomes: whether it is looked up which charges were answered; False saves that time,
+                and every charge is then returned as if it had not been answered.
+
+        Raises:
+            InvalidParameter: for a data set that is not in the ledger, a name that no analyst may
+                have, or a number below 0.
+            LedgerError: if the hash of an entry is wrong, or outcomes are asked of a ledger of an
+                earlier format.
         """
+        if at_most < 0:
+            raise InvalidParameter(f"at_most must be at least 0, got {at_most}")
         with self._read_transaction(dataset) as log:
             name = None if analyst is None else analyst_name(analyst)
             entries = log.charges(dataset, name, at_most)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dptopk.costs import Budget, Charge
-from dptopk.errors import BudgetExceeded, LedgerError
+from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger.ledger import Ledger
 
 SMALL = Charge.parse("DP(0.3)")
@@ -29,6 +29,11 @@ def test_a_charge_and_its_answer_and_what_is_refused_beside_them(ledger, tmp_pat
             assert other.recent("data") == []
     assert [spend.seq for spend in ledger.recent("data", analyst="Ann")] == [receipt.seq]
     assert ledger.spend("data", receipt.seq).answer == receipt.seq + 1
+    assert ledger.recent("data", at_most=0) == []
+    with pytest.raises(InvalidParameter, match="at_most must be at least 0, got -1"):
+        ledger.recent("data", at_most=-1)
+    with pytest.raises(InvalidParameter, match="and not blank, got '  '"):
+        ledger.recent("data", analyst="  ")
     assert ledger.spend("data", receipt.seq + 1) is None
     assert ledger.verify()
 
