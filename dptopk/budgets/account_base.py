@@ -66,7 +66,8 @@ class Account(ABC):
 
     Attributes:
         delta: the total δ at which the guarantee is stated.
-        closed: whether a ledger accepts nothing more of this account, whatever is left.
+        closed: whether the account accepts no charge any more, whatever is left: a ledger closes
+            one that an earlier version let spend too much.
     """
 
     delta: float
@@ -176,7 +177,9 @@ class Account(ABC):
             yield
 
     def close(self) -> None:
-        """Mark this account as closed: nothing is left of it."""
+        """Mark this account as closed: it accepts no charge any more, whatever ``remaining`` says
+        is left.
+        """
         self.closed = True
 
     def account(self, analyst: str) -> Account:  # noqa: ARG002
@@ -237,6 +240,7 @@ class Account(ABC):
 
         Raises:
             IncompatibleCosts: when the charge is stated for other neighbours, or has no price here.
+            InvalidParameter: in another process than the account's.
         """
         if self.closed:
             return False
@@ -257,10 +261,13 @@ class Account(ABC):
             The record of what was taken, which ``quote_refund`` takes.
 
         Raises:
-            BudgetExceeded: when it is not covered; then nothing is spent.
+            BudgetExceeded: when it is not covered, or the account is closed; then nothing is spent.
             IncompatibleCosts: when the charge is stated for other neighbours, or has no price here.
+            InvalidParameter: in another process than the account's.
         """
         with self._locked_in_own_process():
+            if self.closed:
+                raise BudgetExceeded(charge, self.remaining(), "this account is closed")
             record = self.quote(charge, stated)
             self.apply(charge, record)
             return record

@@ -63,14 +63,17 @@ class Parallel(Account):
             )
 
     def only(self, *segments: Hashable) -> Parallel:
-        """Return the accounts of some segments only, from which a question about these is charged.
+        """Return the accounts of some segments only, from which a question about these is charged;
+        closed where this account is.
 
         Raises:
             InvalidParameter: on a segment that was not declared.
         """
         if not all(segment in self.parts for segment in segments):
             raise InvalidParameter("segments: one of these was not declared")
-        return Parallel({segment: self.parts[segment] for segment in segments})
+        chosen = Parallel({segment: self.parts[segment] for segment in segments})
+        chosen.closed = self.closed
+        return chosen
 
     def close(self) -> None:
         """Mark this account and all of its parts as closed."""
@@ -167,16 +170,19 @@ class Parallel(Account):
 
     def merged_state(self) -> Record | None:
         """Return the state in which every segment's account covers the history of any of them:
-        users may have moved between segments. None where the accounts are no filters.
+        users may have moved between segments. None where no account is a filter.
 
         Raises:
-            BudgetExceeded: when they divide δ in different ways.
+            BudgetExceeded: when they divide δ in different ways, or only some of them are filters.
         """
-        first, *others = self.parts.values()
-        if not isinstance(first, Filter):
+        filters = [part for part in self.parts.values() if isinstance(part, Filter)]
+        if not filters:
             return None
-        filters = [part for part in others if isinstance(part, Filter)]
-        state = first.state_beside(filters)
+        if len(filters) < len(self.parts):
+            reason = "the budgets of some segments are registered costs, those of others are not"
+            raise BudgetExceeded(self.spent(), self.remaining(), reason)
+        first, *others = filters
+        state = first.state_beside(others)
         if state is None:
             reason = "the segments divide delta in different ways"
             raise BudgetExceeded(self.spent(), self.remaining(), reason)

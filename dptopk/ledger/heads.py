@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import secrets
 import stat
 import sys
@@ -19,6 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
@@ -271,6 +273,7 @@ class HeadTable:
         url: the URL of a SQLite or PostgreSQL database, as SQLAlchemy takes it.
 
     Raises:
+        InvalidParameter: for a SQLite database in memory, in which no head would stay.
         LedgerError: when it cannot be opened.
     """
 
@@ -279,7 +282,12 @@ class HeadTable:
         self.read()  # refuses a database that cannot be read
 
     def read(self) -> Head | None:
-        """Return the head; None if there is none. Nothing is written."""
+        """Return the head; None if there is none. Nothing is written, and no file is made.
+
+        Raises:
+            InvalidParameter: for a SQLite database in memory, or a row that is no head.
+            LedgerError: when the database refuses.
+        """
         if self._lacks_file():
             return None
         selection = "SELECT ledger, seq, hash FROM dptopk_head WHERE id = 1"
@@ -323,17 +331,29 @@ class HeadTable:
         self._run("DELETE FROM dptopk_head WHERE id = 1")
 
     def _lacks_file(self) -> bool:
-        """Return whether the database is a SQLite file that does not exist: to read it makes it."""
+        """Return whether the URL is of a SQLite file that does not exist, which a query would
+        create.
+
+        Raises:
+            InvalidParameter: for a SQLite database in memory.
+        """
         import sqlalchemy as sa
 
         try:
             address = sa.engine.make_url(self._url)
-        except (sa.exc.SQLAlchemyError, ValueError):  # whoever opens it says more
+            is_sqlite = address.get_backend_name() == "sqlite"
+            takes_uri = sa.util.asbool(address.query.get("uri", "false"))
+        except (sa.exc.SQLAlchemyError, ValueError):  # the query that follows says what is wrong
             return False
-        path = str(address.database)
-        if address.get_backend_name() != "sqlite" or path.startswith("file:"):  # a URI of SQLite
+        if not is_sqlite:
             return False
-        return not Path(path).exists()
+        name = address.database or ""
+        path = Path(name)
+        if takes_uri and name.startswith("file:"):
+            path = path_of_uri(name)
+        if str(path) in {".", ":memory:"} or address.query.get("mode") == "memory":
+            raise InvalidParameter("head: a database in memory is lost when it is closed")
+        return not path.exists()
 
     def _lacks_table(self) -> bool:
         """Return whether the database has no table of a head."""
@@ -383,6 +403,17 @@ class HeadTable:
             cause = getattr(error, "orig", None) or error
             reason = str(cause).strip().splitlines() or [type(error).__name__]
             raise LedgerError(f"the database of the head refused: {reason[0]}") from None
+
+
+def path_of_uri(uri: str) -> Path:
+    """Return the path of the file that a URI of SQLite names, "file:" and a path; what follows "?"
+    is left out.
+
+    Source: "Uniform Resource Identifiers" of SQLite, section 3.
+    """
+    path = uri.removeprefix("file:").partition("?")[0]
+    path_without_host = re.sub("^//[^/]*", "", path)
+    return Path(unquote(path_without_host))
 
 
 def witness_at(place: str | Path, ledger: LedgerFile | None = None) -> HeadFile | HeadTable:

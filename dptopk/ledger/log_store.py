@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import itertools
 import os
-import re
 import sys
 import threading
 import weakref
@@ -21,11 +20,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
 
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, Entry
-from dptopk.ledger.heads import HeadFile, HeadTable, lock_beside, witness_at
+from dptopk.ledger.heads import HeadFile, HeadTable, lock_beside, path_of_uri, witness_at
 from dptopk.ledger.postgresql import PostgreSQL, are_one_database
 from dptopk.ledger.sqlite import ERRORS, Purpose, SQLite
 from dptopk.ledger.sqlite_file import LedgerFile
@@ -414,10 +412,8 @@ def _file_of(url: str) -> Path | None:
     address = _address(url)
     if address is None or address.get_backend_name() != "sqlite" or not address.database:
         return None
-    if address.database.startswith("file:"):  # a URI of SQLite
-        path = address.database.removeprefix("file:").partition("?")[0]
-        path_without_host = re.sub("^//[^/]*", "", path)
-        return Path(unquote(path_without_host))
+    if address.database.startswith("file:"):
+        return path_of_uri(address.database)
     return Path(address.database)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from dptopk._internal import validate
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.budget_terms import segments_of, shared_terms_of, terms_by_segment
@@ -350,21 +351,24 @@ def _refuse_fixed_differences(spec: DatasetSpec, state: DatasetState) -> None:
 def _plain_terms_of_catalog(terms: CatalogBudget) -> dict[str, Any]:
     """Return a budget of the catalog in the form of ``_plain_terms``, so that both can be
     compared.
+
+    Raises:
+        InvalidParameter: for terms without a total, registered costs or shares.
     """
     if terms.shares is not None:
         shares = {analyst_name(name): _plain_share(part) for name, part in terms.shares.items()}
         return {"shares": shares, "delta": terms.delta}
     if terms.registered is not None:
         return _plain_share(terms.registered) | {"delta": terms.delta}
-    plain = _plain_share(terms.budget)
+    plain = _plain_share(validate.instance(Budget, budget=terms.budget))
     if terms.failure_delta is not None:
         plain["failure_delta"] = terms.failure_delta
     return plain
 
 
-def _plain_share(part: Charge | Budget | None) -> dict[str, Any]:
-    """Return a budget, or registered costs, in the form of ``_plain_terms``; None, which the type
-    of a catalog's budget allows, does not occur.
+def _plain_share(part: Charge | Budget) -> dict[str, Any]:
+    """Return a budget, or registered costs, in the form of ``_plain_terms``; registered costs
+    without "delta", which is stated once for all shares.
     """
     if isinstance(part, Budget):
         return _plain_terms({"budget": part.terms()})

@@ -314,3 +314,25 @@ def test_bounded_range_tokens_are_picked_segment_by_segment() -> None:
     assert not regions.can_spend(Charge({BoundedRange(0.15): 1}))
     assert regions.only("us").can_spend(Charge({BoundedRange(0.2): 1}))
     assert regions.only("eu").can_spend(Charge({BoundedRange(0.1): 2}))
+
+
+def test_filters_beside_registered_costs_have_no_state_for_users_who_move() -> None:
+    """A state of the filters alone would leave out what the others have spent."""
+    filter_ = Accountant.filter(Budget(1.5, DELTA))
+    account = Accountant(filter_.group(), DELTA)
+    for parts in ((filter_, account), (account, filter_)):
+        mixed = Parallel(dict(zip(NAMES, parts, strict=False)))
+        with pytest.raises(BudgetExceeded, match="segments"):
+            mixed.merged_state()
+    assert Parallel({"eu": account}).merged_state() is None
+
+
+@pytest.mark.parametrize("made", [registered, filters])
+def test_a_closed_account_accepts_nothing(made) -> None:
+    regions = made()
+    regions.close()
+    for account in (regions, regions.only("eu"), regions.parts["eu"]):
+        with pytest.raises(BudgetExceeded, match="closed"):
+            account.spend(ONE)
+        assert not account.can_spend(ONE)
+    assert not regions.spent()

@@ -604,3 +604,21 @@ def test_a_head_that_is_damaged_while_a_charge_is_committed_is_no_mistake_of_the
         monkeypatch.setattr(HeadFile, "swap", damaged)
         with pytest.raises(LedgerError, match="not an exported head"):
             ledger.charge("d", "ann", ONE)
+
+
+@pytest.mark.parametrize("options", ["uri=true", "uri=true&mode=rwc"])
+def test_reading_a_head_at_a_uri_makes_no_database(tmp_path, options):
+    table = HeadTable(f"sqlite:///file:{tmp_path}/heads%2Edb?{options}")
+    assert table.read() is None
+    assert not list(tmp_path.iterdir())
+    assert table.swap(None, Head(1, "a"))
+    assert [file.name for file in tmp_path.iterdir()] == ["heads.db"]
+    assert table.read() == Head(1, "a")
+
+
+@pytest.mark.parametrize(
+    "place", ["", "/:memory:", "/file::memory:?uri=true", "/file:heads?mode=memory&uri=true"]
+)
+def test_a_head_in_memory_is_refused(place):
+    with pytest.raises(InvalidParameter, match="in memory"):
+        HeadTable(f"sqlite://{place}")

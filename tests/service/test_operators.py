@@ -13,12 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk.cli import app
-from dptopk.errors import LedgerError
+from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.ledger import Ledger
 from dptopk.service.access import Access
 from dptopk.service.app import create_app
-from dptopk.service.catalog import SegmentReading
-from dptopk.service.catalog_changes import apply, open_ledger
+from dptopk.service.catalog import CatalogBudget, SegmentReading
+from dptopk.service.catalog_changes import _plain_terms_of_catalog, apply, open_ledger
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.check import check
 from dptopk.service.questions import TopK
@@ -457,3 +457,8 @@ def test_data_that_were_served_before_get_no_new_ledger(catalog):
     with Ledger(service.ledger, read_only=True) as ledger:
         reasons = [entry.body["reason"] for entry in ledger.entries() if entry.kind == "renewal"]
         assert set(reasons) == {"the data are others"}
+
+
+def test_a_budget_without_terms_is_not_compared_with_the_ledger():
+    with pytest.raises(InvalidParameter, match="budget"):
+        _plain_terms_of_catalog(CatalogBudget())

@@ -149,7 +149,8 @@ def test_slopes_at_equal_affine_length():
     np.testing.assert_allclose(G1.touch(slopes_of_equal_length(G1, 2)), wanted, rtol=1e-3)
 
 
-@pytest.mark.parametrize("epsilons", [[], [-1.0], [math.nan], [math.inf]])
-def test_slopes_outside_their_range_are_refused(epsilons):
-    with pytest.raises(InvalidParameter, match="epsilons"):
-        from_below(G1, epsilons)
+@pytest.mark.parametrize("epsilons", [[], [-1.0], [math.nan], [math.inf], 1.0, [[1.0, 0.0]]])
+@pytest.mark.parametrize("approximate", [from_below, from_above])
+def test_slopes_outside_their_range_are_refused(approximate, epsilons):
+    with pytest.raises(InvalidParameter, match="one-dimensional"):
+        approximate(G1, epsilons)

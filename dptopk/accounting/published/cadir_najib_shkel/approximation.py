@@ -50,7 +50,10 @@ def from_below(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
 
     Args:
         f: a symmetric trade-off function.
-        epsilons: one-dimensional, >= 0, distinct.
+        epsilons: one-dimensional, >= 0; equal ones count once.
+
+    Raises:
+        InvalidParameter: when they are no such numbers.
     """
     slopes = _slopes(epsilons)
     deltas = np.minimum(f.delta(slopes) * (1 + ROUNDING), np.nextafter(1, 0))
@@ -65,7 +68,10 @@ def from_above(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
 
     Args:
         f: a symmetric trade-off function.
-        epsilons: one-dimensional, >= 0, distinct.
+        epsilons: one-dimensional, >= 0; equal ones count once.
+
+    Raises:
+        InvalidParameter: when they are no such numbers.
     """
     slopes = _slopes(epsilons)
     if min(slopes) > 0:
@@ -280,10 +286,10 @@ def _slopes(epsilons: ArrayLike) -> Floats:
     Raises:
         InvalidParameter: unless they are a one-dimensional array of finite numbers >= 0.
     """
-    slopes = np.unique(np.asarray(epsilons, dtype=float))[::-1]
-    if slopes.ndim != 1 or not len(slopes) or not np.isfinite(slopes).all() or slopes[-1] < 0:
+    array = np.asarray(epsilons, dtype=float)
+    if array.ndim != 1 or not array.size or not np.isfinite(array).all() or array.min() < 0:
         raise InvalidParameter("epsilons must be a one-dimensional array of finite numbers >= 0")
-    return slopes
+    return np.unique(array)[::-1]
 
 
 def _solve(residual: Callable[[Floats], Floats], guess: Floats) -> Floats:
