@@ -169,7 +169,7 @@ def _column_of_role(table: ir.Table, role: str, name: str) -> ir.Column:
 
 
 def _numbers_of_text(text: ir.StringColumn) -> ir.FloatingColumn:
-    """Return text as numbers; NULL for text that is no number as every engine writes them.
+    """Return text as numbers; NULL for text that does not have the form of NUMBER.
 
     Engines differ in what a cast accepts ("1_000", "1d", "nan"), and a cast that fails would refuse
     all rows because of one.

@@ -75,7 +75,9 @@ def events_histogram(  # noqa: PLR0913
             the labels; None: all. The mechanisms for an unknown domain need top > d_bar; fewer
             labels in the data are no error.
         weight: the column of what an event adds, instead of 1. Each weight is rounded down to a
-            whole number and clipped to [0, τ]; NULL and NaN count 0. No value is refused.
+            whole number and clipped to [0, τ]; NULL and NaN count 0, and so does text that is no
+            number of at most 18 digits on each side of the point, with an exponent of at most two.
+            No value is refused.
         where: only events for which this holds count: {column: value or list of values}, or a
             function of the Ibis table, or an Ibis expression. It must look at one row at a time.
         choose: which labels count for a user with more than Δ: "hash", "random" or "top"; see

@@ -297,19 +297,27 @@ def _row_title(name: tuple[str, str]) -> str:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """Check that every way stays within the budget, and report which one is best at recall and at
-    error.
+    """Check that every way stays within the budget; report which one is best at recall and at
+    error in each domain, and the errors with and without CountMLE.
     """
     keeps_budget = data["epsilon"] <= BUDGET.epsilon
     spent = f"{data['epsilon'].min():.4f} to {data['epsilon'].max():.4f}"
     lines = [claim("total ε at δ = 1e-6", f"{BUDGET.epsilon:g}", keeps_budget.all(), spent)]
+    titles: dict[Domain, str] = {"public": "known domain", "private": "unknown domain"}
     for source, part in data.groupby("data", sort=False):
-        for domain in ("known", "unknown"):
-            in_domain = part[part["way"].str.startswith(domain)]
-            lines.append(Comparison(f"{source}, {domain} domain: best", "", _best_ways(in_domain)))
+        domain_of_way = part["way"].map(_domain_of)
+        for domain, title in titles.items():
+            in_domain = part[domain_of_way == domain]
+            lines.append(Comparison(f"{source}, {title}: best", "", _best_ways(in_domain)))
         quantity = f"{source}: CountMLE over selected labels"
         lines.append(Comparison(quantity, "measured in the true order only", _errors_of_fit(part)))
     return lines
+
+
+def _domain_of(way: str) -> Domain:
+    """Return the domain of a way of answering."""
+    domain, _ = WAYS[way]
+    return domain
 
 
 def _errors_of_fit(part: Table) -> str:
@@ -325,8 +333,6 @@ def _best_ways(ways: Table) -> str:
     """Return, in words, the ways with the largest recall and with the smallest error."""
     most_recall = ways.loc[ways["recall"].idxmax()]
     least_error = ways.loc[ways["l2"].idxmin()]
-    _, by_recall = most_recall["way"].split(": ", 1)
-    _, by_error = least_error["way"].split(": ", 1)
-    recall_text = f"recall {most_recall['recall']:.2f} by {by_recall}"
-    error_text = f"l2 {least_error['l2']:.1f} by {by_error} ({least_error['counts']})"
+    recall_text = f"recall {most_recall['recall']:.2f} by {most_recall['way']}"
+    error_text = f"l2 {least_error['l2']:.1f} by {least_error['way']} ({least_error['counts']})"
     return f"{recall_text}; {error_text}"

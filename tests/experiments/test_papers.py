@@ -165,6 +165,20 @@ def test_every_way_spends_the_budget(way):
     assert 0.998 <= spent.epsilon <= utility.BUDGET.epsilon
 
 
+@pytest.mark.parametrize("way", list(utility.WAYS))
+def test_every_way_can_be_the_best_of_its_domain(way):
+    import pandas as pd
+
+    columns = {"data": "Macbeth", "epsilon": 0.9, "counts": "plain", "l2": 2.0, "recall": 0.5}
+    rows = [{**columns, "way": other} for other in utility.WAYS]
+    rows += [{**columns, "way": utility.FITTED_WAY, "counts": "fitted"}]
+    data = pd.DataFrame(rows)
+    data.loc[data["way"] == way, ["l2", "recall"]] = 1.0, 0.9
+    domain = {"public": "known", "private": "unknown"}[utility.WAYS[way][0]]
+    (line,) = (x for x in utility.compare(data) if x.quantity == f"Macbeth, {domain} domain: best")
+    assert line.ours == f"recall 0.90 by {way}; l2 1.0 by {way} (plain)"
+
+
 def test_answers_with_hardly_any_noise_are_right():
     histogram, rng = utility.data("10⁴ / r", "public", 1), np.random.default_rng(5)
     for mechanisms in (

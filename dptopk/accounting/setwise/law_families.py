@@ -462,8 +462,9 @@ class _StepProgram:
     constraints are m <= M, m' <= M, and that the moments of some orders are below these chords.
 
     Attributes:
-        columns: for each x, the coefficients of the masses of all losses, and of slacks, in the
-            constraints; shape (x's, constraints, losses + slacks).
+        columns: for each x, the coefficients in the constraints of the masses of all losses, of
+            slacks, and of centred losses the two ``_rising_columns``; shape (x's, constraints,
+            columns).
         worth: what each mass is worth.
         basis: the places of the columns that are in use, as many as constraints.
         multipliers: of the constraints.
@@ -543,10 +544,13 @@ class _StepProgram:
         return moment
 
     def _rising_columns(self) -> list[Floats]:
-        """Return columns with which the majorant of centred losses rises at the last node.
+        """Return two columns with which the majorant F of centred losses rises at the last node.
 
-        They are the derivatives of the constraints in t = e^{-L}, with and without the part of L
-        (``Majorant.lifted``).
+        A column that is worth 0 demands of the multipliers that their sum over the column is at
+        least 0. These columns are the derivatives of the constraints in t = e^{-L} at the last
+        node, so that this sum is F' there: of one column the whole, of the other without the part
+        -c/t of L, which ``Majorant.with_rising_slope_at`` leaves out where c < 0. So it needs to
+        add little, for any sign of c.
         """
         y = np.full(len(self.nodes), self.reach * self.h)
         t = np.exp(y)

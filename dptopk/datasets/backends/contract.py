@@ -194,15 +194,15 @@ def remainders_have_a_sign(tried: Tried) -> None:
 
 
 def weights_become_whole_numbers(tried: Tried) -> None:
-    """A weight is rounded down and clipped to [0, τ]; NaN, NULL and text that spells no number are
-    0; nothing fails.
+    """A weight is rounded down and clipped to [0, τ]; NaN, NULL and text that is no number, or
+    one with too many digits, are 0; nothing fails.
     """
     numbers = [-1e300, -1.0, -0.5, 0.0, 0.5, 1.0, 2.7, 3.0, 1e300, np.inf, -np.inf, np.nan, None]
     whole = [0, 0, 0, 0, 0, 1, 2, 3, 3, 3, 0, 0, 0]
     spelt = {"2": 2, " 2.9 ": 2, "1e0": 1, "+3": 3, "2.": 2}
-    spelt |= dict.fromkeys(
-        ("-1", "1_0", "1d", "", " ", "nan", "inf", "0x3", "٣", "1e999", "9" * 400, "x"), 0
-    )
+    spelt |= dict.fromkeys(("-1", "1_0", "1d", "", " ", "nan", "inf", "0x3", "٣", "x"), 0)
+    too_long = ("1e999", "9" * 400)  # for ``columns.NUMBER``
+    spelt |= dict.fromkeys(too_long, 0)
     for weights, expected in ((numbers, whole), (list(spelt), list(spelt.values()))):
         places = list(range(len(weights)))
         table = tried.table(u=places, i=places, w=weights)
@@ -214,6 +214,8 @@ def the_hash_is_a_function(tried: Tried) -> None:
     """A lot depends on key, user and item, on nothing else, and is the same when it is asked for
     again.
     """
+    # A part of TEXTS is enough, as every user is paired with every item. It has pairs that are
+    # equal where user and item are only written one after the other: "a " + "a" and "a" + " a".
     users = [*TEXTS[:12], "u"]
     items = [*TEXTS[:6], "ab"]
     pairs = [(user, item) for user in users for item in items]
