@@ -1,5 +1,7 @@
-"""Keyword validators whose messages name the argument; those of numbers and words also name its
-value, those of texts and types never, as a secret may come there.
+"""Keyword validators, which raise InvalidParameter where the argument is not what they return.
+
+The messages name the argument. Those of numbers and words also name its value; those of texts and
+types never do, as a secret may come there.
 """
 
 from __future__ import annotations
@@ -41,9 +43,7 @@ def instance(kind: type[T], **arguments: Any) -> T:
 
 
 def text(**arguments: Any) -> str:
-    """Return the one argument if it is text that is not empty, or raise InvalidParameter naming
-    it.
-    """
+    """Return the one argument if it is text that is not empty."""
     ((name, value),) = arguments.items()
     if not isinstance(value, str) or not value:
         raise InvalidParameter(f"{name} must be non-empty text", parameter=name)

@@ -43,6 +43,9 @@ class Claim:
                 upper bound, so that a refutation refutes the charge); a single bounded range is
                 also tested as a range of losses.
 
+        Raises:
+            InvalidParameter: for a claim of another type.
+
         >>> Claim.of(Budget(1.0, 1e-6)).points
         ((1.0, 1e-06),)
         """

@@ -66,6 +66,9 @@ class Segments(Mapping[Any, Histogram]):
 
         Args:
             charges: the charge of each segment's release, or one charge that all of them share.
+
+        Raises:
+            InvalidParameter: for a segment that is not in the list.
         """
         if isinstance(charges, Charge):
             charge_of = dict.fromkeys(self, charges)

@@ -380,6 +380,9 @@ class EventsStore:
 
         Whether there was such a user is not told. A stored answer about the earlier data is not
         changed.
+
+        Raises:
+            InvalidParameter: for a user of another type, or a store that cannot be changed.
         """
         if not isinstance(user, str | int) or isinstance(user, bool):
             raise InvalidParameter(f"user must be text or an integer, got {type(user).__name__}")

@@ -99,8 +99,13 @@ class EarlierFormats:
     def _upgrade(self, entry: Entry, ledger: LedgerState) -> Entry:
         """Return the entry for an upgrade to a later format.
 
-        The later format's rules hold from here on. If the state that was recorded at the upgrade
-        differs from the one computed today, the entry holds the recorded one.
+        The later format's rules hold from here on. The version that made the upgrade may have
+        computed the states by other rules, and decided by them what it accepted afterwards; so if
+        the state that it recorded differs from the one computed today, the entry holds the recorded
+        one.
+
+        Raises:
+            LedgerError: when this version does not know the format.
         """
         self.format = self.format_of(entry)
         self._charges.clear()  # releases of a later format have records of their own

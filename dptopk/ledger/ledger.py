@@ -193,6 +193,10 @@ class Ledger(Reader):
 
         What the analyst has spent before counts, and so do others' answers that the analyst was
         shown.
+
+        Raises:
+            InvalidParameter: for a name that no analyst may have, a data set that is not there,
+                terms that do not fit, or a limit below what was spent.
         """
         analyst = analyst_name(analyst)
         terms = terms_of(**limit)
@@ -241,6 +245,10 @@ class Ledger(Reader):
         The lifetime total goes on. The budget's arguments are as for ``create_dataset``. All shares
         are renewed together: to renew one of them after answers were given would let the analysts
         choose their budget by the answers, which no guarantee covers.
+
+        Raises:
+            InvalidParameter: without a reason, for a data set that is not there, or terms that do
+                not fit.
         """
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")

@@ -173,7 +173,11 @@ class Reader:
             return self._spend(log, charged)
 
     def answer(self, spend: Spend) -> dict[str, Any] | None:
-        """Return the answer that was stored with a charge, None if none was; nobody is charged."""
+        """Return the answer that was stored with a charge, None if none was; nobody is charged.
+
+        Raises:
+            LedgerError: if the stored answer is not that of the charge, or its hash is wrong.
+        """
         if spend.answer is None:
             return None
         with self._read_transaction() as log:
@@ -199,6 +203,9 @@ class Reader:
     def history(self, dataset: str, *, after: int = 0) -> list[Spend]:
         """Return the charges of a data set after an entry, in order, and whether each was
         answered.
+
+        Raises:
+            InvalidParameter: for a data set that is not in the ledger.
         """
         self._journal.refresh()
         renewed = self._now.dataset(dataset).renewed
@@ -252,6 +259,9 @@ class Reader:
     def spend(self, dataset: str, seq: int) -> Spend | None:
         """Return the charge of a data set with an entry's number, and whether it was answered; None
         if there is none.
+
+        Raises:
+            LedgerError: if the hash of one of the entries is wrong.
         """
         with self._read_transaction() as log:
             entry = log.entry(seq)

@@ -87,7 +87,8 @@ class Centred(CountingMechanism):
 
         Raises:
             InvalidParameter: when ``labels``, the number of labels counted, is not given: every
-                counted label costs something.
+                counted label costs something; for a sensitivity for which the costs are not proven
+                (``require_add_remove``), and noise whose scale cannot be drawn.
         """
         linf = require_add_remove(sensitivity).linf
         if labels is None:

@@ -557,6 +557,9 @@ class CountingMechanism(Mechanism):
         """Return the standard deviation of the noise on one count.
 
         ``labels`` is the number of labels counted together, for noise that depends on it.
+
+        Raises:
+            InvalidParameter: as for ``half_width``.
         """
         return self.noise_of(sensitivity, labels).std
 
@@ -601,9 +604,14 @@ class CountingMechanism(Mechanism):
         Returns:
             w in counts, a multiple of the step in which counts are measured. For independent noise
             it is exact up to a relative error of the tail below 1e-6, which only widens it.
+
+        Raises:
+            InvalidParameter: for a confidence outside its range, a sensitivity that the mechanism
+                does not cover, or ``labels`` left out for noise that depends on it.
         """
         confidence = validate.probability(allow_zero=False, confidence=confidence)
         noise = self.noise_of(sensitivity, labels)
+        # The interval is for one row that was fixed beforehand, not for the widest of several.
         steps = noise.half_width(1 - confidence, "row", 1)
         if noise.divisor == 1:  # an integer stays one
             return steps

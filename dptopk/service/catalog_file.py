@@ -388,6 +388,9 @@ def _shares(table: Toml, where: str) -> dict[str, Charge | Budget]:
     """Return the shares of a budget: analyst, or "reserve" -> registered costs, or a budget in ε.
 
     The δ of registered costs is that of the whole budget.
+
+    Raises:
+        InvalidParameter: if it is no table of shares, or a share is wrong.
     """
     if not isinstance(table, dict) or not table:
         raise InvalidParameter(f"{where}: give the share of at least one analyst")
@@ -435,7 +438,10 @@ def _analyst_names(names_in_file: Iterable[Any], where: str) -> tuple[str, ...]:
 
     Args:
         names_in_file: the names as the file has them.
-        where: the place in the file, for the message.
+        where: the place in the file, for the message on two spellings.
+
+    Raises:
+        InvalidParameter: for two spellings of one name, or a name that no analyst may have.
     """
     names = [analyst_name(name) for name in names_in_file]
     if len(set(names)) < len(names):

@@ -1012,8 +1012,8 @@ def _expected_work(costs: Charge) -> float:
 
 
 def _two_parts(costs: Charge) -> tuple[Charge, Charge]:
-    """Return the larger and the smaller ones of some costs, apart where their sizes differ most; of
-    a single kind two halves.
+    """Return the larger and the smaller ones of two or more costs, apart where their zCDP constants
+    differ most; of a single kind two halves.
     """
     kinds = [(zcdp_constant(cost), cost) for cost in costs.costs]
     kinds.sort(key=lambda kind: kind[0], reverse=True)

@@ -166,13 +166,15 @@ class Evaluation:
     @property
     def reach(self) -> float:
         """Return the number of standard deviations of a group's loss that matter: beyond, V <=
-        e^{-z²/2} is a small share of δ.
+        e^{-z²/2}, by Hoeffding's inequality for bounded ranges, is a small share of δ.
         """
         copies = max(sum(group.copies for group in self.groups), 1)
         if self.query.epsilon is None:
             delta = self.query.delta
         else:
-            delta = self.guess / 100  # the δ is not known yet, and may be far below its upper bound
+            # The δ is not known yet; it may be far below its upper bound, the guess.
+            delta = self.guess / tuning.GUESS_ABOVE_DELTA
+        # Each copy may lose its part of the share.
         share = tuning.WINDOW_SHARE * max(delta, FLOOR)
         z = math.sqrt(2 * math.log(copies / share))
         return tuning.REACHES * math.ceil(z / tuning.REACHES)

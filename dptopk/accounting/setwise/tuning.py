@@ -47,6 +47,8 @@ SPLITTING = 5.0
 # What lies beyond a group's window is worth this share of δ; its reach is a multiple of REACHES
 # standard deviations, so that groups can be used again.
 WINDOW_SHARE = 1e-5
+# Where δ is asked for, the guess of it is taken to be at most so many times too large.
+GUESS_ABOVE_DELTA = 100
 REACHES = 0.5
 # Orders among which the best one of the Rényi route is looked for: a grid of this many, refined so
 # often; of very many different costs a smaller one.

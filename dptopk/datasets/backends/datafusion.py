@@ -36,8 +36,8 @@ _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
-    """Return an equal operation that gives NULL where this one would fail; None if there is
-    none.
+    """Return an equal operation that gives NULL where this one would fail; None if none is known,
+    so that the operation is refused.
     """
     return replacement_in(_TOTAL, operation)
 
