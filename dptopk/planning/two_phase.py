@@ -144,7 +144,9 @@ class TwoPhasePlan(TopKPlan):
         """Return this plan with the phases of a record, which must find labels as this one does.
 
         A record without looks is drawn without them, also where the first version had other looks:
-        the answer then costs less than was charged.
+        the answer then costs less than was charged. Phases that find and count without a selection
+        are taken for those of before there were selections, which count at most k labels: at the
+        same charge, since noise on counts costs the same for any number of labels.
 
         Raises:
             InvalidParameter: when labels were found in another way, or after other looks.

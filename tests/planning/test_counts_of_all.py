@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from dptopk import Budget, Charge, Histogram, Sensitivity
+from dptopk import Budget, Charge, Histogram, InvalidParameter, Sensitivity
 from dptopk.accounting.bounds import compose
 from dptopk.datasets import EventCounts
 from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT
@@ -84,6 +84,22 @@ def test_all_that_is_found_is_counted_and_the_largest_are_shown(
     factor = deviation_ratio(way, np.array([float(found)]), K)[0]
     assert of_number / of_k == pytest.approx(factor, rel=0.01)
     assert answer.charge == plan.charge
+
+
+def test_phases_without_a_selection_are_revived_at_their_charge(events: EventCounts) -> None:
+    """No record has such a plan, as looks choose it; if one had, its answer would cost no more."""
+    usual = plan_two_phases(K, BUDGET)
+    for way in WAYS[::12]:
+        plan = in_way(way)
+        if plan.under == usual.under:
+            again = usual.revived(plan.record())
+            assert again.charge == plan.charge
+            answer = again.release(events, np.random.default_rng(3))
+            assert answer.charge == plan.charge
+            assert len(answer) == K
+        else:  # found under another cap
+            with pytest.raises(InvalidParameter, match="other caps"):
+                usual.revived(plan.record())
 
 
 @pytest.mark.slow
