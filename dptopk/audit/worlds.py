@@ -92,6 +92,9 @@ class World:
     def pairs(self, rng: np.random.Generator) -> Iterator[Pair]:
         """Yield neighbouring pairs without end: first those whose smaller histogram is empty or has
         ties only, then random ones.
+
+        Raises:
+            InvalidParameter: where one user may touch too many sets of labels to try them all.
         """
         moves = self._tried_moves()
         levels = self.levels()
@@ -104,6 +107,9 @@ class World:
     def _tried_moves(self) -> list[Move]:
         """Return the changes by one user that an audit tries, sorted: the largest one on each set
         of labels, and a change by 1 on one label; for weights, the largest ones alone.
+
+        Raises:
+            InvalidParameter: where one user may touch too many sets of labels to try them all.
         """
         if self.sensitivity.l2 is not None:
             return self._weight_moves(self.sensitivity.l2)
@@ -115,7 +121,11 @@ class World:
         return sorted(moves)
 
     def _touched_sets(self) -> Iterator[Places]:
-        """Return all sets of labels that one user may touch."""
+        """Return all sets of labels that one user may touch.
+
+        Raises:
+            InvalidParameter: where there are too many to try them all.
+        """
         most = self.sensitivity.touched(self.labels)
         self._refuse_many(sum(math.comb(self.labels, size) for size in range(most + 1)))
         sizes = range(1, most + 1)

@@ -125,8 +125,8 @@ class Source(Columns):
         """Refuse columns of users and labels that do not go together.
 
         Raises:
-            InvalidParameter: unless a table of events names both columns, or only that of labels
-                where each row is one person.
+            InvalidParameter: unless a table of events names both columns, or only that of labels,
+                and no segments, where each row is one person; a table of counts names none.
         """
         if self.one_row_per_user and (
             self.item is None or self.user is not None or self.segment_by is not None
@@ -134,11 +134,12 @@ class Source(Columns):
             raise InvalidParameter(
                 "--one-row-per-user goes with --item-col, and no --user-col or --segment-by"
             )
-        if (self.user is None and not self.one_row_per_user) != (self.item is None):
+        has_users = self.user is not None or self.one_row_per_user
+        has_labels = self.item is not None
+        if has_users != has_labels:
             raise InvalidParameter(
-                "--user-col and --item-col go together: a table of events needs both; where "
-                "each row is one person, "
-                "--one-row-per-user says so"
+                "--user-col and --item-col go together: a table of events needs both; where each "
+                "row is one person, --one-row-per-user says so"
             )
 
     @property

@@ -118,10 +118,13 @@ def replacement_file(out: Path) -> Iterator[Path]:
 def text_file(out: Path | None) -> Iterator[IO[str]]:
     """Open a text file to write to for a ``with`` block: standard output, or a file that appears as
     ``out`` when the block ends without an error.
+
+    In a file, halves of surrogate pairs, which labels may hold and UTF-8 does not, are written as
+    escapes.
     """
     if out is None:
         yield sys.stdout
-        # a full disk or a closed pipe is told here, not at the end of the process
+        # A full disk or a closed pipe is an error here, not at the end of the process.
         sys.stdout.flush()
         return
     with (

@@ -134,7 +134,10 @@ def _law(
 ) -> tuple[Truth, tuple[np.random.Generator, np.random.Generator]]:
     """Return the law, and the two generators that members and articles are drawn from.
 
-    The arguments are those of ``make_events``.
+    The arguments are those of ``make_events``; ``events`` was checked before.
+
+    Raises:
+        InvalidParameter: when one of the others is out of range.
     """
     users = validate.count(users=users)
     items = validate.count(items=items)

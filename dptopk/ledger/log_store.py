@@ -401,7 +401,7 @@ def _address(url: str) -> URL | None:
         import sqlalchemy as sa
 
         return sa.engine.make_url(url)
-    except (ImportError, ValueError):  # whoever opens it says more
+    except (ImportError, ValueError):  # opening the database says what is wrong
         return None
     except sa.exc.SQLAlchemyError:
         return None

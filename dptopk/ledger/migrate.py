@@ -128,11 +128,14 @@ class Migration:
     def _refuse_name_of_sqlite(self) -> None:
         """Refuse a name that SQLite gives to a file beside the old ledger, since SQLite would
         remove the file.
+
+        Raises:
+            InvalidParameter: naming the ending.
         """
         old = ledger_file(str(self._old), self._network)
         if old is None:
             return
-        # some file systems do not tell small letters from capitals
+        # Some file systems do not distinguish small letters from capitals.
         old_path = str(old.path).casefold()
         new_path = str(self._new.path).casefold()
         for suffix in SUFFIXES:
@@ -143,20 +146,29 @@ class Migration:
                 )
 
     def _refuse_unusable_name(self, ledger: str | None) -> None:
-        """Refuse a name with which no file can be made, such as one that is too long."""
-        # The longest name of a file that SQLite makes for it.
-        longest_path = Path(f"{self._unfinished_file(ledger).path}{SUFFIXES[0]}")
+        """Refuse a name with which no file can be made, such as one that is too long.
+
+        Raises:
+            InvalidParameter: with what the disk says.
+        """
+        longest_suffix = max(SUFFIXES, key=len)  # of the files that SQLite makes beside it
+        longest_path = Path(f"{self._unfinished_file(ledger).path}{longest_suffix}")
         try:
             longest_path.lstat()
         except FileNotFoundError:
             return
         except OSError as error:
             raise InvalidParameter(
-                f"NEW: no file can be made there ({error.strerror}); give a shorter name or another"
+                f"NEW: no file can be made there ({error.strerror}); give a shorter name or another "
+                "folder"
             ) from None
 
     def _refuse_no_links(self, ledger: str | None) -> None:
-        """Refuse a file system on which the new file could not get its name by a link."""
+        """Refuse a file system on which the new file could not get its name by a link.
+
+        Raises:
+            InvalidParameter: with what the disk says.
+        """
         file = self._unfinished_file(ledger).path
         link = Path(f"{file}-shm")  # a name that is removed with the file
         link.unlink(missing_ok=True)
@@ -171,7 +183,11 @@ class Migration:
         link.unlink()
 
     def _refuse_existing(self) -> None:
-        """Refuse a new file that exists already."""
+        """Refuse a new file that exists already.
+
+        Raises:
+            InvalidParameter: naming it.
+        """
         if self._new.path.exists() or self._new.path.is_symlink():
             raise InvalidParameter(f"NEW: {self._new.path.name!r} exists already; name a new file")
 

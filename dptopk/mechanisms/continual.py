@@ -472,7 +472,11 @@ class Stream:
         self.day += 1
 
     def _check(self, histogram: Histogram) -> None:
-        """Refuse a histogram that is not the complete histogram of a new day of this stream."""
+        """Refuse a histogram that is not the complete histogram of a new day of this stream.
+
+        Raises:
+            InvalidParameter: naming what does not fit.
+        """
         validate.instance(Histogram, histogram=histogram)
         if self.day == self.mechanism.days:
             raise InvalidParameter(f"days: all {self.mechanism.days} have been answered")

@@ -82,7 +82,8 @@ def counts_at_ranks(
 
     Raises:
         InvalidParameter: where rows were left out, since a rank may jump where small rows were; for
-            neighbours by substitution, between which counts move in both directions.
+            neighbours by substitution, between which counts move in both directions; for sums of
+            weights; and for a k below 1.
     """
     validate.instance(Histogram, histogram=histogram)
     sensitivity = require_add_remove(histogram.sensitivity)

@@ -198,7 +198,7 @@ def at_budget(request: Request, design: Design, split: Split) -> Candidate:
 @lru_cache(maxsize=2048)
 def affordable_rho(request: Request, design: Design, split: Split) -> float:
     """Return about the largest ρ that the budget affords: that of a Gaussian; where costs are pure
-    the larger one of this and of the ρ at which the sum of their ε's is the budget's.
+    the larger one of this and of the ρ at which ``_sum_of_costs`` is the budget's ε.
 
     Args:
         request: a question with a total ε.
@@ -209,25 +209,24 @@ def affordable_rho(request: Request, design: Design, split: Split) -> float:
     rest = design.composition_delta(request, split)
     rho = gaussian_rho(request.epsilon, rest) if rest else 0.0
     if design.pure:
-        pure = 1.0
-        ratio = math.inf
+        rho_of_sum = 1.0
         # One step is enough where all parameters grow as the root of ρ.
         for _ in range(PURE_STEPS):
-            mechanisms = design.build(request, split, pure)
+            mechanisms = design.build(request, split, rho_of_sum)
             phases = phases_of(request, mechanisms, design.method)
             ratio = request.epsilon / _sum_of_costs(design, phases, rest)
             # A ratio of 0: a cost has no ε, so that the Gaussian's ρ stays.
             if ratio == 0 or abs(ratio - 1) < FINE:
                 break
-            pure *= ratio**2
+            rho_of_sum *= ratio**2
         if ratio > 0:
-            rho = max(rho, pure)
+            rho = max(rho, rho_of_sum)
     return rho
 
 
 def _sum_of_costs(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
-    """Return the plain sum of the ε's of all costs; box counts add their one ε to about the optimum
-    of the selections at ``delta``.
+    """Return the plain sum of the ε's of all costs; beside box counts and with a δ the smaller one
+    of this and of their one ε added to about the optimum of the selections.
 
     Args:
         design: which kinds of mechanisms run.
@@ -341,8 +340,8 @@ def scale_coarse(candidate: Candidate) -> Candidate:
 def _rho_factor(candidate: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float:
     """Return the factor by which ρ is to be multiplied to cost the budget but for a spare share.
 
-    It is that of a Gaussian, which is close to most compositions; where costs are pure ε grows as
-    the root of ρ.
+    It is that of a Gaussian at the composition's δ, which is close to most compositions; without
+    a δ, where pure costs alone have a bound, ε grows as the root of ρ.
 
     Args:
         candidate: the candidate at its present ρ; its request has a total ε.
@@ -351,14 +350,14 @@ def _rho_factor(candidate: Candidate, epsilon: float, spare: float = SPARE_SHARE
     """
     request = candidate.request
     assert request.epsilon is not None  # noqa: S101 - for the type checker
-    aim = request.epsilon * (1 - spare)
-    rest = candidate.design.composition_delta(request, candidate.split)
     if epsilon == 0:
         return FACTOR_OF_NO_COST
     if not 0 < epsilon < math.inf:  # there is no bound at this ρ: much less is tried
         return SMALLEST_FACTOR
-    if rest:
-        ratio = gaussian_rho(aim, rest) / gaussian_rho(epsilon, rest)
+    aim = request.epsilon * (1 - spare)
+    delta = candidate.design.composition_delta(request, candidate.split)
+    if delta:
+        ratio = gaussian_rho(aim, delta) / gaussian_rho(epsilon, delta)
     else:
         ratio = (aim / epsilon) ** 2
     return min(max(ratio, SMALLEST_FACTOR), LARGEST_FACTOR)

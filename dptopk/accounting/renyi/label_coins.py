@@ -30,9 +30,10 @@ from dptopk.errors import InvalidParameter
 
 Ints = NDArray[np.intp]
 
-# The game is played on a grid of LEAST_CELLS or more, where its δ is too large by about a share of
-# FINE; up to COARSE if that takes more than MOST_SUMS sums. Where COARSE does as well, the Rényi
-# divergences of all labels are added up.
+# The game is played on a grid where its δ is too large by about a share of FINE, of LEAST_CELLS or
+# more; where that takes more than MOST_SUMS sums, or more than MOST_STATEMENTS cells, on the finest
+# affordable grid, up to a share of COARSE. Where a grid of that share is not affordable either, the
+# Rényi divergences of all labels are added up.
 LEAST_CELLS = 250
 FINE = 0.01
 COARSE = 0.3

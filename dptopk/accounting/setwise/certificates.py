@@ -73,6 +73,10 @@ STEP_BY_STEP = 1e-5  # relative, of ε: a few concentrated costs are worth their
 ABOVE_ONE_CURVE = 1e-6  # relative, of ε: the checker looks for an order on a grid of its own
 EXACT_REACH = 16.0  # standard deviations of a closed form, alone or not
 STAND_IN_REACH = 10.0
+# Beyond a reach of z deviations, of a closed form: a Gaussian's tail falls by e^-(2z + 2) more.
+MORE_DEVIATIONS = 2.0
+NOISE_REACH = 30.0  # standard deviations of one discrete noise: beyond, its mass is below e^-440
+SPARE_PLACES = 4  # of a sum of integers, for the roundings of both ends
 LARGEST_FLOAT = 1e300
 LARGEST_MU = 1000.0  # of a Gaussian: beyond, the checker's tails have no digits
 SMALLEST_RANGE = 1e-3  # of a group: the checker's intervals of smaller ones are too wide
@@ -617,33 +621,38 @@ def _place_range(low: float, high: float, step: float) -> Entry:
 def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
     """Return ``times`` copies of a cost, whose profile the checker knows, as one factor.
 
+    Its "width" is how many places of the sum of the costs' own integers (of randomized responses,
+    or of discrete noises) the checker keeps; it does not read that of a GaussianDP, which has none.
+
     Args:
         cost: a PureDP, GaussianDP or DiscreteGaussianDP cost.
         times: the number of copies.
         step: the step of the lattice.
-        reach: how many standard deviations of the loss are read.
+        reach: how many standard deviations of the loss are read, besides MORE_DEVIATIONS.
     """
     entry: Entry = {"kind": cost.symbol, "count": times}
     entry |= {name: getattr(cost, name) for name in PARAMETERS[type(cost)]}
     largest_loss = math.inf
-    noise = 1.0
+    noise = 1.0  # the standard deviation of the integer of one copy, at most
     if isinstance(cost, PureDP):
         largest_loss = times * cost.epsilon
-        deviation = cost.epsilon
-        mean = times * deviation * math.tanh(deviation / 2)
+        deviation_of_one = cost.epsilon
+        mean = times * deviation_of_one * math.tanh(deviation_of_one / 2)
     else:
         if isinstance(cost, DiscreteGaussianDP):
             noise = cost.scale
-            deviation = cost.shift / cost.scale
+            deviation_of_one = cost.shift / cost.scale
         else:
-            deviation = entry["mu"]
-        mean = times * deviation**2 / 2
-    half_width = (reach + 2) * math.sqrt(times)
-    # Places of the cost's own lattice: ``half_width`` on either side, and 30 deviations of one
-    # noise more.
-    entry["width"] = math.ceil(2 * half_width * noise + 60 * noise) + 4
-    low = max(mean - half_width * deviation, -largest_loss)
-    high = min(mean + half_width * deviation, largest_loss)
+            deviation_of_one = entry["mu"]
+        mean = times * deviation_of_one**2 / 2
+    deviations_of_one = (reach + MORE_DEVIATIONS) * math.sqrt(times)
+    # To either side that many deviations, and of one noise NOISE_REACH more.
+    entry["width"] = (
+        math.ceil(2 * deviations_of_one * noise + 2 * NOISE_REACH * noise) + SPARE_PLACES
+    )
+    half_width = deviations_of_one * deviation_of_one
+    low = max(mean - half_width, -largest_loss)
+    high = min(mean + half_width, largest_loss)
     return entry | _place_range(low, high, step)
 
 

@@ -53,8 +53,9 @@ PRODUCT_ROUNDING = 1e-15  # relative, above the rounding of a product with a fac
 # relative, far above all else.
 GAP_ROUNDING = 1e-14
 CHORD_MARGIN = 1e-9
-# The rounding above stays small next to δ and to moments in these ranges.
-SMALLEST_RHO = 1e-7
+# The rounding above stays small next to δ and to moments in these ranges. The smallest moment is
+# the mean of the loss, which may be far below ρ.
+SMALLEST_MEAN = 1e-7
 LARGEST_RHO = 2.0
 SMALLEST_DELTA = 1e-10
 MOST_COSTS = 20
@@ -508,8 +509,8 @@ class ConcentratedGame:
 
         The strategy chooses each law by the answers before it, and which class comes next. In
         "batch" nothing may depend on answers: it can be played for one cost with no others beside
-        it. In "ordered" the order is fixed: it can be played for one class. In "setwise" it can
-        always be played.
+        it. In "ordered" the order is fixed: it can be played for one class. In "setwise" and
+        "filter" it can always be played.
 
         Args:
             interaction: that of the question.
@@ -914,14 +915,14 @@ def _solutions(
 
 def _counts_of_classes(charge: Charge) -> dict[MomentClass, int] | None:
     """Return how many costs of a charge are in each moment class; None where a cost is in none, or
-    too small or too large.
+    in one with a mean loss below SMALLEST_MEAN or a ρ above LARGEST_RHO.
     """
     counts: dict[MomentClass, int] = {}
     for cost, times in charge:
         moments = moment_class(cost)
         if moments is None:
             return None
-        if not SMALLEST_RHO <= moments.mean or not moments.rho <= LARGEST_RHO:
+        if moments.mean < SMALLEST_MEAN or moments.rho > LARGEST_RHO:
             return None
         counts[moments] = counts.get(moments, 0) + times
     return counts
