@@ -159,8 +159,8 @@ class Migration:
             return
         except OSError as error:
             raise InvalidParameter(
-                f"NEW: no file can be made there ({error.strerror}); give a shorter name or another "
-                "folder"
+                f"NEW: no file can be made there ({error.strerror}); give a shorter name, or "
+                "another folder"
             ) from None
 
     def _refuse_no_links(self, ledger: str | None) -> None:
