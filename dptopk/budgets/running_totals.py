@@ -61,7 +61,8 @@ class RunningTotals:
 
         Args:
             charge: the charge.
-            record: what ``Filter.quote`` said of it.
+            record: what ``Filter.quote`` said of it: its prices; "left" where it leaves the sum of
+                ε's for good; "stated" where it is entered by a statement, with ε and δ.
             metrics: of the filter, by name.
 
         Raises:

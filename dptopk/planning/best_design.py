@@ -48,7 +48,7 @@ MOST_FINAL = 4
 LARGEST_DELTA_OF_ALL = 0.5
 
 
-# each has a default and a name; only k and the budget are asked of everyone
+# Each argument has a default and a name; only k and the budget are asked of everyone.
 def plan_topk(  # noqa: PLR0913
     k: int,
     budget: Budget | None = None,

@@ -102,11 +102,12 @@ def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
     for family in families:
         shares = SHARES if family else (1.0,)  # without counts finding and selecting have all
         # Part 0 counts all that was found. Box noise grows with the number of counts, and is only
-        # for few labels: there it is never best.
+        # for few labels: with it part 0 is never best.
         parts = (0.0, *SELECTING_PARTS) if family == "gaussian" else SELECTING_PARTS
         for share in shares:
             # Without a cap finding is selecting, whatever the part for selecting.
-            ways += [Way("uncapped", share, 0.5, family, floor=fold * k) for fold in FLOORS]
+            any_part = 0.5
+            ways += [Way("uncapped", share, any_part, family, floor=fold * k) for fold in FLOORS]
             for part in parts:
                 ways.append(Way("weights", share, part, family, WEIGHTED_CAP))
                 ways += [Way("coins", share, part, family, cap) for cap in COIN_CAPS]
@@ -207,7 +208,8 @@ def _counts_in_order(released: Release, names: Sequence[object]) -> Array:
 
 def _noise_families(plan: TwoPhasePlan, rest: Budget) -> tuple[Counting | None, ...]:
     """Return the family of noise on the counts, as a tuple of one: the one that was asked for, else
-    the one with less noise in a way of common shares; None where no counts are shown.
+    the one with less noise in a way that divides the budget by COMMON_DIVISION; None where no
+    counts are shown.
     """
     if not plan.counted:
         return (None,)

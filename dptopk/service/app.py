@@ -290,7 +290,7 @@ class _Outermost:
             # The other end may have left before it was answered.
             if connection is not None and connection.gone:
                 return
-            # a traceback may quote data
+            # A traceback may quote data.
             LOG.error("a request failed: %s", error_place(error))  # noqa: TRY400
             if status:  # a part was sent, so that nothing but the end of the connection is left
                 raise RuntimeError("the answer broke off") from None

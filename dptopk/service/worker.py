@@ -285,11 +285,11 @@ class Service:
                 self._sweep()
                 self.follow()
             except DptopkError as error:
-                # nothing but the message helps
+                # The traceback would say no more than the message does.
                 LOG.error("the catalog was not read again: %s", error)  # noqa: TRY400
-            # the next beat may succeed; the questions themselves say more
+            # The next beat may succeed; the questions' own errors say more.
             except Exception as error:  # noqa: BLE001
-                # a traceback may quote data
+                # A traceback may quote data.
                 LOG.error("a sign of life failed: %s", error_place(error))  # noqa: TRY400
 
     def _forget(self, job: str, ended: Future[Spend]) -> None:
@@ -318,7 +318,7 @@ class Service:
             ending = Ending.of_error(error)
             raise
         except Exception as error:
-            # a traceback may quote data
+            # A traceback may quote data.
             LOG.error("a question failed: %s", error_place(error))  # noqa: TRY400
             raise
         else:

@@ -33,12 +33,13 @@ def _covers(token: LaplaceDP, cost: Cost) -> bool:
 def _covers_discrete(token: DiscreteLaplaceDP, cost: Cost) -> bool:
     """Return whether the token covers the cost: a step of the token is (1/scale)-DP.
 
-    A step covers m steps of a law that is m times as wide, a continuous law with the same ratio cut
-    into as many steps, or ε-DP as a whole.
+    A step covers m steps of a law that is at least m times as wide, a continuous law with the same
+    ratio cut into as many steps, or ε-DP as a whole.
     """
     if isinstance(cost, DiscreteLaplaceDP):
         m = int(Fraction(cost.scale) / Fraction(token.scale))
-        return m >= 1 and -(-cost.shift // m) <= token.shift
+        # The cost's steps, m at a time, are no more than the token's.
+        return m >= 1 and cost.shift <= m * token.shift
     if isinstance(cost, LaplaceDP):  # its move in token.shift equal steps, each (1/scale)-DP
         return _ratio(cost) <= _ratio(token)
     epsilon = pure_of(cost)

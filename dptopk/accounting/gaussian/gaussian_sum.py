@@ -30,6 +30,7 @@ from dptopk.errors import InvalidParameter, NotApplicable
 
 # How often a root finder asks for an expectation, about, and the most terms that are formed in all.
 EVALUATIONS = 40
+EVALUATIONS_FOR_DELTA = 2  # one from above, one from below
 MOST_TERMS = 10**7
 # Most points of a product of lattice laws.
 _POINTS = 2**21
@@ -132,7 +133,7 @@ class _MixedCurve(DeltaCurve):
 
     def answer(self, query: Query) -> Answer:
         """Return the answer, or an ε or δ of inf with a note where it would take too long."""
-        evaluations = 2 if query.epsilon is not None else EVALUATIONS
+        evaluations = EVALUATIONS_FOR_DELTA if query.epsilon is not None else EVALUATIONS
         if evaluations * self.atoms > MOST_TERMS:
             return Answer(math.inf, None, "a sum of too many losses")
         return super().answer(query)

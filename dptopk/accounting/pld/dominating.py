@@ -96,8 +96,8 @@ def _vertex_bounds(scale: float, last: int) -> tuple[Floats, Floats]:
     """
     log_tails, log_error = _log_tails(scale, last + 1)
     c = -special.ndtri_exp(log_tails)
-    # How far off that is, by Mills' ratio: ln Q(c) = -c²/2 - ln(2π)/2 + ln R(c), of slope -φ/Q, at
-    # least max(c, 0.79).
+    # How far off that is, by Mills' ratio R: ln Q(c) = -c²/2 - ln(2π)/2 + ln R(c). Its slope is
+    # -φ/Q, of a size of at least max(c, 0.79).
     log_mills = np.log(math.sqrt(math.pi / 2) * special.erfcx(c / math.sqrt(2)))
     recomputed = -c * c / 2 - 0.5 * math.log(2 * math.pi) + log_mills
     rounding = EPS * (2 * c * c + 2 * np.abs(log_mills) + 8) + _MILLS_ERROR

@@ -217,7 +217,7 @@ AS_GOOD = 3e-4  # relative: a run this close to the best is the one that is cert
 CERTIFIED_AGAIN = 2  # further runs, finer by this factor, while another bound is ahead
 CERTIFIED_FINER = 30.0
 CERTIFIED_LEFT = 5.0  # standard deviations of the product that are kept below the mean
-# in units of rounding, of a node value in each step: more than the checker's intervals are wide
+# In units of rounding, of a node value in each step: more than the checker's intervals are wide.
 CHECKER_LIFT = 100
 CHECKER_ROOM = 1e-5  # relative, of δ: left for the checker's rounding
 CHECKER_ROOM_OF_MANY = 1e-3  # the same where costs of several kinds are read off on one lattice

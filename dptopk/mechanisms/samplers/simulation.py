@@ -198,6 +198,10 @@ class HistogramMechanism(Protocol):
 def seeded_releases(mechanism: HistogramMechanism, inputs: SimulationInput) -> Draw:
     """Return simulated selections that are seeded releases of the mechanism itself, for a public
     domain of ranks.
+
+    Args:
+        mechanism: one that always releases k labels, and no counts.
+        inputs: the histogram of ranks.
     """
 
     @lru_cache(maxsize=1)  # releases are slow, and a block may be asked for again
