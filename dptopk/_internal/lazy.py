@@ -10,14 +10,15 @@ from importlib import import_module
 def attach(
     package: str, names: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+    """Return the ``__getattr__``, ``__dir__`` and ``__all__`` of a package, which imports a module
+    when one of its names is first asked for (PEP 562).
 
     Args:
         package: its name.
-        names: of each module, ".module" if it is in the package, the names that the package shows,
-            with blanks between. They are those of the package's ``if TYPE_CHECKING:`` imports,
-            which type checkers and editors read (SPEC 1 of Scientific Python); a test compares the
-            two.
+        names: module -> the names in it that the package shows, such as
+            {".costs": "Budget Charge"}; the dot stands for the package. They are those of the
+            package's ``if TYPE_CHECKING:`` imports, which type checkers and editors read (SPEC 1 of
+            Scientific Python); a test compares the two.
     """
     home_of = {name: home for home, listed in names.items() for name in listed.split()}
 

@@ -169,6 +169,8 @@ def segment_histograms(  # noqa: PLR0913
         top = validate.count(top=top)
     if not count_capped and (labels_per_user is None or top is not None):
         raise InvalidParameter("count_capped=False: labels_per_user must be a number, and top None")
+    if profile and count_capped:
+        raise InvalidParameter("profile: with count_capped=False and weights=True")
     if weights and (count_capped or per_label_cap != 1):
         raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
     if count_capped:

@@ -94,7 +94,7 @@ def event_counts(  # noqa: PLR0913
 
     Raises:
         InvalidParameter: as events_histogram; for a store that kept a part of each user's labels
-            only.
+            only; for options of events beside a store or the result of a statement.
     """
     cap = validate.count(labels_per_user=labels_per_user)
     if weights and per_label_cap != 1:
@@ -102,12 +102,11 @@ def event_counts(  # noqa: PLR0913
             "weights: of users who add at most 1 to a label; per_label_cap must be 1"
         )
     sums = summed_columns(weights=weights, profile=profile)
+    has_others = any(value is not None for value in (weight, where, engine, table_name))
+    has_bounds = (per_label_cap, choose, key, portable) != (1, "hash", "", False)
     if isinstance(table, EventsStore):
-        other_options = (weight, where, engine, table_name, progress)
-        has_others = any(value is not None for value in other_options)
-        has_bounds = (per_label_cap, choose, key, portable) != (1, "hash", "", False)
         has_columns = (user, item) not in ((None, None), table.columns)
-        if has_others or has_bounds or has_columns:
+        if has_others or has_bounds or has_columns or progress is not None:
             raise InvalidParameter(
                 "table: a store of events has its own columns, bounds and choice; give it alone"
             )
@@ -115,6 +114,11 @@ def event_counts(  # noqa: PLR0913
     if user is None and item is None:
         statement_result = read_counted(table)
         if statement_result is not None:
+            if has_others or has_bounds:
+                raise InvalidParameter(
+                    "table: the result of a statement was counted under its own conditions, bounds "
+                    "and choice; give it alone"
+                )
             return _counts_of_statement(statement_result, cap, weights=weights, profile=profile)
     if user is None or item is None:
         raise InvalidParameter("user and item must be given: the columns of users and of labels")

@@ -146,8 +146,10 @@ class InMemoryBudget:
         """Return whether each of these segments has a separate account.
 
         In the session's own budget that is so only for the very object that was declared: another
-        list of segments may put users into others. Of a Parallel account the names decide, if a
-        user is in one segment; else what several accounts paid would have to be added up.
+        list of segments may put users into others.
+
+        Of a Parallel account the names decide, and each user must be in one segment: of a user in
+        several, what the accounts of these segments paid would have to be added up.
         """
         if self.own_budget is not None:
             return self._segments is segments

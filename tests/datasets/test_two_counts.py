@@ -205,7 +205,12 @@ def test_weights_of_a_store_and_of_segments(tmp_path):
             assert as_dict(both) == as_dict(alone)
             assert as_dict(both.under_cap) == as_dict(alone.under_cap)
             assert both.under_cap.sensitivity == alone.under_cap.sensitivity
-    for wrong in ({"top": 3}, {"labels_per_user": None}, {"count_capped": True, "weights": True}):
+    for wrong in (
+        {"top": 3},
+        {"labels_per_user": None},
+        {"count_capped": True, "weights": True},
+        {"count_capped": True, "profile": True},
+    ):
         with pytest.raises(InvalidParameter, match="count_capped"):
             segment_histograms(apart, **COLUMNS, **options | wrong)
 

@@ -208,6 +208,24 @@ def test_another_cap_than_the_stated_one_is_refused(result):
         event_counts(result, **(OPTIONS | {"labels_per_user": 5}))
 
 
+@pytest.mark.parametrize(
+    "option",
+    [
+        {"where": {"what": "x"}},
+        {"weight": "amount"},
+        {"per_label_cap": 2, "weights": False, "profile": False},
+        {"key": "k"},
+        {"choose": "random"},
+        {"portable": True},
+        {"table_name": "t"},
+    ],
+    ids=str,
+)
+def test_options_of_events_are_refused_beside_a_result(result, option):
+    with pytest.raises(InvalidParameter, match="counted under its own conditions"):
+        event_counts(result, **(OPTIONS | option))
+
+
 def test_names_are_quoted_and_odd_ones_refused():
     text = events_statement("duckdb", table="a.b", user='x"; DROP', item="i")
     assert '"x""; DROP"' in text

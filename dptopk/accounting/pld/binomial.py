@@ -116,7 +116,7 @@ def log_response_pmf(
     hits = np.arange(first, last + 1)
     success = 1 / (1 + small)
     failure = small / (1 + small)
-    # So small a mean number of lies matters at every index through its logarithm only.
+    # So near the smallest float n q is inexact; this formula needs ln q only.
     if count * failure < RARE_MEAN:
         lies = (count - hits).astype(float)
         values = _with_rare_failures(hits.astype(float), lies, float(count), success, log_failure)
