@@ -579,7 +579,7 @@ class Session:
         calendar: Calendar | None = None,
     ) -> StreamSession:
         """Charge a top k on each of many days at once, and return the stream that answers day by
-        day (docs/continual.md).
+        day (docs/notes/continual.md).
 
         It takes a ledger, which lasts as long as the stream. The same call opens the stream again,
         in this process or another, and charges nothing more, as ``StreamSession.open`` does. The
