@@ -281,6 +281,9 @@ class Source(Columns):
     def read_segments(self, plan: Plan) -> Segments:
         """Return the histogram of each segment that is listed, with the number of segments one user
         is in.
+
+        Raises:
+            InvalidParameter: for a table of counts, if ``--where`` has the column of the segments.
         """
         self._tell_format()
         names = list(self.segments)

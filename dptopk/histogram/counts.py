@@ -106,7 +106,11 @@ def pairs_of(data: object) -> Pairs:
 
 
 def _all_pairs_of(data: Any) -> Pairs:
-    """Return the labels and the counts of all rows, as ``pairs_of`` does."""
+    """Return the labels and the counts of all rows, as ``pairs_of`` does.
+
+    Raises:
+        InvalidParameter: for a table that does not have two columns, or has the counts first.
+    """
     if isinstance(data, Mapping):
         return list(data.keys()), list(data.values())
     if _is_list_of_pairs(data):

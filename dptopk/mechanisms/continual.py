@@ -496,7 +496,10 @@ class Stream:
 
     def _places_and_counts(self, histogram: Histogram) -> tuple[Ints, Ints]:
         """Return the places of the day's labels with a count above 0, and these counts, shape (n,)
-        both; labels that are new get their places here.
+        both; private labels that are new get their places here.
+
+        Raises:
+            InvalidParameter: for a label outside the public ones.
         """
         counts = histogram.counts
         if self.public and _same_labels(_texts_or_integers(histogram.labels), self._labels):
