@@ -1,5 +1,8 @@
 """Labels that are ranked by the order in which rows come are those that the engine ranks itself."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -115,3 +118,25 @@ def test_users_are_whole_and_their_repeated_labels_are_dropped(monkeypatch, size
     assert sum(map(len, users_of_parts)) == len(set().union(*users_of_parts)) == len(sizes)
     together = [pair for part in found for pair in zip(*map(np.ndarray.tolist, part), strict=True)]
     assert together == list(dict.fromkeys((u, i) for u, i, _ in pairs))
+
+
+# Without pandas before: what makes the rows does not load it.
+COUNTED_WITHOUT_PANDAS = """
+import sys
+import duckdb
+import pyarrow as pa
+from dptopk.datasets.bounding import Bounds
+from dptopk.datasets.ordered_events import CountsInOrder
+rows = duckdb.sql("SELECT range // 3 AS user, range % 3 AS item FROM range(9)")
+counts = CountsInOrder(bounds=Bounds(labels_per_user=2), sums={"count": "", "capped": ""})
+found = counts._counts_of(pa.RecordBatchReader.from_stream(rows))
+print({"pandas", "pyarrow.dataset"} & sys.modules.keys(), found.to_pydict())
+"""
+
+
+@pytest.mark.slow
+def test_neither_pandas_nor_readers_of_files_are_loaded_while_the_engine_holds_the_rows():
+    command = [sys.executable, "-c", COUNTED_WITHOUT_PANDAS]
+    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    expected = {"item": [0, 1, 2], "count": [3, 3, 3], "capped": [3, 3, 0]}
+    assert answer.stdout == f"set() {expected}\n"
