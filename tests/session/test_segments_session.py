@@ -1,5 +1,6 @@
 """Segments in a session and in a ledger: disjoint segments are charged once, together."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -23,6 +24,7 @@ from dptopk import (
 from dptopk.budgets import Filter, Parallel
 from dptopk.datasets import Segments
 from dptopk.planning.gauge import Trial
+from dptopk.planning.probe import Look, LookedPlan
 from dptopk.session.budget_backend import InMemoryBudget
 from dptopk.session.paying import SessionPaying
 
@@ -408,3 +410,19 @@ def test_a_look_and_its_plan_are_tried_as_they_are_charged(account, look, plan, 
     assert Trial(paying_account).covers(look, plan) == paid
     assert paying_account.state() == spent
     assert _paid_in_turn(paying_account, look, plan) == paid
+
+
+def test_a_look_in_a_segment_is_not_paid_where_its_answer_is_refused():
+    """The look, of ε = 0.1, takes the token that the plan needs: it is the smaller one."""
+    histogram = Histogram(None, [300, 200, 100, 50, 10], sensitivity=ONE)
+    planner = partial(plan_topk, 2, sensitivity=ONE, domain="public", counts="laplace")
+    plan = LookedPlan.of(Look(2, Budget(1.0, 0.0), 0.1), planner)
+    tokens = Charge.join(plan.usual.charge, Charge({GaussianDP(1.0): 1}))
+    account = Parallel({name: Accountant(tokens, 1e-6) for name in ("eu", "us")}).only("eu")
+    paying = SessionPaying(
+        InMemoryBudget(account), histogram, None, reuse=False, remember=lambda *_: None
+    )
+    assert account.can_spend(Charge.join(plan.first(histogram).charge, plan.usual.charge))
+    with pytest.raises(BudgetExceeded):
+        plan.run(histogram, np.random.default_rng(0), paying=paying)
+    assert not account.spent()
