@@ -120,7 +120,8 @@ def laplace_difference_tail(rate: float, c: int) -> float:
     offset = (1 + q * q) / (p * (1 + q))
     total = c + 1 + q / p + offset
     first = math.exp(-rate * (c + 1))
-    return tail_up(first * p * total / (1 + q) ** 2)
+    # p * total is at least 1/2; first * p alone may be a subnormal float, which has few digits.
+    return tail_up(first * (p * total) / (1 + q) ** 2)
 
 
 @overload
@@ -150,10 +151,8 @@ def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any
         up_to_last = from_the_end[::-1][:number]
         sums = up_to_last + _integral_beyond(float(n[-1]), scale)
     else:
-        # As in ``_half_sum``: convex beyond one scale.
         cuts = np.arange(first, first + number)
-        starts = np.where(cuts >= scale, cuts + 0.5, cuts)
-        sums = _integral_beyond(starts, scale)
+        sums = _sum_by_midpoints(scale, cuts)
     return tails_up(sums / theta(scale))
 
 
@@ -177,9 +176,18 @@ def _half_sum(scale: float, c: int) -> float:
         last = c + _number_of_terms(scale)
         n = np.arange(c + 1, last + 1, dtype=np.float64)
         return float(density(n, scale).sum()) + float(_integral_beyond(last, scale))
-    # Convex beyond one scale: each term is at most the integral over the unit interval around it.
-    start = c + 0.5 if c >= scale else c
-    return float(_integral_beyond(start, scale))
+    return float(_sum_by_midpoints(scale, c))
+
+
+def _sum_by_midpoints(scale: float, c: Any) -> Any:
+    """Return an upper bound on the sum of f(n) = exp(-n²/(2 scale²)) over n > c, too large by a
+    share of about 1/(8 scale²) at most, for a number or for each of an array.
+
+    f(n) exceeds its integral over the unit interval around n by at most 1/8 of the integral of
+    max(-f'', 0) over it, and -f'' <= f/scale². Beyond one scale f is convex, without an excess.
+    """
+    bend = np.where(np.asarray(c) >= scale, 0.0, 1 / (8 * scale * scale))
+    return _integral_beyond(c + 0.5, scale) * (1 + bend)
 
 
 def _number_of_terms(scale: float) -> int:
@@ -259,7 +267,13 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     n = np.arange(innermost, bound + 1, step, dtype=np.float64)
     edge = step * float(density(n, scale).sum())
     outermost = float(density(np.float64(bound), scale))
-    mass_inside = theta(scale) - 2 * _half_sum(scale, bound)
+    # Below one large scale the integral from ``bound`` on is above the sum by about 1/2: that makes
+    # the difference too small, by more than it loses to rounding.
+    if SUMMED_SCALE < scale and bound < scale:
+        mass_beyond = float(_integral_beyond(bound, scale))
+    else:
+        mass_beyond = _half_sum(scale, bound)
+    mass_inside = theta(scale) - 2 * mass_beyond
     # Where the difference cancels: each of the 2·bound weights but that of 0 is at least the last.
     total = max(mass_inside, 1 + 2 * bound * outermost)
     return tail_up(edge / total)

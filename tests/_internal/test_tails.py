@@ -62,9 +62,33 @@ def test_integral_and_sum_meet(monkeypatch):
     summed = [tails._half_sum(1000.0, c) for c in (0, 500, 2000, 7000)]
     monkeypatch.setattr(tails, "SUMMED_SCALE", 0.0)
     integrated = [tails._half_sum(1000.0, c) for c in (0, 500, 2000, 7000)]
-    for small, large, slack in zip(summed, integrated, (1e-3, 1e-3, 1e-5, 1e-5), strict=True):
+    for small, large, slack in zip(summed, integrated, (2e-7, 2e-7, 1e-5, 1e-5), strict=True):
         assert small <= large * (1 + 1e-12)
         assert large <= small * (1 + slack)
+
+
+@pytest.mark.parametrize("deviations", [0, 0.1, 0.5, 0.99, 1.0, 2.0])
+def test_wide_gaussian_within_one_deviation(deviations):
+    """A tail near the middle of wide noise is as close as the others: intervals rely on it."""
+    scale = 1234.5
+    c = round(deviations * scale)
+    n = np.arange(c + 1, 40 * scale)
+    half = math.fsum(tails.density(n, scale))
+    total = scale * math.sqrt(2 * math.pi)
+    assert_tight(tails.gaussian_tail(scale, c), half / total)
+    assert_tight(tails.gaussian_tails(scale, c, 1)[0], half / total)
+
+
+def test_difference_of_wide_laplace_far_out():
+    """q^(c+1) times 1 - q would be a subnormal float of few digits: the tail was 5e-4 too low."""
+    rate = 2.0**-48
+    c = math.ceil(704.4 / rate)
+    with mpmath.workdps(60):
+        q = mpmath.exp(-mpmath.mpf(rate))
+        offset = (1 + q * q) / (1 - q * q)
+        exact = q ** (c + 1) * (1 - q) * (c + 1 + q / (1 - q) + offset) / (1 + q) ** 2
+        assert exact > 1e-304
+        assert_tight(tails.laplace_difference_tail(rate, c), exact)
 
 
 def test_underflow_never_gives_zero():

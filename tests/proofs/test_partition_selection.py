@@ -33,7 +33,12 @@ from dptopk.accounting.renyi.coin_chances import (
     least_levels,
     levels_about,
 )
-from dptopk.accounting.renyi.label_coins import game_delta, label_coins_statements, renyi_delta
+from dptopk.accounting.renyi.label_coins import (
+    ORDER_FACTORS,
+    game_delta,
+    label_coins_statements,
+    renyi_delta,
+)
 from dptopk.costs import LabelCoinsDP
 from dptopk.mechanisms import PartitionSelection
 from dptopk.mechanisms.named import mechanism_of
@@ -468,3 +473,45 @@ def test_a_session_and_a_ledger_spend_it(tmp_path):
     assert mechanism_of(mechanism.to_dict()) == mechanism
     assert Release.from_dict(found.to_dict()).labels == found.labels
     assert compose(registered, delta=budget.delta).epsilon < budget.epsilon
+
+
+def test_added_divergences_of_large_orders_are_rounded_up():
+    """At an order of 10^12 what is left of the exponents is as small as their rounding."""
+    order, labels, first = 1e12, 10, 1e-12
+    coin = coin_chances(order, 1.0, first)
+    x = labels - 3e-11
+    orders = 1 + (order - 1) * ORDER_FACTORS
+    with mpmath.workdps(50):
+        q = mpmath.mpf(first)
+        pairs = []  # of neighbouring levels, given that none tells all
+        for n in range(1, len(coin.shown) - 1):
+            if coin.hidden[n] > first:
+                lower = _exact_chances(coin, n)
+                upper = _exact_chances(coin, n + 1)
+                pairs.append((lower[0], lower[1] - q, upper[0] - q, upper[1]))
+        logs = [[mpmath.log(chance / (1 - q)) for chance in pair] for pair in pairs]
+        exponents = []
+        for alpha in map(mpmath.mpf, orders.tolist()):
+            lam = alpha - 1
+            moments = []
+            for lower_shown, lower_hidden, upper_shown, upper_hidden in logs:
+                for p, r, p_of_other, r_of_other in (
+                    (upper_shown, upper_hidden, lower_shown, lower_hidden),
+                    (lower_shown, lower_hidden, upper_shown, upper_hidden),
+                ):
+                    of_shown = mpmath.exp(alpha * p - lam * p_of_other)
+                    of_hidden = mpmath.exp(alpha * r - lam * r_of_other)
+                    moments.append(mpmath.log(of_shown + of_hidden))
+            conversion = lam * mpmath.log(lam) - alpha * mpmath.log(alpha)
+            exponents.append(labels * max(moments) - lam * mpmath.mpf(x) + conversion)
+        none_tells_all = (1 - q) ** labels
+        exact = 1 - none_tells_all + none_tells_all * mpmath.exp(min(exponents))
+        bound = float(renyi_delta(np.array([x]), coin, order, first, labels)[0])
+        assert exact <= bound <= 1.1 * exact
+
+
+def _exact_chances(coin, n):
+    """The chance to be shown and to be hidden at a level, by the smaller one, which is exact."""
+    shown = mpmath.mpf(float(coin.shown[n]))
+    hidden = mpmath.mpf(float(coin.hidden[n]))
+    return (shown, 1 - shown) if shown <= hidden else (1 - hidden, hidden)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from dptopk._internal.rounding import Floats, outward
+from dptopk._internal.rounding import EPS, Floats, outward
 from dptopk.accounting.cost_models.pure_dp import stated_model
 from dptopk.accounting.renyi.coin_chances import Chances, coin_chances
 from dptopk.costs import Cost, LabelCoinsDP
@@ -308,6 +308,9 @@ def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: in
     most = _largest_moments(coin, orders, first)[:, None]
     lam = orders - 1
     exponents = labels * most - lam * x + lam * np.log(lam) - orders * np.log(orders)
+    # Of large orders the terms are large, and what is left of them is not.
+    sizes = labels * most + lam * x + lam * np.abs(np.log(lam)) + orders * np.log(orders)
+    exponents += 4 * EPS * sizes
     # With weight (1 - q)^n no label tells all, and the divergences of the other chances add up.
     log_weight = labels * math.log1p(-first)
     delta_by_moments = np.exp(np.minimum(exponents.min(axis=0), 0.0))
@@ -327,17 +330,12 @@ def _largest_moments(coin: Chances, orders: Floats, first: float) -> Floats:
     """
     # The last steps, from hidden chances at or below q, are with certainty ones that tell all.
     steps = np.flatnonzero((coin.shown[:-1] > 0) & (coin.hidden[:-1] > first))
-    lower_shown = coin.shown[steps]
-    upper_shown = coin.shown[steps + 1] - first
-    lower_hidden = coin.hidden[steps] - first
-    upper_hidden = coin.hidden[steps + 1]
-    with np.errstate(divide="ignore"):  # a chance that underflows: a divergence without a bound
-        upper_shown = np.log(upper_shown / (1 - first))
-        upper_hidden = np.log(upper_hidden / (1 - first))
-        lower_shown = np.log(lower_shown / (1 - first))
-        lower_hidden = np.log(lower_hidden / (1 - first))
     if not steps.size:
         return np.zeros(len(orders))
+    upper_shown, error_of_upper_shown = _log_conditional(coin.shown[steps + 1], first, first)
+    upper_hidden, error_of_upper_hidden = _log_conditional(coin.hidden[steps + 1], 0.0, first)
+    lower_shown, error_of_lower_shown = _log_conditional(coin.shown[steps], 0.0, first)
+    lower_hidden, error_of_lower_hidden = _log_conditional(coin.hidden[steps], first, first)
     lam = orders - 1
     up = np.logaddexp(
         orders * upper_shown - lam * lower_shown, orders * upper_hidden - lam * lower_hidden
@@ -345,8 +343,28 @@ def _largest_moments(coin: Chances, orders: Floats, first: float) -> Floats:
     down = np.logaddexp(
         orders * lower_shown - lam * upper_shown, orders * lower_hidden - lam * upper_hidden
     )
-    largest: Floats = np.max([up, down], axis=(0, 2))
+    # The logarithm of a sum moves by no more than the larger of its two terms' logarithms.
+    error_of_shown = error_of_upper_shown + error_of_lower_shown
+    error_of_hidden = error_of_upper_hidden + error_of_lower_hidden
+    rounding = orders * np.maximum(error_of_shown, error_of_hidden)
+    largest: Floats = (np.maximum(up, down) + rounding).max(axis=1)
     return np.maximum(0.0, largest)
+
+
+def _log_conditional(chances: Floats, told: float, first: float) -> tuple[Floats, Floats]:
+    """Return the logarithms of (chances - told)/(1 - q), and bounds on their errors and on the
+    rounding of their products with an order and of a sum of two of these, as shares of the order.
+
+    Args:
+        chances: the chances of one outcome; those above 1/2 are rounded, being 1 less the other.
+        told: the share of them that tells all, q or 0.
+        first: q.
+    """
+    left = chances - told
+    with np.errstate(divide="ignore"):  # a chance that underflows: a divergence without a bound
+        logs = np.log(left / (1 - first))
+        of_chances = np.where(chances > 0.5, EPS / left, 0.0)
+    return logs, of_chances + EPS * (4 + 4 * np.abs(logs))
 
 
 def _statements(cost: LabelCoinsDP) -> tuple[tuple[float, float], ...]:
