@@ -151,7 +151,7 @@ def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any
         up_to_last = from_the_end[::-1][:number]
         sums = up_to_last + _integral_beyond(float(n[-1]), scale)
     else:
-        cuts = np.arange(first, first + number)
+        cuts = np.arange(first, first + number, dtype=np.float64)
         sums = _sum_by_midpoints(scale, cuts)
     return tails_up(sums / theta(scale))
 
@@ -176,18 +176,19 @@ def _half_sum(scale: float, c: int) -> float:
         last = c + _number_of_terms(scale)
         n = np.arange(c + 1, last + 1, dtype=np.float64)
         return float(density(n, scale).sum()) + float(_integral_beyond(last, scale))
-    return float(_sum_by_midpoints(scale, c))
+    return float(_sum_by_midpoints(scale, np.array([c], dtype=np.float64))[0])
 
 
-def _sum_by_midpoints(scale: float, c: Any) -> Any:
-    """Return an upper bound on the sum of f(n) = exp(-n²/(2 scale²)) over n > c, too large by a
-    share of about 1/(8 scale²) at most, for a number or for each of an array.
+def _sum_by_midpoints(scale: float, cuts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return an upper bound on the sum of f(n) = exp(-n²/(2 scale²)) over n > c for each integer c
+    of ``cuts``, too large by a share of about 1/(8 scale²) at most.
 
     f(n) exceeds its integral over the unit interval around n by at most 1/8 of the integral of
     max(-f'', 0) over it, and -f'' <= f/scale². Beyond one scale f is convex, without an excess.
     """
-    bend = np.where(np.asarray(c) >= scale, 0.0, 1 / (8 * scale * scale))
-    return _integral_beyond(c + 0.5, scale) * (1 + bend)
+    bend = np.where(cuts >= scale, 0.0, 1 / (8 * scale * scale))
+    integrals: NDArray[np.float64] = _integral_beyond(cuts + 0.5, scale)
+    return integrals * (1 + bend)
 
 
 def _number_of_terms(scale: float) -> int:

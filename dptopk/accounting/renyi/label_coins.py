@@ -332,35 +332,31 @@ def _largest_moments(coin: Chances, orders: Floats, first: float) -> Floats:
     steps = np.flatnonzero((coin.shown[:-1] > 0) & (coin.hidden[:-1] > first))
     if not steps.size:
         return np.zeros(len(orders))
-    upper_shown, error_of_upper_shown = _log_conditional(coin.shown[steps + 1], first, first)
-    upper_hidden, error_of_upper_hidden = _log_conditional(coin.hidden[steps + 1], 0.0, first)
-    lower_shown, error_of_lower_shown = _log_conditional(coin.shown[steps], 0.0, first)
-    lower_hidden, error_of_lower_hidden = _log_conditional(coin.hidden[steps], first, first)
+    # A row for the outcome shown and one for hidden; the outcome that tells all shows what is shown
+    # at the upper level and hides what is hidden at the lower one.
+    chances = np.array([coin.shown, coin.hidden])
+    upper, error_of_upper = _log_conditional(chances[:, steps + 1], np.array([first, 0.0]), first)
+    lower, error_of_lower = _log_conditional(chances[:, steps], np.array([0.0, first]), first)
     lam = orders - 1
-    up = np.logaddexp(
-        orders * upper_shown - lam * lower_shown, orders * upper_hidden - lam * lower_hidden
-    )
-    down = np.logaddexp(
-        orders * lower_shown - lam * upper_shown, orders * lower_hidden - lam * upper_hidden
-    )
+    up = np.logaddexp(*(orders * upper[:, None] - lam * lower[:, None]))
+    down = np.logaddexp(*(orders * lower[:, None] - lam * upper[:, None]))
     # The logarithm of a sum moves by no more than the larger of its two terms' logarithms.
-    error_of_shown = error_of_upper_shown + error_of_lower_shown
-    error_of_hidden = error_of_upper_hidden + error_of_lower_hidden
-    rounding = orders * np.maximum(error_of_shown, error_of_hidden)
+    rounding = orders * (error_of_upper + error_of_lower).max(axis=0)
     largest: Floats = (np.maximum(up, down) + rounding).max(axis=1)
     return np.maximum(0.0, largest)
 
 
-def _log_conditional(chances: Floats, told: float, first: float) -> tuple[Floats, Floats]:
+def _log_conditional(chances: Floats, told: Floats, first: float) -> tuple[Floats, Floats]:
     """Return the logarithms of (chances - told)/(1 - q), and bounds on their errors and on the
     rounding of their products with an order and of a sum of two of these, as shares of the order.
 
     Args:
-        chances: the chances of one outcome; those above 1/2 are rounded, being 1 less the other.
-        told: the share of them that tells all, q or 0.
+        chances: the chances of the two outcomes, shape (2, n); those above 1/2 are rounded, being 1
+            less the other.
+        told: the part of each outcome's chances that tells all, q or 0.
         first: q.
     """
-    left = chances - told
+    left = chances - told[:, None]
     with np.errstate(divide="ignore"):  # a chance that underflows: a divergence without a bound
         logs = np.log(left / (1 - first))
         of_chances = np.where(chances > 0.5, EPS / left, 0.0)
