@@ -74,10 +74,12 @@ def test_no_strategy_is_valued_and_no_lower_product_made(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(evaluation, "nearly_best_strategy", never)
     monkeypatch.setattr(dominating_pairs, "splitting_gap", never)
-    for mix in (*MIXES[:2], *MIXES[3:5]):
+    monkeypatch.setattr(evaluation.Evaluation, "lower_bound", never)
+    for mix in MIXES[:2]:
         with pytest.raises(AssertionError, match="a lower bound"):
-            monkeypatch.setattr(evaluation.Evaluation, "lower_bound", never)
             compose(Charge.parse(mix), delta=1e-6)
+    # Costs of zCDP are played in a game whose tables give both ends.
+    for mix in (*MIXES[:2], *MIXES[3:5]):
         assert compose(Charge.parse(mix), delta=1e-6, lower=False).lower is None
     sides = []
     made = dominating_pairs.grid_product

@@ -60,8 +60,9 @@ def mixed():
 
 @pytest.mark.slow
 def test_a_charge_of_every_kind_is_certified_near_the_best_bound(mixed, tmp_path):
+    """Compose plays ranges and costs of zCDP in one game; a certificate has them in groups."""
     best = compose(Charge.parse(KINDS), delta=1e-6)
-    assert best.lower <= mixed.epsilon <= best.epsilon * 1.001
+    assert best.lower <= mixed.epsilon <= best.epsilon * 1.01
     result = check(mixed.text, tmp_path)
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("valid")
@@ -506,11 +507,11 @@ def test_many_small_costs_are_certified_as_one_gaussian(small, tmp_path):
 )
 def test_concentrated_costs_beside_others(charge, kinds, tmp_path):
     """The Gaussian, the conversion of what is larger, or one Rényi curve with the ranges: as
-    compose has it.
+    compose has it, or nearly, where compose plays ranges and costs of zCDP in one game.
     """
     best = compose(Charge.parse(charge), delta=1e-6, certificate=True)
     assert [factor["kind"] for factor in json.loads(best.certificate.text)["factors"]] == kinds
-    assert best.epsilon <= best.certificate.epsilon <= best.epsilon * (1 + 1e-3)
+    assert best.epsilon <= best.certificate.epsilon <= best.epsilon * (1 + 5e-3)
     assert check(best.certificate.text, tmp_path).returncode == 0
 
 

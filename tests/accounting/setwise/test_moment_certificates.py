@@ -83,6 +83,8 @@ def test_a_game_whose_v_is_nearly_1_is_accepted(checker: ModuleType, tmp_path: P
     charge = "2*ZCDP(1.9e-06, xi=0.00155) + 286*DGauss(11.7, 3) + 77*BR(0.00816)"
     content = json.loads(certify(Charge.parse(charge), delta=0.553).text)
     assert accepted(checker, content, tmp_path) == ""
+    charge = "2*ZCDP(1.9e-06, xi=0.00155) + 40*DGauss(11.7, 3)"
+    content = json.loads(certify(Charge.parse(charge), delta=0.1).text)
     (game,) = [factor for factor in content["factors"] if factor["kind"] == "Moments"]
     for _, firsts, _ in game["states"]:
         for majorants in firsts:
