@@ -55,15 +55,18 @@ class DominatingProduct(NamedTuple):
     """A product of pairs that bounds all costs from above.
 
     Attributes:
-        law: the product on a lattice, of the finite losses.
+        law: the product on a lattice, of the finite losses; None where the lattice would have too
+            many places, and the product says nothing.
         infinite: the mass of infinite losses, rounded up.
     """
 
-    law: LossDistribution
+    law: LossDistribution | None
     infinite: float
 
     def answer(self, query: Query) -> float:
         """Return an upper bound on the δ or ε asked for."""
+        if self.law is None:
+            return math.inf if query.epsilon is None else 1.0
         if query.epsilon is not None:
             delta = self.law.delta(query.epsilon) + self.infinite
             return min(float(outward(delta)), 1.0)
@@ -304,8 +307,11 @@ class Evaluation:
         game = self.game
         spread = self.variance + math.fsum(part.spread() for part in game.parts)
         step = tuning.WINDOW * math.sqrt(spread) / tuning.MOST_POINTS
-        if game.concentrated.costs:  # whose losses may be far larger than their deviation
-            step = max(step, self.guess / tuning.MOST_POINTS)
+        if game.concentrated.costs:
+            # The lattice reaches the ε asked or answered, which may be many deviations from the
+            # mean.
+            largest = self.guess if self.query.epsilon is None else self.query.epsilon
+            step = max(step, largest / tuning.MOST_POINTS)
         return step
 
     def renyi_pair(self, step: float, by_renyi: Charge) -> GroupPair:
@@ -329,10 +335,16 @@ class Evaluation:
         return self._product(parts, step).answer(self.query)
 
     def _product(self, parts: Sequence[LossComponent], step: float) -> DominatingProduct:
-        """Return the product of pairs on a lattice with this step."""
+        """Return the product of pairs on a lattice with this step; it says nothing where that would
+        have too many places.
+        """
         grid = Grid(step, self.order, 1)
-        pairs = [pair for part in parts for pair in part.pairs(grid)]
-        law = product(pairs, step=step, tilt=self.order, side=1)
+        law: LossDistribution | None
+        try:
+            pairs = [pair for part in parts for pair in part.pairs(grid)]
+            law = product(pairs, step=step, tilt=self.order, side=1)
+        except OverflowError:
+            law = None
         groups = [part for part in parts if isinstance(part, GroupPair)]
         infinite = math.fsum(part.infinite * part.count for part in groups) * (1 + SUM_ROUNDING)
         return DominatingProduct(law, infinite)

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.bounds import compose
+from dptopk.accounting.cost_models.dominating_pairs import loss_components
 from dptopk.accounting.curves import Query
+from dptopk.accounting.pld import lattice
 from dptopk.accounting.setwise.evaluation import Evaluation
 from dptopk.accounting.setwise.optimum import SetwiseCurve
 from dptopk.accounting.setwise.partition import CostGroup, _packed_groups
@@ -293,3 +295,18 @@ def test_all_brackets_of_one_number_overlap(
     ]
     upper = min(value, *(run.upper_bound() for run in runs))
     assert max(run.lower_bound(upper) for run in runs) <= upper * (1 + 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("question", "nothing"), [(Query(epsilon=1.0), 1.0), (Query(delta=1e-6), math.inf)]
+)
+def test_a_product_of_too_many_places_says_nothing(
+    question: Query, nothing: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    curve = SetwiseCurve({0.1: 2}, Charge({GaussianDP(1.0): 1}))
+    value, order = curve.chernoff(question)
+    run = Evaluation(curve, question, order, 0.1, 1.0, value)
+    parts = loss_components(Charge({GaussianDP(1.0): 1}))
+    assert run.bound_of_product(parts, 0.05) < nothing
+    monkeypatch.setattr(lattice, "MOST_PLACES", 2**6)
+    assert run.bound_of_product(parts, 0.05) == nothing
