@@ -55,7 +55,7 @@ MOST_DRAWS = 16 * FIRST_DRAWS
 # A pair whose best event exceeds the claim by this many standard errors ends the search; choosing
 # the best of many events explains about three.
 STANDS_OUT = 4.0
-DIFFERENCE_ROUNDING = 1e-12  # relative, for a few operations and an exponential
+DIFFERENCE_ROUNDING = 1e-12  # relative, for a few operations and an exponential or logarithms
 SEARCH_SHARE = 0.5  # share of the time for the search; the test has the rest
 # Fresh draws that a test takes before it looks at the time again.
 TEST_DRAWS = 10 * FIRST_DRAWS
@@ -421,12 +421,19 @@ def _lower_bound_on_loss_range(high: tuple[Ends, Ends], low: tuple[Ends, Ends]) 
     """Return a lower bound on the difference between the losses ln P/Q of two events, given bounds
     on P and Q of each; -inf if there is none.
     """
-    (high_p_lower, _), (_, high_q_upper) = high
-    (_, low_p_upper), (low_q_lower, _) = low
+    high_of_p, high_of_q = high
+    low_of_p, low_of_q = low
+    high_p_lower, _ = high_of_p
+    _, high_q_upper = high_of_q
+    _, low_p_upper = low_of_p
+    low_q_lower, _ = low_of_q
     if min(high_p_lower, low_q_lower) > 0:
         high_loss = math.log(high_p_lower / high_q_upper)
         low_loss = math.log(low_p_upper / low_q_lower)
-        return high_loss - low_loss
+        # Quotients and logarithms are rounded by less than this: a logarithm is off by a relative
+        # error of its quotient, absolutely, and by a relative one of its own.
+        rounding = DIFFERENCE_ROUNDING * (1 + abs(high_loss) + abs(low_loss))
+        return high_loss - low_loss - rounding
     return -math.inf
 
 
