@@ -173,5 +173,5 @@ def test_regions_without_meaning_are_refused(constraints):
 
 
 def test_nothing_to_compose_is_refused():
-    with pytest.raises(InvalidParameter):
+    with pytest.raises(InvalidParameter, match="count1 and count2"):
         heterogeneous_region(1.0, 0.5, 0, 0)

@@ -22,6 +22,7 @@ from dptopk.accounting.f_dp.multi_dp import composition_law
 from dptopk.accounting.pld.constraints import RandomizedResponseMixture, mixture
 from dptopk.accounting.pld.laws import LossLaw
 from dptopk.accounting.published.cadir_najib_shkel.tradeoff import PiecewiseLinear
+from dptopk.errors import InvalidParameter
 
 Pair = tuple[float, float]
 UNDERFLOW = 1e-290  # absolute, far above what underflows in a δ
@@ -99,6 +100,7 @@ def composition_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion
         count: k >= 1.
 
     Raises:
+        InvalidParameter: on arguments outside their ranges, or when there are no constraints.
         NotApplicable: when there are too many outcomes to list.
 
     Source: Cadir-Najib-Shkel 2026, Theorem 3 (two constraints) and Conjecture 1 (proven in
@@ -118,13 +120,18 @@ def heterogeneous_region(
     """Return C_{x,y}, the exact region of ``count1`` ε1-DP and ``count2`` ε2-DP mechanisms
     together, at least one in all.
 
-    One (ε, δ) for each non-negative slope ε = ε1 (x - 2a) + ε2 (y - 2b), equal slopes merged.
+    There is one (ε, δ) for each non-negative slope ε = ε1 (x - 2a) + ε2 (y - 2b) with 0 <= a <= x
+    and 0 <= b <= y, equal slopes merged.
 
     Args:
-        epsilon1: ε1 >= 0.
-        epsilon2: ε2 >= 0.
+        epsilon1: ε1 >= 0; above 0 unless ``count1`` is 0.
+        epsilon2: ε2 >= 0; above 0 unless ``count2`` is 0.
         count1: x >= 0.
         count2: y >= 0; at least one of the two is positive.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges, or when both counts are 0.
+        NotApplicable: when there are too many outcomes to list.
 
     Source: Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1.
     """
@@ -132,7 +139,8 @@ def heterogeneous_region(
         (validate.nonnegative(epsilon1=epsilon1), validate.count(count1=count1, at_least=0)),
         (validate.nonnegative(epsilon2=epsilon2), validate.count(count2=count2, at_least=0)),
     )
-    validate.count(count=count1 + count2)  # refuses two counts of 0
+    if count1 + count2 == 0:
+        raise InvalidParameter("count1 and count2 must not both be 0")
     parts = [(mixture([(epsilon, 0.0)]), times) for epsilon, times in epsilon_counts if times]
     return _region(composition_law(parts))
 
@@ -146,6 +154,7 @@ def separate_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
         count: the number of mechanisms k >= 1.
 
     Raises:
+        InvalidParameter: on arguments outside their ranges.
         NotApplicable: when there are too many outcomes to list.
 
     Source: Cadir-Najib-Shkel 2026, Remark 1.
@@ -177,6 +186,10 @@ def total_variation_region(first: Pair, second: Pair, count: int) -> PrivacyRegi
         first: (ε1, δ1) of each mechanism, ε1 >= 0, 0 <= δ1 < 1.
         second: (ε2, δ2).
         count: k >= 1.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+        NotApplicable: when there are too many outcomes to list.
 
     Source: Cadir-Najib-Shkel 2026, Remark 2 (after Ghazi-Issa 2024).
     """
