@@ -434,16 +434,16 @@ def _clipped_ratio(ratio: float) -> float:
 
 
 def _largest_count(
-    epsilon: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0
+    epsilon_of: Callable[[int], float], budget: Budget, start: int, most: int, *, close: float = 0.0
 ) -> int:
-    """Return the n with epsilon(n) <= budget.epsilon < epsilon(n + 1), or ``most``; or one whose ε
-    is below the budget's by a share of at most ``close``.
+    """Return the n with epsilon_of(n) <= budget.epsilon < epsilon_of(n + 1), 0 where none fits, or
+    ``most``; or one whose ε is below the budget's by a share of at most ``close``.
 
     No n is tried twice. The next one is guessed from what others cost: the μ² of the Gaussian with
     the same (ε, δ) grows about as n, or as the power of n that the last two show.
 
     Args:
-        epsilon: ε of n queries, rising in n.
+        epsilon_of: ε of n queries, rising in n.
         budget: the total (ε, δ).
         start: the first n.
         most: the largest n that is considered.
@@ -461,9 +461,9 @@ def _largest_count(
     n = min(start, most)
     aim = size(budget.epsilon)
     previous_n = 0
-    at_previous = 0.0
+    size_before = 0.0
     for step in range(MOST_COUNTS_TRIED):
-        value = epsilon(n)
+        value = epsilon_of(n)
         if value <= budget.epsilon:
             low = n
         else:
@@ -471,15 +471,16 @@ def _largest_count(
         if high - low <= 1 or budget.epsilon * (1 - close) <= value < budget.epsilon:
             break
         if 0 < value < math.inf:
-            at_n = size(value)
+            size_at_n = size(value)
+            # The size grows about as n. Where its last two values say otherwise their exponent is
+            # taken, cut so that one poor pair of values cannot send the guess far off.
             power = 1.0
-            if previous_n and at_previous != at_n:
-                power = math.log(at_n / at_previous) / math.log(n / previous_n)
-                # ε grows from about the root of n to, where it is large, a little above n.
+            if previous_n and size_before != size_at_n:
+                power = math.log(size_at_n / size_before) / math.log(n / previous_n)
                 power = min(max(power, 0.5), 3.0)
             previous_n = n
-            at_previous = at_n
-            guess = math.floor(n * _clipped_ratio(aim / at_n) ** (1 / power))
+            size_before = size_at_n
+            guess = math.floor(n * _clipped_ratio(aim / size_at_n) ** (1 / power))
         else:  # an ε of 0 or inf says nothing of how it grows
             guess = 16 * n if value == 0 else n // 2
         if step % 4 == 3 and high <= most:  # should the guesses be poor

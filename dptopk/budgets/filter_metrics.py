@@ -397,14 +397,20 @@ class Ranges(Metric):
 def _price_capacity(
     prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float, effort: Effort
 ) -> int:
-    """Return the largest sum of prices found with W_S(ε) <= δ, as ``price_game.capacity`` does: a
+    """Return the largest sum of prices S found with W_S(ε) <= δ, as ``price_game.capacity`` does: a
     lower bound on the largest there is.
+
+    W_S(ε) bounds the δ of all costs whose prices add up to at most S (``price_game``).
 
     Args:
         prices: the declared costs with their prices.
         epsilon: ε of the budget.
         delta: the part of its δ that is not for failures.
         effort: how much work the search may take.
+
+    Raises:
+        OutOfTime: with the largest S found, where the deadline cuts the search; that one is not
+            cached.
     """
     return price_capacity(dict(prices), epsilon, delta, Work(CAPACITY_WORK * STAGES[effort]))
 

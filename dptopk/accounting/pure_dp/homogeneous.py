@@ -154,21 +154,26 @@ class EqualEpsilons(Curve):
         return self.whole_curve.answer(query)
 
     def _listed_range(self, query: Query) -> tuple[int, int]:
-        """Return the first and the last outcome l that are listed for a query: from far below its
-        answer, a guess, to where e^-REACH of what is there is left.
+        """Return the first and the last outcome l that are listed for a query.
 
-        The choice costs no validity: ``answer`` checks what the outcomes left out can add.
+        Given ε, the first is just below the outcome whose loss is ε; given δ, it is at least two
+        standard deviations below the mean, since the answer is nearly always above it. Beyond the
+        last, the mass is about e^-REACH of that at the answer. Neither needs to be right:
+        ``answer`` checks, and takes the whole curve if the part does not do.
         """
         mean = self.count / (1 + math.exp(-self.each))
+        # By Hoeffding's inequality P[l >= mean + t] <= e^{-2t²/k}. ``exponent`` is 2t²/k at the
+        # answer, or -ln δ; ``last`` solves for a t with ``exponent`` + REACH.
         if query.epsilon is not None:
-            # By Hoeffding's inequality P[l >= mean + t] <= e^{-2t²/k}.
-            at = max((query.epsilon / self.each + self.count) / 2, 0.0)
-            exponent = 2 * max(at - mean, 0.0) ** 2 / self.count
-            first = at
+            answer_place = max((query.epsilon / self.each + self.count) / 2, 0.0)
+            exponent = 2 * max(answer_place - mean, 0.0) ** 2 / self.count
+            first = answer_place
         else:
             exponent = -math.log(max(query.delta, LEAST_POSITIVE))
             first = mean - math.sqrt(self.count)
         last = mean + math.sqrt(self.count * (exponent + REACH) / 2)
+        # The 2 below is slack for rounding, the 2 above keeps at least three outcomes where there
+        # are as many.
         least = min(max(math.floor(first) - 2, 0), self.count - 1)
         return least, min(max(math.ceil(last), least + 2), self.count)
 

@@ -253,7 +253,8 @@ class _Candidate(NamedTuple):
     """Rounding levels that may be chosen.
 
     Attributes:
-        work: about what their game takes, in seconds.
+        work: a number that rises about as the work of their game; only the order of candidates
+            counts.
         noise: about the share of the variance that they add.
         levels: the levels.
     """
@@ -368,6 +369,9 @@ def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate
     """Return the levels ``steps`` · h with prices 1, 2, 3, ..., without those that no coin shows,
     with their work and noise.
 
+    If every level paid exactly unit · worth, the mean of S would be unit · total; the share above
+    that is noise.
+
     Args:
         band: the ranges.
         steps: the numbers of grid steps to the levels, rising.
@@ -380,13 +384,15 @@ def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate
     # is noise.
     worths = band.worth(levels[coins.used])
     unit = float((prices / worths).min())
-    layers = float(band.counts @ coins.paid)
+    mean_sum_of_prices = float(band.counts @ coins.paid)
     last = int(steps[-1])
-    noise = layers / (unit * band.total) - 1
+    noise = mean_sum_of_prices / (unit * band.total) - 1
     # A step adds CELL h² to the variance, which is spread / 4.
     noise += 4 * tuning.CELL * h * h * band.count / band.spread
+    # The nodes of a layer are taken to rise as the steps to the last level do: a guess, with which
+    # candidates for one band are compared.
     work_of_step = tuning.PER_STEP + tuning.PER_NODE * tuning.LAYER_NODES * last
     scale = max(last * h / float(band.epsilons[-1]), 1.0) * (1 + LEVEL_ROUNDING)
     used_steps = tuple(steps[coins.used].tolist())
     chosen = RoundingLevels(used_steps, tuple(prices.tolist()), noise, scale)
-    return _Candidate(layers * len(prices) * work_of_step, noise, chosen)
+    return _Candidate(mean_sum_of_prices * len(prices) * work_of_step, noise, chosen)
