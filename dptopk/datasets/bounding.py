@@ -273,15 +273,22 @@ def _ranked_labels(
     The arguments are those of ``contributions``; labels: whether the column ``labels`` is added.
 
     Returns:
-        A table with the columns of ``contributions``, where ``value`` is the amount under the cap
-        on a label, ``place`` is the label's place in the order of hashes, from 0, and ``labels`` is
-        the number of the user's labels.
+        A table with the columns of ``contributions``, or with ``person`` in place of ``user``
+        (``user_columns``). ``value`` is the amount under the cap on a label, ``place`` is the
+        label's place in the user's order, from 0, and ``labels`` is the number of the user's
+        labels. The order is that of hashes, or that of amounts and then of hashes where ``choose``
+        is "top".
     """
     import ibis
 
-    # A SHA-256 of each event would cost more than a grouping.
-    if bounds.counts_once and source.backend.peers and not uses_digest(source, bounds):
-        if labels and source.keep is not None and not _is_ranked_first(source, events):
+    # Events are ranked without a grouping where each label counts once. Repeated events must have
+    # one place (``peers``), and a SHA-256 of each event would cost more than the grouping.
+    ranks_events = bounds.counts_once and source.backend.peers and not uses_digest(source, bounds)
+    if ranks_events:
+        # Where the engine stores tables, pairs are made distinct first, so that a count of rows is
+        # one of labels; integers that may repeat are sorted instead.
+        pairs_first = source.keep is not None and not _is_ranked_first(source, events)
+        if labels and pairs_first:
             return _ranked_distinct_pairs(source, events, bounds, within)
         ranked = _first_events(source, events, bounds, within, labels=labels)
     else:
@@ -291,9 +298,8 @@ def _ranked_labels(
             order.insert(0, pairs.amount.desc())
         user = user_columns(pairs, within)
         ranked = pairs.mutate(place=ibis.row_number().over(group_by=user, order_by=order))
-    if (
-        labels and "labels" not in ranked.columns
-    ):  # made before other columns, which the engine would otherwise sort too
+    # The number of labels is added before other columns, which the engine would sort with the rows.
+    if labels and "labels" not in ranked.columns:
         user = user_columns(ranked, within)
         return ranked.mutate(labels=ranked.count().over(ibis.window(group_by=user)))
     return ranked

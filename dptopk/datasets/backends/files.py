@@ -151,10 +151,10 @@ class Files:
 
     def is_plain(self, columns: Sequence[str] | None) -> bool:
         """Return whether the text files are as their engines expect: UTF-8, with the usual
-        separator.
+        separator, and with the header in the first line.
         """
-        forms = [self.text_format(path, columns) for path in self.paths]
-        return all(form.is_plain and form.separator == self.delimiter for form in forms)
+        formats = [self.text_format(path, columns) for path in self.paths]
+        return all(each.is_plain and each.separator == self.delimiter for each in formats)
 
     def is_read_alike(self, columns: Sequence[str] | None) -> bool:
         """Return whether DuckDB, where it can read the text files, takes each row as our

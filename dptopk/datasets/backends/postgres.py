@@ -175,8 +175,8 @@ _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
-    """Return an equal operation that gives NULL where this one would fail; None if none is known,
-    so that the operation is refused.
+    """Return an equal operation that gives NULL where this one would fail, or where a field of a
+    time would be infinite; None if none is known, so that the operation is refused.
     """
     if is_extraction(operation):
         return _null_where_infinite(operation)

@@ -155,8 +155,9 @@ class Spark:
             read_or_refuse(files.kind, lambda: files.refuse_repeated_columns(columns))
             if files.is_text and not read_or_refuse(files.kind, lambda: files.is_plain(columns)):
                 raise InvalidParameter(
-                    "table: Spark reads text files as UTF-8 with commas (tabs in .tsv); rewrite "
-                    "the file so, or let DuckDB read it"
+                    "table: Spark reads text files as UTF-8 with commas (tabs in .tsv) and with "
+                    "the header in the first line, not after an empty line or 'sep='; rewrite the "
+                    "file so, or let DuckDB read it"
                 )
             frame = read_or_refuse(files.kind, lambda: _FILES[files.kind](session, files))
             run = files.with_check_of_files(run)
