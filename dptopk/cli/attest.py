@@ -34,8 +34,9 @@ def attest(
     per_label_cap: Cap = 1,
     labels: Labels = 2,
     largest: Annotated[
-        int, typer.Option(help="Largest count: 0, 1, 2, 3, 5, 8, ... up to it.")
-    ] = 2,
+        int | None,
+        typer.Option(help="Largest count: 0, 1, 2, 3, 5, 8, ... up to it.", show_default="2"),
+    ] = None,
     near: Annotated[
         list[int] | None, typer.Option(help="Counts near this one too: a threshold.")
     ] = None,
@@ -48,11 +49,20 @@ def attest(
     users: Annotated[
         int | None, typer.Option(help='Of "events": users in the small tables.')
     ] = None,
-    k: Annotated[int, typer.Option("--k", "-k", help='Of "events": how many labels.')] = 1,
+    k: Annotated[
+        int | None,
+        typer.Option("--k", "-k", help='Of "events": how many labels.', show_default="1"),
+    ] = None,
     epsilon: Annotated[float | None, typer.Option(help='Of "events": the total ε.')] = None,
     delta: Annotated[float | None, typer.Option(help='Of "events": the total δ.')] = None,
-    find: Annotated[FindBy, typer.Option(help='Of "events": how labels are found.')] = "coins",
-    counts: Annotated[Counts, typer.Option(help='Of "events": the noise on counts.')] = "box",
+    find: Annotated[
+        FindBy | None,
+        typer.Option(help='Of "events": how labels are found.', show_default="coins"),
+    ] = None,
+    counts: Annotated[
+        Counts | None,
+        typer.Option(help='Of "events": the noise on counts.', show_default="box"),
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="Write the laws here; checker/check_attestation.py checks the file."),
@@ -75,17 +85,33 @@ def attest(
     check_target(out)
     claimed_charge = None if claim is None else costs_of(claim, "--claim")
     if mechanism == EVENTS:
-        plan = _two_phase_plan(k, epsilon, delta, labels_per_user, per_label_cap, find, counts)
+        if known_domain or near or largest is not None:
+            raise InvalidParameter(
+                '--largest, --near and --known-domain do not go with "events": its tables have '
+                "--users and --labels"
+            )
+        plan = _two_phase_plan(
+            1 if k is None else k,
+            epsilon,
+            delta,
+            labels_per_user,
+            per_label_cap,
+            "coins" if find is None else find,
+            "box" if counts is None else counts,
+        )
         world_of_events = EventsWorld(users=1 if users is None else users, labels=labels)
         attestation = attest_laws(plan, world_of_events, claim=claimed_charge, slack=slack)
-    elif (users, epsilon, delta) != (None, None, None):
-        raise InvalidParameter('--users, --epsilon and --delta go with "events" alone')
+    elif any(option is not None for option in (users, k, epsilon, delta, find, counts)):
+        raise InvalidParameter(
+            '--users, -k, --epsilon, --delta, --find and --counts go with "events" alone'
+        )
     else:
         if "(" in mechanism:
             mechanism_object = parse_mechanism(mechanism)
         else:
             mechanism_object = load(mechanism)
         sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
+        largest = 2 if largest is None else largest
         world = World(sensitivity, labels, largest, known_domain, tuple(near or ()))
         attestation = attest_laws(mechanism_object, world, claim=claimed_charge, slack=slack)
     typer.echo(str(attestation))

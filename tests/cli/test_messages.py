@@ -310,6 +310,14 @@ WRONG = {
     "attest events --epsilon 1 --delta 0.01 --users 0": "--users must be at least 1, got 0",
     "attest events --epsilon 1 --delta 0.01 --labels-per-user 0": "--labels-per-user must be at "
     "least 1, got 0",
+    **{
+        f"attest 'KnownLaplace(epsilon=4.0)' --known-domain {stray}": 'go with "events" alone'
+        for stray in ("-k 1", "--find coins", "--counts box")
+    },
+    **{
+        f"attest events --epsilon 1 --delta 0.01 {stray}": 'do not go with "events"'
+        for stray in ("--largest 2", "--near 3", "--known-domain")
+    },
     "audit plain.py:f --epsilon 1 --labels 50": "--labels must be at most 26",
     "ledger statement good.db --dataset d --about vendor=x": "--about must name curator",
     "refresh good.db e.csv --data-version 1 --user-col user --item-col item": "'good.db' is no "
