@@ -107,7 +107,15 @@ class Jobs:
         self._written_at: dict[str, float] = {}  # job -> when its progress was last written
         self._swept = 0.0
 
-    def start(self, ident: str, analyst: str, dataset: str, *, charged: bool = False) -> None:
+    def start(
+        self,
+        ident: str,
+        analyst: str,
+        dataset: str,
+        *,
+        charged: bool = False,
+        cancellable: bool = True,
+    ) -> None:
         """Write that a worker begins to answer a question, for the first time or again.
 
         Several workers may answer one question, and a failed one can be asked again. Finished jobs
@@ -118,6 +126,7 @@ class Jobs:
             analyst: the name of the analyst who asks.
             dataset: the name of the data set.
             charged: whether the question was charged before, and so can no longer be called off.
+            cancellable: whether a question that was not charged can be called off.
 
         Raises:
             Cancelled: when the question was called off.
@@ -128,14 +137,14 @@ class Jobs:
             is_old = table.c.updated < now - KEPT_SECONDS
             self._tables.change(sa.delete(table).where(is_old & _is_in_stages(OVER)))
             self._swept = now
-        stage = "charging" if charged else "reading"
+        stage = "reading" if cancellable and not charged else "charging"
         row = {"id": ident, "analyst": analyst, "dataset": dataset, "stage": stage, "updated": now}
         try:
             self._tables.change(sa.insert(table).values(row | FRESH))
         except sa.exc.IntegrityError:  # the job was begun before, by this worker or another
             if charged:  # whatever its stage was: what was charged is answered
                 self._update(table.c.id == ident, FRESH | {"stage": stage})
-            elif not self._move(ident, "reading"):
+            elif not cancellable or not self._move(ident, "reading"):
                 # It is being charged, was charged or failed: it begins again at "charging".
                 moved = self._move(ident, "charging", FRESH)
                 self._refuse_unmoved(ident, moved)

@@ -238,8 +238,13 @@ class Service:
                 self.questions.refuse_more(person.analyst)
                 if not charged:
                     self._refuse_full(person.analyst)
-                uncancellable = charged or not question.cancellable
-                self.jobs.start(job, person.analyst, spec.name, charged=uncancellable)
+                self.jobs.start(
+                    job,
+                    person.analyst,
+                    spec.name,
+                    charged=charged,
+                    cancellable=question.cancellable,
+                )
                 answering = partial(self._answer, spec, person, key, question, job)
                 running = self.questions.submit(person.analyst, answering)
                 self._running[job] = (question, running)

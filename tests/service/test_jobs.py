@@ -187,6 +187,17 @@ def test_what_the_ledger_holds_cannot_be_called_off(two):
     assert two[1].find("called-off-once").stage == "charging"
 
 
+def test_a_question_that_cannot_be_called_off_takes_no_key_of_one_that_was(two):
+    two[0].start("job", "ann", "words", cancellable=False)
+    assert not two[1].cancel("job")
+    two[0].start("job", "ann", "words", cancellable=False)
+    assert two[1].find("job").stage == "charging"
+    two[0].start("called-off", "ann", "words")
+    assert two[0].cancel("called-off")
+    assert called_off(two[1].start, "called-off", "ann", "words", cancellable=False)
+    assert two[1].find("called-off").stage == "cancelled"
+
+
 @pytest.mark.slow
 def test_a_key_in_use_is_of_one_question(server, monkeypatch):
     """Another question under a key that is being answered is refused at once, and does not get the
