@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import subprocess
 import sys
+import time
 
 import pandas as pd
 import pytest
@@ -57,6 +59,17 @@ def test_what_a_killed_process_left_is_removed_by_the_next(tmp_path):
     assert len(list(tmp_path.rglob("rows.tmp"))) == 1
     events_histogram(FRAME, **OPTIONS, engine=DuckDB(temp_directory=tmp_path))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_was_never_renamed_is_removed_after_a_day(tmp_path):
+    """Its process may have been killed before it renamed it; a young one may still be locked."""
+    folders = [tmp_path / f"dptopk-new-{name}" for name in ("old", "young")]
+    for folder in folders:
+        folder.mkdir()
+    two_days_ago = time.time() - 2 * 86_400
+    os.utime(folders[0], (two_days_ago, two_days_ago))
+    Spill(tmp_path).remove()
+    assert list(tmp_path.iterdir()) == folders[1:]
 
 
 def test_a_place_that_cannot_be_written_is_refused(tmp_path):

@@ -8,12 +8,14 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import time
 from contextlib import suppress
 from pathlib import Path
 
 _PREFIX = "dptopk-spill-"
 _NEW = "dptopk-new-"
 _LOCK = "lock"
+_NEW_SECONDS = 86_400.0  # a folder that was not renamed for so long has no process that will do it
 
 
 class Spill:
@@ -32,8 +34,12 @@ class Spill:
         parent.mkdir(parents=True, exist_ok=True)
         for folder in parent.glob(f"{_PREFIX}*"):
             _remove_abandoned(folder)
+        for folder in parent.glob(f"{_NEW}*"):
+            if _is_old(folder):
+                _remove_abandoned(folder)
         folder = Path(tempfile.mkdtemp(prefix=_NEW, dir=parent))
-        # Another process that looks for leftovers sees the folder when it is locked.
+        # Another process takes a folder of the final name that is not locked for abandoned; so this
+        # one is renamed only after it is locked.
         self._lock = _try_lock(folder)
         name = folder.name.replace(_NEW, _PREFIX, 1)
         self.folder = folder.rename(parent / name)
@@ -61,6 +67,15 @@ def _try_lock(folder: Path) -> int | None:
         os.close(descriptor)
         return None
     return descriptor
+
+
+def _is_old(folder: Path) -> bool:
+    """Return whether a folder was last changed so long ago that no process is about to lock and to
+    rename it.
+    """
+    with suppress(OSError):  # its process has renamed it, or another has removed it
+        return time.time() - folder.stat().st_mtime > _NEW_SECONDS
+    return False
 
 
 def _remove_abandoned(folder: Path) -> None:
