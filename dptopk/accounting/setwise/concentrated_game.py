@@ -922,7 +922,8 @@ def _counts_of_classes(charge: Charge) -> dict[MomentClass, int] | None:
         moments = moment_class(cost)
         if moments is None:
             return None
-        if moments.mean < SMALLEST_MEAN or moments.rho > LARGEST_RHO:
+        is_in_range = moments.mean >= SMALLEST_MEAN and moments.rho <= LARGEST_RHO
+        if not is_in_range:  # also where a parameter is not a number
             return None
         counts[moments] = counts.get(moments, 0) + times
     return counts
