@@ -129,6 +129,9 @@ def create_app(
     app.add_exception_handler(RequestValidationError, _refusal_of_body)
     app.add_exception_handler(HTTPException, _refusal_of_status)
     app.add_middleware(_Outermost, service=service)
+    # FastAPI builds included routes at the first use of them: here, so that no request waits for it
+    # and so that two applications of one process do not build theirs in two threads at a time.
+    app.openapi()
     return app
 
 

@@ -233,9 +233,6 @@ def test_eight_clients_two_servers_and_kills(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore::pydantic.warnings.UnsupportedFieldAttributeWarning"
-)  # as in test_postgresql
 def test_one_key_one_word_of_two_workers(tmp_path, monkeypatch):
     """Keys asked four times at once, two times of each worker: nobody hears that nothing was
     charged.

@@ -16,12 +16,7 @@ from dptopk.ledger.ledger import Ledger
 from .conftest import ASKED, CATALOG, Server, write_words
 from .test_exactly_once import storm
 
-# FastAPI silences this one of pydantic's while it builds its routes, at the first request: two
-# servers in one process undo each other's silence.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore::pydantic.warnings.UnsupportedFieldAttributeWarning"),
-]
+pytestmark = pytest.mark.slow
 
 
 # the fixture

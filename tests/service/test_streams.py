@@ -181,9 +181,6 @@ def test_a_catalog_of_streams(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings(
-    "ignore::pydantic.warnings.UnsupportedFieldAttributeWarning"
-)  # as in test_postgresql
 def test_several_workers_draw_a_day_once(server, ann):
     """Two workers on one ledger and folder, four requests at a time: one charge, and one answer of
     each day.
