@@ -605,7 +605,8 @@ class Filter(Account):
             return None
         # Filters that nothing was spent of may have other metrics, and change no maximum.
         begun = [account for account in filters if account._begun] or [self]  # noqa: SLF001
-        totals = RunningTotals.upper_envelope([account._totals for account in begun])  # noqa: SLF001
+        totals_of_each = [account._totals for account in begun]  # noqa: SLF001
+        totals = RunningTotals.upper_envelope(totals_of_each)
         return totals.state() | {
             "begun": bool(divided),
             "wholes": max(state["wholes"] for state in states),

@@ -135,11 +135,12 @@ class HeadFile:
             OSError: when there is no file.
             ValueError: when it is no regular small file, or one of the ledger's.
         """
-        if not hasattr(os, "O_PATH"):
+        without_access: int | None = getattr(os, "O_PATH", None)
+        if without_access is None:
             self._refuse_what_is_no_head(self.path.stat())
             yield self.path
             return
-        handle = os.open(self.path, os.O_PATH)
+        handle = os.open(self.path, without_access)
         try:
             self._refuse_what_is_no_head(os.fstat(handle))
             by_handle = Path(f"/proc/self/fd/{handle}")

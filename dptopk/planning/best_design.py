@@ -388,10 +388,10 @@ def _hopeful_divisions(
 
     What the others lose is a sum over ranks and, for coins, a game, which is not played then.
     """
-    divided = [
-        [at_budget(request, design, split) for split in design.splits(request)]
-        for design in designs
-    ]
+    divided: list[list[Candidate]] = []
+    for design in designs:
+        scaled = partial(at_budget, request, design)
+        divided.append(list(map(scaled, design.splits(request))))
     every_candidate = [candidate for candidates in divided for candidate in candidates]
     least = math.inf
     for candidate in sorted(every_candidate, key=attrgetter("least_loss")):

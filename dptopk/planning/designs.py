@@ -463,8 +463,11 @@ def _sparse_gaussian(request: Request, split: Split, rho: float) -> Mechanisms:
     return (SparseGaussian(sigma=sigma, delta=_threshold_delta(request, split)),)
 
 
-def _coins_at_cost(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001 - one phase
-    """Return coins that show labels of a private domain, at about the cost ρ and all of δ."""
+def _coins_at_cost(request: Request, split: Split, rho: float) -> Mechanisms:  # noqa: ARG001
+    """Return coins that show labels of a private domain, at about the cost ρ and all of δ.
+
+    There is one phase alone, so that ``split`` has nothing to divide.
+    """
     epsilon = floor_digits(_coin_epsilon(request.delta, rho))
     return (PartitionSelection(epsilon=epsilon, delta=request.delta),)
 

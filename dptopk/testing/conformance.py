@@ -9,7 +9,7 @@ from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.testing import draws, statements
+from dptopk.testing import draws, statement_checks
 from dptopk.testing.mismatches import LABELS, Mismatch, Mismatches, Subject
 
 # The default sensitivities: of counts under two pairs of caps, and of sums of weights.
@@ -19,12 +19,12 @@ SENSITIVITIES = (
     Sensitivity(linf=100, l0=4, l2=100),
 )
 CHECKS: tuple[Callable[[Subject], Mismatches], ...] = (
-    statements.check_derived_values,
-    statements.check_round_trips,
-    statements.check_charges,
-    statements.check_listed_law,
-    statements.check_scaling,
-    statements.check_refusals,
+    statement_checks.check_derived_values,
+    statement_checks.check_round_trips,
+    statement_checks.check_charges,
+    statement_checks.check_listed_law,
+    statement_checks.check_scaling,
+    statement_checks.check_refusals,
     draws.check_measurement,
     draws.check_simulation,
     draws.check_appearance,

@@ -121,7 +121,8 @@ class StoredRows:
         counts = f"SELECT {column_list} FROM {TABLES}.{self.table}"  # noqa: S608
         with self._with_table_on_disk():
             columns = self._rows(counts)
-        kind = self.connection.con.sql(f"SELECT item FROM {self._labels_query} LIMIT 0")  # noqa: S608
+        no_rows = f"SELECT item FROM {self._labels_query} LIMIT 0"  # noqa: S608
+        kind = self.connection.con.sql(no_rows)
         is_integer = str(kind.types[0]) == "BIGINT"
         dtype: np.dtype[Any] = np.dtype(np.int64) if is_integer else np.dtypes.StringDType()
         size = len(columns[sums[0]])
