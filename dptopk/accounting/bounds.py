@@ -178,7 +178,7 @@ def compose(
     with within(max_seconds):
         # What a clock may cut is no function of the arguments; large questions take much memory.
         if has_time_limit() or len(costs.costs) > MANY_DIFFERENT:
-            answer = _answer_to(question, bound)
+            answer = _answer(question, bound)
         else:
             answer = _answer_without_clock(question, effort, bound)
     if certificate:
@@ -316,15 +316,7 @@ def _answer_without_clock(question: _CompositionQuery, effort: Effort, bound: st
     """Return the answer to a question that no clock may cut. It is a function of these arguments,
     so it is computed once.
     """
-    return _answer_to(question.fresh(Work.of(effort)), bound)
-
-
-def _answer_to(question: _CompositionQuery, bound: str) -> Bound:
-    """Return the answer together with the charge and the interaction that were asked about."""
-    answer = _answer(question, bound)
-    if not question.lower:
-        answer = replace(answer, lower=None)
-    return replace(answer, charge=question.charge, interaction=question.interaction)
+    return _answer(question.fresh(Work.of(effort)), bound)
 
 
 def _certificate(question: _CompositionQuery, aim: float, effort: Effort) -> Certificate:
@@ -344,18 +336,21 @@ def _certificate(question: _CompositionQuery, aim: float, effort: Effort) -> Cer
 
 def _answer(question: _CompositionQuery, bound: str) -> Bound:
     """Return the answer of the bound with this name, or with "best" the smallest of all that are
-    valid.
+    valid, together with the charge and the interaction that were asked about.
 
     Raises:
         IncompatibleCosts: when the named bound may not be used for the question.
     """
     if bound == "best":
-        return _smallest(question)
-    spec = _spec(bound)
-    reason = question.why_not(spec)
-    if reason:
-        raise IncompatibleCosts(f"bound {bound!r} does not apply: {reason}")
-    return question.ask(spec)
+        answer = _smallest(question)
+    else:
+        spec = _spec(bound)
+        reason = question.why_not(spec)
+        if reason:
+            raise IncompatibleCosts(f"bound {bound!r} does not apply: {reason}")
+        answer = question.ask(spec)
+    lower = answer.lower if question.lower else None
+    return replace(answer, lower=lower, charge=question.charge, interaction=question.interaction)
 
 
 def _smallest(question: _CompositionQuery) -> Bound:

@@ -7,14 +7,15 @@ What is known of each frequency and what it means for the masses: docs/notes/lat
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal.rounding import EPS, Floats
 from dptopk._internal.sums import inner
-from dptopk.accounting.pld.laws import by_squaring
 
 Indices = NDArray[np.int64]
 
@@ -33,6 +34,8 @@ TINIEST = 1e-200
 FFT_ERROR = 8.0
 # Relative, of the sums of error bounds themselves: far above their rounding.
 SUM_SLACK = 1e-9
+
+Factor = TypeVar("Factor")
 
 
 class CharacteristicFunction:
@@ -190,3 +193,20 @@ def _fast_length(n: int) -> int:
     if length % 2 == 0:
         return length
     return _fast_length(length + 1)
+
+
+def by_squaring(multiply: Callable[[Factor, Factor], Factor], factor: Factor, count: int) -> Factor:
+    """Return the product of ``count`` >= 1 equal factors by repeated squaring; ``multiply``
+    multiplies two and accounts for its own errors.
+    """
+    while not count & 1:
+        factor = multiply(factor, factor)
+        count = count >> 1
+    result = factor
+    count = count >> 1
+    while count:
+        factor = multiply(factor, factor)
+        if count & 1:
+            result = multiply(result, factor)
+        count = count >> 1
+    return result

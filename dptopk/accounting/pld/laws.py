@@ -12,15 +12,12 @@ by their error. This is exact rounding, not an estimate.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from dptopk._internal.rounding import ROUNDOFF, Floats
-
-Factor = TypeVar("Factor")
+from dptopk.accounting.pld.characteristic_function import by_squaring
 
 # What masses that underflow elsewhere than in a ``Power`` may add up to: at most 1e7 of them, each
 # below 1e-307.
@@ -227,20 +224,3 @@ def power(factor: Power, count: int) -> Power:
     if count:
         return by_squaring(Power.convolution, factor, count)
     return Power(np.ones(1))
-
-
-def by_squaring(multiply: Callable[[Factor, Factor], Factor], factor: Factor, count: int) -> Factor:
-    """Return the product of ``count`` >= 1 equal factors by repeated squaring; ``multiply``
-    multiplies two and accounts for its own errors.
-    """
-    while not count & 1:
-        factor = multiply(factor, factor)
-        count = count >> 1
-    result = factor
-    count = count >> 1
-    while count:
-        factor = multiply(factor, factor)
-        if count & 1:
-            result = multiply(result, factor)
-        count = count >> 1
-    return result

@@ -21,6 +21,7 @@ from math import factorial
 from typing import Any
 
 import numpy as np
+from numpy.polynomial.polynomial import polyval
 from numpy.typing import ArrayLike
 
 from dptopk._internal.rounding import Floats, exp_up, outward
@@ -111,7 +112,7 @@ def _log_sinhc_rise(start: Floats, step: Floats) -> Floats:
     # sinh(u+h) u / (sinh(u) (u+h)) - 1 with every term positive.
     share = h / np.maximum(start + h, np.nextafter(0, 1))
     hyperbolic = 2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)
-    rise = (1 - share) * hyperbolic + share * h**2 * _series(_SINHC, h)
+    rise = (1 - share) * hyperbolic + share * h**2 * polyval(h**2, _SINHC)
     for_small_step = np.log1p(rise) + _LEAST
     if is_small.all():
         return for_small_step
@@ -137,7 +138,8 @@ def _langevin(x: Floats) -> Floats:
     """Return coth(x) - 1/x, to a few ulps."""
     small = np.minimum(x, 1.0)
     large = np.maximum(x, 1.0)
-    for_small_x = small * _series(_LANGEVIN, small) / (1 + small**2 * _series(_SINHC, small))
+    square = small**2
+    for_small_x = small * polyval(square, _LANGEVIN) / (1 + square * polyval(square, _SINHC))
     return np.where(x < 1, for_small_x, 1 / np.tanh(large) - 1 / large)
 
 
@@ -145,19 +147,10 @@ def _log_sinhc(x: Floats) -> Floats:
     """Return S(x) = ln(sinh(x)/x), to a few ulps."""
     small = np.minimum(x, 1.0)
     large = np.maximum(x, 1.0)
-    for_small_x = np.log1p(small**2 * _series(_SINHC, small))
+    square = small**2
+    for_small_x = np.log1p(square * polyval(square, _SINHC))
     for_large_x = large - np.log(2 * large) + np.log1p(-np.exp(-2 * large))
     return np.where(x < 1, for_small_x, for_large_x)
-
-
-def _series(coefficients: Sequence[float], x: Floats) -> Floats:
-    """Return Σ coefficients[j] x^{2j}, by Horner's rule."""
-    square = x**2
-    *others, last = coefficients
-    total = np.full_like(x, last)
-    for coefficient in reversed(others):
-        total = total * square + coefficient
-    return total
 
 
 def mixture_log_mgf(cost: MultiDP, lam: Floats) -> Floats:

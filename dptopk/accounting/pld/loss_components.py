@@ -41,9 +41,6 @@ NARROW_CELL = 1 / 250
 STRONG_TILT = 5.0
 MOST_FINER = 8.0
 FARTHEST_TILT = 40.0  # standard deviations, MOST_FINER times STRONG_TILT
-# Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is
-# charged as an error.
-NEGLIGIBLE = 50.0
 # Answers this many roots of their number from the mean, and noise this many deviations, are cut off
 # under the tilt. By Hoeffding 2 e^-84 of the answers is beyond, of the noise less than 2 e^-72.
 REACH_OF_ANSWERS = 6.5
@@ -178,13 +175,13 @@ class Responses(LossComponent):
         for epsilon, times in self.counts.items():
             if times > FEW_COPIES:
                 pairs.append(
-                    without_negligible_atoms(_binomial_loss(epsilon, times, grid.tilt), grid.tilt)
+                    _binomial_loss(epsilon, times, grid.tilt).without_negligible_atoms(grid.tilt)
                 )
             else:
                 few[epsilon] = times
         if grid.side < 0:
             merged = [merged_responses(group) for group in _close_groups(few, grid.width)]
-            pairs += [without_negligible_atoms(pair, grid.tilt) for pair in merged]
+            pairs += [pair.without_negligible_atoms(grid.tilt) for pair in merged]
             return pairs
         for times in set(few.values()):
             epsilons = np.array([epsilon for epsilon, n in few.items() if n == times])
@@ -234,29 +231,6 @@ def _close_groups(counts: dict[float, int], width: float) -> list[Floats]:
             groups[-1].append(epsilon)
             log_odds += epsilon + LOG_2
     return [np.array(group) for group in groups]
-
-
-def without_negligible_atoms(pairs: Pairs, tilt: float) -> Pairs:
-    """Return a pair (one row) without the atoms that are negligible under the tilt; their share of
-    the weight is added to its error.
-    """
-    exponents = pairs.log_masses[0] + tilt * pairs.losses[0]
-    weights = np.exp(exponents - exponents.max())
-    counted = weights > math.exp(-NEGLIGIBLE)
-    # A hundredth more covers the rounding of both sums.
-    lost_share = float(weights[~counted].sum() / weights.sum()) * 1.01
-    errors = pairs.log_error
-    if isinstance(errors, np.ndarray):
-        errors = errors[:, counted]
-    losses = pairs.losses[:, counted]
-    log_masses = pairs.log_masses[:, counted]
-    return replace(
-        pairs,
-        losses=losses,
-        log_masses=log_masses,
-        log_error=errors,
-        error=pairs.error + lost_share,
-    )
 
 
 def sum_of_copies(pair: Pairs, spacing: float, offset: float, grid: Grid) -> Pairs:

@@ -9,6 +9,10 @@ import numpy as np
 
 from dptopk._internal.rounding import EPS, Floats
 
+# Atoms whose tilted mass is this far (in logarithms) below the largest are cut off; their mass is
+# charged as an error.
+NEGLIGIBLE = 50.0
+
 
 @dataclass(frozen=True)
 class Pairs:
@@ -41,6 +45,23 @@ class Pairs:
         means = (weights * self.losses).sum(axis=1)
         variances = (weights * (self.losses - means[:, None]) ** 2).sum(axis=1)
         return self.count * float(variances.sum())
+
+    def without_negligible_atoms(self, tilt: float) -> Pairs:
+        """Return this pair (one row) without the atoms that are negligible under the tilt; their
+        share of the weight is added to its error.
+        """
+        exponents = self.log_masses[0] + tilt * self.losses[0]
+        weights = np.exp(exponents - exponents.max())
+        counted = weights > math.exp(-NEGLIGIBLE)
+        # A hundredth more covers the rounding of both sums.
+        lost_share = float(weights[~counted].sum() / weights.sum()) * 1.01
+        errors = self.log_error
+        if isinstance(errors, np.ndarray):
+            errors = errors[:, counted]
+        losses = self.losses[:, counted]
+        log_masses = self.log_masses[:, counted]
+        error = self.error + lost_share
+        return replace(self, losses=losses, log_masses=log_masses, log_error=errors, error=error)
 
 
 def randomised_response(epsilons: Floats, count: int = 1) -> Pairs:

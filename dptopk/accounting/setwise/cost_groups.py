@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal.rounding import ROUNDOFF, Floats
-from dptopk.accounting.pld.loss_components import Grid, LossComponent, without_negligible_atoms
+from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
@@ -101,7 +101,8 @@ class GroupPair(LossComponent):
         errors = 64 * ROUNDOFF * (1 + np.abs(self.log_masses))
         pair = pair_of(self.losses, self.log_masses, self.count, log_error=errors)
         loss_error = 4 * ROUNDOFF * float(np.abs(self.losses).max())
-        return [without_negligible_atoms(replace(pair, loss_error=loss_error), grid.tilt)]
+        exact = replace(pair, loss_error=loss_error)
+        return [exact.without_negligible_atoms(grid.tilt)]
 
 
 def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:

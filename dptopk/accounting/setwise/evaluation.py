@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -91,6 +91,7 @@ class Evaluation:
             may have all ranges in it.
         curve_with_ranges: whether one Rényi curve of the concentrated costs and the ranges is tried
             too. It takes long, and gets no better with other groups.
+        _strategies: those made so far, by whether they play the last ranges by a recursion.
     """
 
     game: SetwiseGame
@@ -101,6 +102,7 @@ class Evaluation:
     guess: float
     concentrated_game: ConcentratedGame | None = None
     curve_with_ranges: bool = True
+    _strategies: dict[bool, Strategy] = field(init=False, default_factory=dict)
 
     @cached_property
     def variance(self) -> float:
@@ -369,11 +371,11 @@ class Evaluation:
         if not ranges:
             return max(best, self._lower_bound_without_ranges(asked, value))
         if len(ranges) <= MANY_RANGES:
-            best = max(best, self._adaptive_strategy.answer(asked, low, value))
+            best = max(best, self._strategy_for_all_costs(adaptive=True).answer(asked, low, value))
         # Strategies with fixed t's are better where the grid is too coarse, close to the largest
         # loss, and quick for very many ranges.
         if value - best > tuning.SETTLED * self.tolerance * value:
-            best = max(best, self._fixed_strategy.answer(asked, low, value))
+            best = max(best, self._strategy_for_all_costs(adaptive=False).answer(asked, low, value))
         return best
 
     @property
@@ -386,31 +388,24 @@ class Evaluation:
             return Charge.join(game.dominated, played_as_gaussians(game.concentrated))
         return game.dominated
 
-    @cached_property
-    def _adaptive_strategy(self) -> Strategy:
-        """Return the strategy that plays the last ranges by a recursion."""
-        return self._strategy_for_all_costs(adaptive=True)
-
-    @cached_property
-    def _fixed_strategy(self) -> Strategy:
-        """Return the strategy that plays each range with a fixed t."""
-        return self._strategy_for_all_costs(adaptive=False)
-
     def _strategy_for_all_costs(self, *, adaptive: bool) -> Strategy:
-        """Return a strategy for all costs; ``adaptive``: whether the last ranges are played by a
-        recursion.
+        """Return a strategy for all costs, made when it is first asked for.
+
+        Args:
+            adaptive: whether the last ranges are played by a recursion, else each with a fixed t.
         """
-        return nearly_best_strategy(
-            self.game.ranges,
-            self._other_costs,
-            order=self.order,
-            log_chernoff=self.game.log_chernoff(self.order),
-            variance=self.variance,
-            tolerance=self.tolerance,
-            steps={group.largest: group.steps for group in self.groups if group.single},
-            reach=self.reach,
-            adaptive=adaptive,
-        )
+        if adaptive not in self._strategies:
+            self._strategies[adaptive] = nearly_best_strategy(
+                self.game.ranges,
+                self._other_costs,
+                order=self.order,
+                variance=self.variance,
+                tolerance=self.tolerance,
+                steps={group.largest: group.steps for group in self.groups if group.single},
+                reach=self.reach,
+                adaptive=adaptive,
+            )
+        return self._strategies[adaptive]
 
     @cached_property
     def _strategy_before_game(self) -> Strategy | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import NamedTuple
 
@@ -273,19 +273,6 @@ class SetwiseGame:
         if query.epsilon is not None:
             return min(float(curve.delta(query.epsilon)), 1.0)
         return float(curve.epsilon(query.delta))
-
-    def log_chernoff(self, order: float) -> Callable[[Mapping[float, int]], float]:
-        """Return the function that maps bounded ranges B to a number ln C with V_B(x) <= C e^{-λx}.
-
-        Args:
-            order: λ.
-        """
-
-        def log_constant(ranges: Mapping[float, int]) -> float:
-            """Return an upper bound on ln C for these ranges."""
-            return log_chernoff_of(Charge(range_costs(ranges)), order)
-
-        return log_constant
 
     def variance(self, order: float) -> float:
         """Return an estimate of the variance of the whole loss under the tilt λ = ``order``: ε²/4

@@ -39,6 +39,7 @@ from dptopk.accounting.pld.loss_components import (
 )
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 from dptopk.accounting.setwise import tuning
+from dptopk.accounting.setwise.game import log_chernoff_of, range_costs
 from dptopk.accounting.setwise.order_from_below import play_in_order
 from dptopk.accounting.setwise.recursion import (
     FLOOR,
@@ -340,7 +341,6 @@ def nearly_best_strategy(
     dominated: Charge,
     *,
     order: float,
-    log_chernoff: Callable[[Mapping[float, int]], float],
     variance: float,
     tolerance: float,
     steps: Mapping[float, int],
@@ -353,7 +353,6 @@ def nearly_best_strategy(
         ranges: the distinct ε's of the BR costs with counts, at least one.
         dominated: the other costs, with dominating pairs.
         order: λ of the tilt.
-        log_chernoff: maps any ranges B to the ln C of V_B(x) <= C e^{-λx}.
         variance: about the variance of the whole loss.
         tolerance: relative.
         steps: for an ε the grid steps of its ladder from above, which has been computed already.
@@ -362,17 +361,19 @@ def nearly_best_strategy(
             t.
     """
     last = last_ranges(ranges) if adaptive else {}
-    atoms = _atoms_of_first_costs(
-        ranges, last, dominated, order, log_chernoff(last), variance, tolerance
-    )
+    log_chernoff = log_chernoff_of(Charge(range_costs(last)), order)
+    atoms = _atoms_of_first_costs(ranges, last, dominated, order, log_chernoff, variance, tolerance)
     if not last:
         return Strategy(atoms, None)
     fine = steps_from_below(last, variance, tolerance)
-    if len(last) == 1:
-        (epsilon,) = last
-        # That ladder is there already, so that it costs nothing.
-        fine = max(fine, steps.get(epsilon, 0))
-    return Strategy(atoms, _recursion_of_last_ranges(last, fine, reach))
+    if len(last) > 1:
+        return Strategy(atoms, _several_ranges_in_order(last, fine, reach))
+    ((epsilon, count),) = last.items()
+    # The ladder of so many steps from above is there already, so that it costs nothing.
+    fine = max(fine, steps.get(epsilon, 0))
+    lower_ladder = ladder(epsilon, fine, upper=False, reach=reach)
+    upper_ladder = ladder(epsilon, fine, upper=True, reach=reach)
+    return Strategy(atoms, LastRanges(lower_ladder.value(count), upper_ladder.value(count)))
 
 
 def strategy_before(
@@ -487,20 +488,15 @@ def steps_from_below(last: Mapping[float, int], variance: float, tolerance: floa
     return min(2 * math.ceil(steps / 2), tuning.MOST_STEPS)
 
 
-def _recursion_of_last_ranges(last: dict[float, int], steps: int, reach: float) -> Endgame:
-    """Return the value of playing the last ranges in the order of rising ε, with t chosen from all
-    answers.
+def _several_ranges_in_order(last: dict[float, int], steps: int, reach: float) -> Endgame:
+    """Return the value of playing ranges of several ε's in the order of rising ε, with t chosen
+    from all answers.
 
     Args:
         last: the ranges with counts.
         steps: the number of grid steps to the largest ε.
         reach: of the windows, in standard deviations.
     """
-    if len(last) == 1:
-        ((epsilon, count),) = last.items()
-        lower_ladder = ladder(epsilon, steps, upper=False, reach=reach)
-        upper_ladder = ladder(epsilon, steps, upper=True, reach=reach)
-        return LastRanges(lower_ladder.value(count), upper_ladder.value(count))
     rising = dict(sorted(last.items()))
     played = [place for place, count in enumerate(rising.values()) for _ in range(count)]
     return play_in_order(rising, played, steps, reach=reach)

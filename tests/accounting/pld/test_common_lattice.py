@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from dptopk.accounting.pld.characteristic_function import by_squaring
 from dptopk.accounting.pld.common_lattice import common_lattice
-from dptopk.accounting.pld.laws import LEAST_MASS, Power, binomials, by_squaring, power
+from dptopk.accounting.pld.laws import LEAST_MASS, Power, binomials, power
 
 weights = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=3)
 
