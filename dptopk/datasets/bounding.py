@@ -355,9 +355,8 @@ def _numbered_pairs(pairs: ir.Table, user: list[str], order: list[str]) -> ir.Ta
 
 
 def lot_columns(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str, ir.Column]:
-    """Return the columns of ``hash_ranks`` before the item, by name.
-
-    There is one or, if codes stand for texts, two.
+    """Return the columns of ``hash_ranks`` before the item, by name: the lot of a user's item,
+    which is the hash of key, user and item, and, if codes stand for texts, the code of the item.
     """
     user, item = (
         events[HASHED[role]] if HASHED[role] in events.columns else events[role]
@@ -572,7 +571,9 @@ def label_counts(
 
 
 def _with_narrow_sums(total: ir.Table, sums: Mapping[str, str]) -> ir.Table:
-    """Return the sums with numbers of users as small integers."""
+    """Return the sums, with the numbers of users in a profile as integers of 32 bits, which take
+    half the memory and hold as many users as LARGEST_CAP allows for.
+    """
     narrow = {name: total[name].cast("int32") for name in sums if name in PROFILE}
     return total.mutate(**narrow)
 

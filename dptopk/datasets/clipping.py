@@ -143,13 +143,15 @@ def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
         labels_per_user: the cap Δ to judge, at least 1.
 
     Raises:
-        InvalidParameter: when the release is not one of that histogram.
+        InvalidParameter: when the release is not one of that histogram, or the cap is no integer of
+            at least 1.
     """
     cap = validate.count(labels_per_user=labels_per_user)
     counts, noise_std = _released_bins(answer)
     share_above, mean_lost, mean_labels = _means_of_bins(cap)
     users = counts.sum()
     pairs = counts @ mean_labels
+    # Noise may make sums negative, and shares fall outside [0, 1].
     if users <= 0 or pairs <= 0:
         return ClippingLoss(cap, 0.0, 0.0, 1.0)
     users_above = min(max(float(counts @ share_above / users), 0.0), 1.0)

@@ -36,9 +36,11 @@ if TYPE_CHECKING:
 # A number written in text: up to 18 digits on each side of the point, an exponent of up to two.
 # Groups that capture nothing count as no match on DataFusion.
 NUMBER = r"^ *[+-]?[0-9]{1,18}(?:[.][0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})? *$"
+# Decimal numbers of at most this many digits are read as floating-point numbers.
 LONGEST_DECIMAL = 38
 # The columns that are hashed, and those of the texts by which they are hashed on some engines.
 HASHED = {"user": "user_text", "item": "item_text"}
+# A date whose year has four digits.
 DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 
 MATERIALISED = (
@@ -76,7 +78,7 @@ def select_events(source: OpenTable, where: Condition, **columns: str | None) ->
             parameter="item",
         )
     for role, name in names_by_role.items():
-        # A missing column is refused before a bad condition.
+        # This call refuses a missing column, before a bad condition is refused below.
         _column_of_role(rows, role, name)
     if where is not None:
         rows = rows.filter(_row_condition(source, rows, where))
@@ -98,7 +100,7 @@ def _columns_as_read(
     Args:
         source: the table.
         columns_by_role: the columns by role.
-        user: the name of the column of users.
+        user: the name of the column of users; "" where no role is "user".
     """
     readers: dict[str, Callable[[ir.Column], ir.Column]] = {
         "weight": _same_column,
@@ -109,7 +111,10 @@ def _columns_as_read(
     for role, column in columns_by_role.items():
         read = readers.get(role, source.exact_text)
         columns_read[role] = read(column)
-        is_encoded = role in HASHED and columns_read[role].equals(source.exact_text(column))
+        # The text is hashed in place of its bytes where those are what is grouped; users under a
+        # collation are grouped by another text than their own.
+        is_own_text = columns_read[role].equals(source.exact_text(column))
+        is_encoded = role in HASHED and is_own_text
         if is_encoded and hashable is not None and columns_read[role].type().is_binary():
             columns_read[HASHED[role]] = hashable(column)
     return columns_read
@@ -122,9 +127,12 @@ def _refuse_alike_but_for_case(present: Sequence[str], names_by_role: Mapping[st
     Args:
         present: the names of all columns.
         names_by_role: role -> the name of the column that is asked for.
+
+    Raises:
+        InvalidParameter: naming the role.
     """
     for role, name in names_by_role.items():
-        if not isinstance(name, str):
+        if not isinstance(name, str):  # ``_column_of_role`` refuses it
             continue
         similar_names = [other for other in present if name.casefold() == other.casefold()]
         if len(similar_names) > 1:
@@ -339,35 +347,51 @@ def constant_of_type(value: Constant, kind: ibis_types.DataType, what: str) -> C
     """
     if isinstance(value, np.generic):
         value = value.item()
+    constant = _fitted_constant(value, kind)
+    if constant is None:
+        raise InvalidParameter(
+            f"{what} is of type {type(value).__name__}, which does not fit the column's, {kind}"
+        )
+    return constant
+
+
+def _fitted_constant(value: Constant, kind: ibis_types.DataType) -> Constant | None:
+    """Return a value as one of a type of column; None if it is none, or columns of the type are
+    compared with nothing.
+    """
     for is_of_kind, read in _FITTING:
         if is_of_kind(kind):
             try:
-                constant = read(value)
+                return read(value)
             except (TypeError, ValueError, ArithmeticError):
-                constant = None
-            if constant is not None:
-                return constant
-            break
-    raise InvalidParameter(
-        f"{what} is of type {type(value).__name__}, which does not fit the column's, {kind}"
-    )
+                return None
+    return None
 
 
 def _as_text(value: Constant) -> str | None:
-    """Return a value as the text that a column of texts holds; None if it is no such value."""
+    """Return a value as the text that a column of texts holds; None if it is no such value.
+
+    Raises:
+        ValueError: for a text with half of a surrogate pair.
+    """
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
         return value.isoformat()
     if isinstance(value, str):
-        value.encode()  # half of a surrogate pair, which no column holds, is a ValueError
+        value.encode()  # refuses half of a surrogate pair, which no column holds
     if isinstance(value, str | int | UUID):
         return str(value)
     return None
 
 
 def _as_integer(value: Constant) -> int | None:
-    """Return a value as an integer; None if it is neither an integer nor a text that spells one."""
+    """Return a value as an integer; None if it is neither an integer nor the text that Python
+    writes for one.
+
+    Raises:
+        ValueError: for a text that Python reads as no integer.
+    """
     if isinstance(value, str):
         # "007" and " 7" are other texts than the integer's, and perhaps other labels elsewhere.
         if str(int(value)) == value:
@@ -402,7 +426,11 @@ def _as_truth(value: Constant) -> bool | None:
 
 
 def _as_date(value: Constant) -> dt.date | None:
-    """Return a value as a date; None if it is neither a date nor a text that spells one."""
+    """Return a value as a date; None if it is neither a date nor a text.
+
+    Raises:
+        ValueError: for a text that spells no date.
+    """
     if isinstance(value, str):
         return dt.date.fromisoformat(value)
     if isinstance(value, dt.date) and not isinstance(value, dt.datetime):
@@ -411,7 +439,11 @@ def _as_date(value: Constant) -> dt.date | None:
 
 
 def _as_time(value: Constant) -> dt.datetime | None:
-    """Return a value as a date with a time; None if it is none, nor a text that spells one."""
+    """Return a value as a date with a time; None if it is neither that nor a text.
+
+    Raises:
+        ValueError: for a text that spells none.
+    """
     if isinstance(value, str):
         return dt.datetime.fromisoformat(value)
     if isinstance(value, dt.datetime):

@@ -226,6 +226,7 @@ _NAMES: dict[str, Callable[[_File], Iterable[str]]] = {
 }
 # The endings of files that are no list of public labels; such a list may be a .txt.
 _TABLES = {*_READERS, ".gz", ".store"} - {".txt"}
+# The formats that may be compressed with gzip.
 _COMPRESSED = (*TEXT_ENDINGS, ".jsonl", ".ndjson", ".json")
 
 
@@ -416,8 +417,8 @@ def _read_with(reader: Callable[[_File], Rows], file: _File) -> Rows:
     except (
         ValueError,  # errors of Arrow are of this type too
         ArithmeticError,
-        EOFError,
-        RecursionError,
+        EOFError,  # a compressed file that ends too early
+        RecursionError,  # JSON of very deep lists
         pd.errors.ParserError,
     ):
         hint = ""

@@ -97,8 +97,8 @@ def events_histogram(  # noqa: PLR0913
         without any events there are no rows, which is no error.
 
     Raises:
-        InvalidParameter: on a missing column, a type or file that cannot be read; never for a value
-            of the data.
+        InvalidParameter: for an argument out of range, options that do not go together, a missing
+            column, and a type or file that cannot be read; never for a value of the data.
         ImportError: when an extra (``data``, ``spark``) is not installed.
 
     What the caller must ensure: one person's events all carry the same user, and every row of
@@ -160,7 +160,10 @@ def events_histogram(  # noqa: PLR0913
 
 
 def _one_row_contributions(_source: OpenTable, events: ir.Table, **_: Any) -> ir.Table:
-    """Return the events with a column ``value``: each row adds 1 to its label."""
+    """Return the events with a column ``value``: each row adds 1 to its label.
+
+    It is a ``Contribute`` of label_counts; no other argument of such a function matters here.
+    """
     return events.mutate(value=1)
 
 
@@ -191,7 +194,7 @@ def to_histogram(
         columns: the columns, which are used up.
         bounds: the bounds that were enforced.
         top: the limit on its rows; None: it is complete.
-        capped: whether its counts are of capped data.
+        capped: whether its counts are of data that were cut to the bounds.
     """
     columns = rows_in_order(columns)
     return Histogram(

@@ -38,7 +38,8 @@ ROWS = 2**16
 # The most labels, each in several cells, that are summed up in Python; the engine sums up more.
 MOST_SUMS = 2**20
 _SUMS = "dptopk_sums"
-# The cell of each place up to the last cut.
+# A cell is a range of places between two of CUTS, by the index of the lower one: the cell of each
+# place up to the last cut.
 _CELL_OF_PLACE = np.searchsorted(CUTS, np.arange(CUTS[-1] + 1), side="right") - 1
 _CELL_OF_PLACE = _CELL_OF_PLACE.astype(np.int8)
 
@@ -114,7 +115,9 @@ class CountsInOrder:
     def _counts_of(self, batches: pa.RecordBatchReader) -> pa.Table | None:
         """Return the columns item and ``sums`` of the rows; None if there are very many labels."""
         parts = [_no_sums(batches.schema.field("item").type)]
-        most = 2 * MOST_SUMS  # twice as many before they are added up, which is then done seldom
+        # Twice as many are collected before sums of one label and cell are added up, which is then
+        # done seldom.
+        most = 2 * MOST_SUMS
         for user, item in rows_of_users(batches):
             parts.append(self._sums_by_cell(user, item))
             if sum(len(part.item) for part in parts) > most:
@@ -146,7 +149,12 @@ class CountsInOrder:
         return _sum_by_cell([sums])
 
     def _amounts(self, labels: Array) -> Array:
-        """Return what users of so many labels add to each that is under the cap."""
+        """Return what a user adds to each label under the cap: 1 or, with weights,
+        isqrt(WEIGHT² // d) for the d labels of the user under the cap.
+
+        Args:
+            labels: the number of labels of each user, shape (users,).
+        """
         if not self.weights:
             return np.ones_like(labels)
         square = WEIGHT**2 // np.minimum(labels, self._cap)
@@ -165,8 +173,8 @@ class CountsInOrder:
         for name in self.sums.keys() & PROFILE.keys():
             sign, place = PROFILE[name]
             start = np.array(CUTS)[cells.cell]
-            counts = start < place if sign == "<" else start == place
-            columns[name] = add_up(np.where(counts, cells.rows, 0))
+            is_counted = start < place if sign == "<" else start == place
+            columns[name] = add_up(np.where(is_counted, cells.rows, 0))
         return pa.table({name: _arrow_array(column) for name, column in columns.items()})
 
 

@@ -68,7 +68,7 @@ class Segments(Mapping[Any, Histogram]):
             charges: the charge of each segment's release, or one charge that all of them share.
 
         Raises:
-            InvalidParameter: for a segment that is not in the list.
+            InvalidParameter: for a segment that is not in the list, and as segments_charge.
         """
         if isinstance(charges, Charge):
             charge_of = dict.fromkeys(self, charges)
@@ -130,15 +130,15 @@ def segment_histograms(  # noqa: PLR0913
         portable: whether the choice is by SHA-256, as in events_histogram.
         engine: the engine, as in events_histogram.
         table_name: the table in a database file, as in events_histogram.
-        progress: a function that is told the progress, as in events_histogram.
+        progress: a function that is called with (passes done, all passes), as in events_histogram.
 
     Returns:
         Segments: a mapping from segment to Histogram, with ``charge`` for what the releases cost
         together.
 
     Raises:
-        InvalidParameter: as events_histogram, and for a list that is empty, names a segment twice
-            or does not fit the column.
+        InvalidParameter: as events_histogram; for a list that is empty, names a segment twice or
+            does not fit the column; for options of EventCounts without count_capped=False.
 
     >>> import pandas as pd
     >>> from dptopk import BoundedRange

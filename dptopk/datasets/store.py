@@ -52,9 +52,11 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.inputs import Condition, EventTable
 
 FORMAT = 2
-# The order of bounding.hash_ranks: by DuckDB's own hash, with codes for texts, or by SHA-256.
+# DuckDB's type of a label -> its code, as bounding.code.
 _CODE = {"VARCHAR": "hash(hash('item', item))", "BIGINT": "item", "UBIGINT": "item"}
-_LOT = {
+# Whether the choice is portable -> the order of a user's labels, as bounding.hash_ranks has it: by
+# DuckDB's own hash and then the code, or by SHA-256.
+_HASH_ORDER = {
     False: "hash(hash($prefix, user, code)), code, item",
     True: f"substr(sha256($prefix || '|' || user || '|' || item), 1, {DIGITS}), item",
 }
@@ -65,7 +67,7 @@ _FINGERPRINT = (
 
 _CHOSEN = """SELECT user, item, amount FROM (
     SELECT user, item, least(amount, $cap)::BIGINT AS amount,
-           row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place
+           row_number() OVER (PARTITION BY user ORDER BY {order}) AS place
     FROM (SELECT *, {code} AS code FROM {rows})
 ) WHERE place <= $most"""
 _MERGED = """CREATE OR REPLACE TEMP TABLE merged AS
@@ -83,7 +85,7 @@ _FEWER_DAYS = """WHERE user NOT IN (
 _COUNTS_WITH_AND_WITHOUT_CAP = """
 SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN {each} ELSE 0
 END)::BIGINT AS capped{more}
-FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {lot}) AS place,
+FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {order}) AS place,
              least(count(*) OVER (PARTITION BY user), $most) AS labels
       FROM (SELECT *, {code} AS code FROM kept))
 GROUP BY item
@@ -158,7 +160,7 @@ class EventsStore:
             )
         stated_settings = None
         if user is not None or item is not None:
-            # Bounds refuses values that are out of range.
+            # This call refuses bounds that are out of range.
             Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key)
             stated_settings = {
                 "user": user,
@@ -168,18 +170,12 @@ class EventsStore:
                 "per_label_cap": per_label_cap,
                 "key": key,
                 "portable": portable,
+                **_settings_of_partitions(partitions=partitions, days_per_user=days_per_user),
             }
-            if partitions:
-                stated_settings["partitions"] = True
-            if days_per_user is not None:
-                stated_settings["days_per_user"] = validate.count(days_per_user=days_per_user)
-                if not partitions:
-                    raise InvalidParameter(
-                        "days_per_user: for a store with partitions=True, each of which is a day"
-                    )
         if is_new:
+            # DuckDB makes the file itself. It is made and removed here first, so that a folder that
+            # cannot be written to raises Python's own error.
             os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
-            # DuckDB makes the file itself; now it is known that the folder can be written to.
             self.path.unlink()
         umask = os.umask(0o077)  # only the owner may read the file
         try:
@@ -223,7 +219,8 @@ class EventsStore:
             stated_settings: the settings that are asked for, which must be the store's; None: any.
 
         Raises:
-            InvalidParameter: for a file that is no store of this version, or other settings.
+            InvalidParameter: for a file that is no store of this version, a store whose labels were
+                chosen by another hash than this DuckDB's, and other settings.
         """
         read = partial(self._file.execute, "SELECT content FROM settings")
         ((content,),) = hide_data_of_errors("path", self._no_store, read).fetchall()
@@ -326,7 +323,7 @@ class EventsStore:
         schema = day.schema
         kinds = [_duckdb_type(schema.field(name).type) for name in ("user", "item")]
         with self._transaction():
-            self._check_types(kinds)
+            self._fix_types(kinds)
             hide_data_of_errors(
                 "partition", "the store could not be changed", partial(self._add_day, day, kinds[1])
             )
@@ -342,10 +339,9 @@ class EventsStore:
             item_kind: DuckDB's type of the labels.
         """
         values = {"cap": self.bounds.per_label_cap, **_choice_parameters(self.bounds)}
-        lot = _LOT[self.bounds.portable]
-        code = _CODE[item_kind]
+        order = _HASH_ORDER[self.bounds.portable]
+        chosen = partial(_CHOSEN.format, order=order, code=_CODE[item_kind])
         run = self._file.execute
-        chosen = partial(_CHOSEN.format, lot=lot, code=code)
         self._file.register("day", day)
         run(_MERGED)
         run("DELETE FROM kept WHERE user IN (SELECT user FROM day)")
@@ -357,11 +353,14 @@ class EventsStore:
             run(_ADD_DAY.format(day=chosen(rows="day"), fewer=condition), values)
         self._file.unregister("day")
 
-    def _check_types(self, kinds: list[str]) -> None:
+    def _fix_types(self, kinds: list[str]) -> None:
         """Make the tables of rows for the first partition; refuse other types in a later one.
 
         Args:
             kinds: DuckDB's types of user and item.
+
+        Raises:
+            InvalidParameter: for other types than those of the first partition.
         """
         stored_kinds = self._stored_types()
         if not stored_kinds:
@@ -418,11 +417,11 @@ class EventsStore:
         else:
             rows = f"days WHERE place = {self._partition_index(partition)}"
         if not self.versions:
-            return to_histogram(_empty("count"), self.bounds, top)
+            return to_histogram(_columns_without_rows("count"), self.bounds, top)
         limit = "" if top is None else f"LIMIT {top}"
-        order = f"GROUP BY item ORDER BY count DESC, item {limit}"
-        query = f"SELECT item, sum(amount)::BIGINT AS count FROM {rows} {order}"  # noqa: S608
-        return to_histogram(_columns(self._file.sql(query)), self.bounds, top)
+        largest_first = f"GROUP BY item ORDER BY count DESC, item {limit}"
+        query = f"SELECT item, sum(amount)::BIGINT AS count FROM {rows} {largest_first}"  # noqa: S608
+        return to_histogram(_arrays_of_result(self._file.sql(query)), self.bounds, top)
 
     @property
     def days_per_user(self) -> int | None:
@@ -468,16 +467,16 @@ class EventsStore:
         kinds = self._stored_types()
         if not kinds:
             profile_columns = PROFILE if profile else ()
-            return _empty("count", "capped", *profile_columns), capped_bounds
+            return _columns_without_rows("count", "capped", *profile_columns), capped_bounds
         _, item_kind, _ = kinds
         query = _COUNTS_WITH_AND_WITHOUT_CAP.format(
             code=_CODE[item_kind],
-            lot=_LOT[bounds.portable],
+            order=_HASH_ORDER[bounds.portable],
             each=_WEIGHT if weights else "amount",
             more=_PROFILE if profile else "",
         )
         result = self._file.sql(query, params=_choice_parameters(capped_bounds))
-        return _columns(result), capped_bounds
+        return _arrays_of_result(result), capped_bounds
 
     def _stored_types(self) -> list[str]:
         """Return DuckDB's types of user, item and amount; empty before the first partition."""
@@ -488,7 +487,11 @@ class EventsStore:
         return [kind for (kind,) in rows]
 
     def _partition_index(self, partition: str) -> int:
-        """Return the index of a version among the partitions."""
+        """Return the index of a version among the partitions, from 0.
+
+        Raises:
+            InvalidParameter: for a store that does not hold partitions, or another version.
+        """
         if not self._settings.get("partitions"):
             raise InvalidParameter(
                 "partition: the store holds all partitions together; make it with partitions=True"
@@ -509,12 +512,31 @@ class EventsStore:
         self._file.commit()
 
 
-def _empty(*sums: str) -> dict[str, Any]:
+def _settings_of_partitions(*, partitions: bool, days_per_user: int | None) -> dict[str, Any]:
+    """Return the settings of a store that holds each partition too; an option that was not given is
+    left out, so that it is not compared with that of a store which exists.
+
+    Raises:
+        InvalidParameter: for ``days_per_user`` below 1 or without ``partitions``.
+    """
+    settings: dict[str, Any] = {}
+    if partitions:
+        settings["partitions"] = True
+    if days_per_user is not None:
+        settings["days_per_user"] = validate.count(days_per_user=days_per_user)
+        if not partitions:
+            raise InvalidParameter(
+                "days_per_user: for a store with partitions=True, each of which is a day"
+            )
+    return settings
+
+
+def _columns_without_rows(*sums: str) -> dict[str, Any]:
     """Return the columns of a result without rows: item and the sums of these names."""
     return {"item": np.array([], dtype=object)} | dict.fromkeys(sums, np.array([], dtype=np.int64))
 
 
-def _columns(relation: DuckDBPyRelation) -> dict[str, Any]:
+def _arrays_of_result(relation: DuckDBPyRelation) -> dict[str, Any]:
     """Return the columns of a result as arrays, by name."""
     import pyarrow as pa
 
@@ -533,14 +555,18 @@ def _choice_parameters(bounds: Bounds) -> dict[str, Any]:
 
 
 def _as_text(source: OpenTable, column: ir.Column) -> ir.Column:
-    """Return a binary column as text, another one unchanged."""
+    """Return a binary column, as which some engines compare texts, as text; another one
+    unchanged.
+    """
     if column.type().is_binary():
         return source.text(column)
     return column
 
 
 def _duckdb_type(arrow_type: pa.DataType) -> str:
-    """Return DuckDB's type for an Arrow type of users or labels."""
+    """Return DuckDB's type for an Arrow type of users or labels: whoever selected the events left
+    integers, and all else as text.
+    """
     import pyarrow as pa
 
     if pa.types.is_integer(arrow_type):

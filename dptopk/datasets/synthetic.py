@@ -43,9 +43,12 @@ class Truth:
 
     def expected_users(self, k: int) -> np.ndarray[Any, Any]:
         """Return the expected number of different members at each of the k most popular articles,
-        without any cap, shape (k,).
+        without any cap, shape (k,), or (items,) where there are fewer than k articles.
 
         It is exact up to rounding: the sum over members of 1 - (1 - a_u p_i)^events.
+
+        Raises:
+            InvalidParameter: when k is no integer of at least 1.
         """
         k = min(validate.count(k=k), len(self.articles))
         expected_absent = []
@@ -79,9 +82,9 @@ def make_events(
         events: the number of rows, at least 0.
         users: the number of members, at least 1.
         items: the number of articles, at least 1.
-        seed: the same seed gives the same events, for any chunk.
-        chunk: how many rows are made and written at a time; memory grows with chunk + users +
-            items.
+        seed: an integer of at least 0; the same seed gives the same events, for any chunk.
+        chunk: how many rows are made and written at a time, at least 1; memory grows with chunk +
+            users + items.
         exponent: the exponent of Zipf's law, above 0: the popularity of the i-th article is
             proportional to i^-exponent.
         spread: the standard deviation of the log of a member's activity, at least 0.

@@ -123,7 +123,7 @@ def known_encoding(encoding: str | None) -> str | None:
         return None
     try:
         name = codecs.lookup(encoding).name
-        str(b"", name)  # a codec between bytes, such as hex, is no encoding of text
+        str(b"", name)  # refuses a codec between bytes, such as hex, which makes no text
     except (LookupError, ValueError, TypeError):
         raise InvalidParameter(
             f"encoding: {encoding!r} is not known", parameter="encoding"

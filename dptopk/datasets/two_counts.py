@@ -87,7 +87,8 @@ def event_counts(  # noqa: PLR0913
         portable: whether the choice is by SHA-256, as for events_histogram.
         engine: the engine, as for events_histogram.
         table_name: the table in a database file, as for events_histogram.
-        progress: a function that is told the progress, as for events_histogram.
+        progress: a function that is called with (passes done, all passes), as for events_histogram;
+            the result of a statement is read at once, without a call.
 
     Returns:
         EventCounts: all labels of the events.
@@ -102,11 +103,12 @@ def event_counts(  # noqa: PLR0913
             "weights: of users who add at most 1 to a label; per_label_cap must be 1"
         )
     sums = summed_columns(weights=weights, profile=profile)
-    has_others = any(value is not None for value in (weight, where, engine, table_name))
-    has_bounds = (per_label_cap, choose, key, portable) != (1, "hash", "", False)
+    has_reading_options = any(value is not None for value in (weight, where, engine, table_name))
+    has_bounds_or_choice = (per_label_cap, choose, key, portable) != (1, "hash", "", False)
     if isinstance(table, EventsStore):
-        has_columns = (user, item) not in ((None, None), table.columns)
-        if has_others or has_bounds or has_columns or progress is not None:
+        has_other_columns = (user, item) not in ((None, None), table.columns)
+        has_options = has_reading_options or has_bounds_or_choice or progress is not None
+        if has_other_columns or has_options:
             raise InvalidParameter(
                 "table: a store of events has its own columns, bounds and choice; give it alone"
             )
@@ -114,7 +116,7 @@ def event_counts(  # noqa: PLR0913
     if user is None and item is None:
         statement_result = read_counted(table)
         if statement_result is not None:
-            if has_others or has_bounds:
+            if has_reading_options or has_bounds_or_choice:
                 raise InvalidParameter(
                     "table: the result of a statement was counted under its own conditions, bounds "
                     "and choice; give it alone"
@@ -203,7 +205,7 @@ def event_counts_of(
     Args:
         columns: item, count and capped, and perhaps the columns of PROFILE.
         bounds: the bounds of the second histogram.
-        weights: whether it has sums of weights.
+        weights: whether the second histogram has sums of weights.
         clipped: whether what one user adds to a label was cut at τ.
         labels: the labels of the rows, which are in order, instead of the column item; None: the
             column item.
@@ -231,6 +233,10 @@ def event_counts_of(
 def _users_by_cell(columns: dict[str, Array]) -> Histogram:
     """Return how many users are in each of CELLS, by their number of labels; the columns
     ``above_`` are removed.
+
+    Args:
+        columns: the columns ``above_`` among others; a label's row of ``above_n`` has how many
+            users reach the label with more than n labels, so that its sum is all users with more.
     """
     # The users with more labels than each of CELLS; their differences are the users of a cell.
     users_above = [int(columns.pop(f"above_{cell}").sum()) for cell in CELLS]

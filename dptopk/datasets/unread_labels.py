@@ -96,7 +96,12 @@ def unread_counts(
 def _read_held_counts(
     count: Callable[[], HeldCounts | None], sums: Mapping[str, str]
 ) -> tuple[dict[str, Array], StoredLabels | None] | None:
-    """Return the result of ``unread_counts`` of an engine that holds what one query has counted."""
+    """Return the result of ``unread_counts`` of an engine that holds what one query has counted.
+
+    Args:
+        count: the function that runs the query; None of it: the engine holds nothing.
+        sums: name of a sum -> column.
+    """
     held_counts = count()
     if held_counts is None:
         return None

@@ -54,6 +54,7 @@ DIALECTS: dict[str, tuple[str, str]] = {
 SUMS = ("users", "capped", "weights", *PROFILE)
 COLUMNS = ("dptopk_row", "dptopk_label", *SUMS)
 _MARK = "DPTOPK_SHA256"
+# The characters of a header line that are looked at; the names of COLUMNS take far fewer.
 _LONGEST_HEADER = 2**16
 # Names with or without quotes, after those of their schemas.
 _PART = r"""(?:[^\W\d][\w$-]*|"[^"]+"|`[^`]+`)"""
@@ -109,7 +110,8 @@ def events_statement(
             rows, which labels of that user count when labels are found.
 
     Raises:
-        InvalidParameter: for an unknown dialect, or a name that no table or column can have.
+        InvalidParameter: for an unknown dialect, a cap outside 1..10,000, or a name that no table
+            or column can have.
         ImportError: when the extra ``data`` is not installed.
 
     >>> text = events_statement("duckdb", table="clicks", user="member", item="article")
@@ -170,7 +172,11 @@ def _with_sha256(node: exp.Expression, sqlglot: ModuleType, dialect: str) -> exp
 
 
 def _quoted_column(sqlglot: ModuleType, argument: str, name: str) -> str:
-    """Return the name of a column in quotes; ``argument`` is its name in messages."""
+    """Return the name of a column in quotes; ``argument`` is its name in messages.
+
+    Raises:
+        InvalidParameter: naming the argument, if the name is no text.
+    """
     validate.text(**{argument: name})  # refuses what is no text
     return str(sqlglot.exp.column(name, quoted=True).sql())
 
@@ -324,7 +330,7 @@ def _stated_cap(table: pd.DataFrame) -> int:
 
     Raises:
         InvalidParameter: when the row of the caps or that of the key is missing, or written by
-            another version.
+            another version, or the cap is no integer of at least 1.
     """
     statement = _only_text(table, "caps", "the statement of caps")
     if not _only_text(table, "key", "the key's own hash"):

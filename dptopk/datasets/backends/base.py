@@ -39,7 +39,8 @@ _LOG = logging.getLogger(__name__)
 # Rows that are Python objects at one time.
 BATCH = 2**16
 
-# Case, accents, two spellings of one letter, what is not printed, spaces at the end.
+# Pairs of texts that a collation may take for equal: they differ in case, an accent, two spellings
+# of one letter, a character that is not printed, and a space at the end.
 ALIKE = (("a", "A"), ("a", "á"), ("é", "e\u0301"), ("a", "a\x01"), ("a", "a "))
 
 
@@ -67,6 +68,9 @@ class Backend:
         mix: the function that returns a 64-bit hash of one to three columns or literals, text,
             bytes or integers, as an integer column; None: the SHA-256 is used instead, as with
             ``portable=True``.
+        hashable: the function of a text column that returns the text as ``mix`` hashes it faster
+            than its bytes; it is given to ``mix`` in place of the bytes of ``encode``. None: bytes
+            are hashed.
         digest: the function that returns the hexadecimal digits of the SHA-256 of a text.
         keep: the function of a connection, a name and an expression that returns a temporary table
             of this name with the expression's rows, instead of an earlier one. It is for engines on

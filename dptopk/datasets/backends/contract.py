@@ -245,22 +245,17 @@ def the_hash_spreads(tried: Tried) -> None:
     """All orders of a user's items are about equally frequent: none is preferred, and no two decide
     about a third.
     """
-    users = range(3000)
-    items = ("x", "y", "z")
-    for user_type in (str, int):
-        pairs = [
-            (user_type(user), item if user_type is str else ord(item))
-            for user in users
-            for item in items
-        ]
+    numbers = range(3000)
+    letters = ("x", "y", "z")
+    of_texts: tuple[list[Any], list[Any]] = (list(map(str, numbers)), list(letters))
+    of_integers: tuple[list[Any], list[Any]] = (list(numbers), list(map(ord, letters)))
+    for users, items in (of_texts, of_integers):
+        pairs = list(itertools.product(users, items))
         lots = tried.lots(pairs, Bounds(labels_per_user=1))
-        orders: Counter[tuple[str, ...]] = Counter()
+        orders: Counter[tuple[Any, ...]] = Counter()
         for user in users:
-            rank_of_item = {
-                item: lots[user_type(user), item if user_type is str else ord(item)]
-                for item in items
-            }
-            orders[tuple(sorted(items, key=rank_of_item.__getitem__))] += 1
+            lot_of_item = {item: lots[user, item] for item in items}
+            orders[tuple(sorted(items, key=lot_of_item.__getitem__))] += 1
         expected = len(users) / 6
         chi2 = sum(
             (orders[order] - expected) ** 2 / expected for order in itertools.permutations(items)
@@ -296,8 +291,9 @@ def windows_rank_as_said(tried: Tried) -> None:
     """
     import ibis
 
-    rows = [("a", 2, 1), ("a", 2, 1), ("a", 1, 5), ("a", 1, 4), ("b", 9, 0), ("a", 3, 0)]
-    table = tried.table(**dict(zip("gkt", map(list, zip(*rows, strict=True)), strict=True)))
+    # Rows of a group ``g`` in the order of the keys ``k`` and ``t``, of which two are equal.
+    group = ["a", "a", "a", "a", "b", "a"]
+    table = tried.table(g=group, k=[2, 2, 1, 1, 9, 3], t=[1, 1, 5, 4, 0, 0])
     each = table.table
     window = ibis.window(group_by="g", order_by=[each.k, each.t])
     ranked = each.mutate(
@@ -306,7 +302,9 @@ def windows_rank_as_said(tried: Tried) -> None:
         rank=ibis.rank().over(window),
     )
     ranked = ranked.mutate(new=ranked.number == ranked["rank"])
-    columns = ["g", "k", "t", "number", *(("dense", "rank", "new") if tried.backend.peers else ())]
+    columns = ["g", "k", "t", "number"]
+    if tried.backend.peers:
+        columns += ["dense", "rank", "new"]
     observed = sorted(tuple(row.values()) for row in table.run(ranked.select(*columns)).to_pylist())
     expected = [
         ("a", 1, 4, 0, 0, 0, True),
@@ -539,7 +537,9 @@ def _odd_events() -> list[tuple[str, str]]:
 
 
 def _check_users_by_labels(table: OpenTable, pairs: Sequence[tuple[str, str]]) -> None:
-    """Raise an error if an engine counts another number of users with 1, 2, ..., 6 labels."""
+    """Raise an error if an engine counts another number of users with 1, 2, ..., 6 labels, each of
+    which numbers has a bin of its own.
+    """
     labels = Counter(str(n) for n in Counter(user for user, _ in pairs).values() if n <= 6)
     bins = users_by_labels(table, user="u", item="i")
     names = bins.labels.tolist()

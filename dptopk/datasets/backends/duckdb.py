@@ -204,7 +204,7 @@ class DuckDB:
     passes: int | None = None
 
     def __post_init__(self) -> None:
-        # Refuses values that are out of range.
+        # This call refuses values that are out of range.
         validate.parameters(self, passes=partial(validate.count, at_most=MOST_PASSES))
         limit = self.memory_limit
         if limit is not None and not (isinstance(limit, str) and MEMORY.fullmatch(limit.strip())):
@@ -238,7 +238,17 @@ class DuckDB:
     def open(
         self, table: EventTable, *, columns: Sequence[str] | None, table_name: str | None
     ) -> OpenTable:
-        """Open the table on a separate connection."""
+        """Return the table, opened on a connection of its own.
+
+        Args:
+            table: files, a frame or Arrow data, as for ``open_table``.
+            columns: the columns that are needed; None: all.
+            table_name: the table in a database file; None: not given.
+
+        Raises:
+            InvalidParameter: when it cannot be read, or DuckDB refuses its settings.
+            ImportError: when the extra ``data`` is not installed.
+        """
         spill = self._spill()
         connection = self.connect(spill=spill)
 
@@ -327,7 +337,7 @@ def _open_files(
         if not _are_integers(opened, columns):
             connection.con.execute(f"SET disabled_optimizers = '{_BY_STATISTICS}'")
         rows = ReadableFiles(connection, opened.op().name, files.paths, columns)
-        read_or_refuse(files.kind, rows.without_odd_maps)
+        read_or_refuse(files.kind, rows.read_maps_once)
         run = rows.with_second_attempt(run)
         keep = rows.with_second_attempt(keep)
         stream = rows.with_second_attempt(stream)
@@ -378,7 +388,7 @@ def _text_table(
     if read_or_refuse(files.kind, partial(files.is_read_alike, columns)):
         try:
             return _stored_columns(keep, _FILES[files.kind](connection, files, None), columns)
-        except MemoryFull:
+        except MemoryFull:  # a copy would not be smaller
             raise
         except Exception as error:  # noqa: BLE001
             _LOG.info("a text file is copied by rule after %s", type(error).__name__)

@@ -142,12 +142,13 @@ class Files:
 
     def text_format(self, path: str, columns: Sequence[str] | None) -> TextFormat:
         """Return how one of the text files is read when these columns are asked for."""
-        asked = (path, *(columns or ()))
-        if asked not in self._formats:
-            self._formats[asked] = text_format(
-                path, asked[1:], separator=self.separator, encoding=self.encoding
+        names = tuple(columns or ())
+        key = (path, *names)
+        if key not in self._formats:
+            self._formats[key] = text_format(
+                path, names, separator=self.separator, encoding=self.encoding
             )
-        return self._formats[asked]
+        return self._formats[key]
 
     def is_plain(self, columns: Sequence[str] | None) -> bool:
         """Return whether the text files are as their engines expect: UTF-8, with the usual
@@ -245,10 +246,14 @@ def _has_long_line(path: str) -> bool:
     unended = 0  # the bytes of the line that the chunks so far have not ended
     with input_stream(path) as stream:
         while chunk := stream.read(_CHUNK):
-            end = chunk.find(b"\n")
-            if unended + (end if end >= 0 else len(chunk)) > LONGEST_OBJECT:
+            # A line within one chunk is shorter than LONGEST_OBJECT.
+            end, ends_line, _ = chunk.partition(b"\n")
+            if unended + len(end) > LONGEST_OBJECT:
                 return True
-            unended = len(chunk) - 1 - chunk.rfind(b"\n") + (unended if end < 0 else 0)
+            if ends_line:
+                unended = len(chunk) - 1 - chunk.rfind(b"\n")
+            else:
+                unended += len(chunk)
     return False
 
 
@@ -370,7 +375,11 @@ def _parquet_columns(path: str) -> tuple[list[str], dict[str, tuple[str, str]]]:
 
 
 def header_line(path: str) -> bytes:
-    """Return the first line of a text file that is not empty; it names the columns."""
+    """Return the first line of a text file, which names the columns.
+
+    Raises:
+        InvalidParameter: if it is empty.
+    """
     from pyarrow import input_stream
 
     with input_stream(path) as stream:
@@ -401,6 +410,10 @@ def refuse_array(paths: Sequence[str]) -> None:
 def refuse_malformed_text(path: str) -> None:
     """Refuse a text file that is not UTF-8, or whose lines do not all end alike: Spark reads such
     files as others.
+
+    Raises:
+        UnicodeDecodeError: for bytes that are no UTF-8; ``read_or_refuse`` hides them.
+        InvalidParameter: for lines that end in different ways.
     """
     from pyarrow import input_stream
 
@@ -424,6 +437,11 @@ def refuse_malformed_text(path: str) -> None:
 
 
 def read_or_refuse(kind: str, action: Callable[[], Result]) -> Result:
-    """Open a file of this format, or refuse it with a message that contains no data."""
+    """Return what an action on files of this format returns, or refuse them with a message that
+    contains no data.
+
+    Raises:
+        InvalidParameter: for any error of the action.
+    """
     hint = f"is it damaged, or not {'UTF-8 text' if kind in _DELIMITERS else kind}?"
     return hide_data_of_errors("table", f"the {kind} file could not be read: {hint}", action)

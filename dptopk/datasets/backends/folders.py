@@ -121,6 +121,9 @@ def _column(part: str) -> str:
     """Return the column that the name of a folder states.
 
     A refusal does not repeat the value, which may be a user's.
+
+    Raises:
+        InvalidParameter: for a name that engines do not read alike.
     """
     name, _, value = part.partition("=")
     has_separator = "=" in value or any(letter in part for letter in _SEPARATING)

@@ -198,36 +198,51 @@ def _plain_columns(table: pa.Table) -> pa.Table:
     A column that is said to have no NULL may have some: a value that cannot be read becomes one.
     """
     import pyarrow as pa
-    import pyarrow.compute as pc
-
-    def known_type(kind: pa.DataType) -> pa.DataType:
-        """Return the type that Ibis knows for this one."""
-        if pa.types.is_dictionary(kind):
-            return known_type(kind.value_type)
-        if isinstance(kind, pa.BaseExtensionType):
-            return known_type(kind.storage_type)
-        if pa.types.is_fixed_size_binary(kind):
-            return pa.binary()
-        if pa.types.is_null(kind):
-            return pa.string()
-        if pa.types.is_float16(kind):
-            return pa.float32()
-        return kind
 
     for place, field in enumerate(table.schema):
-        if pa.types.is_run_end_encoded(field.type):
-            chunks = [pc.run_end_decode(chunk) for chunk in table.column(place).chunks]
-            column = pa.chunked_array(chunks, field.type.value_type)
+        column = _without_uncastable_type(table.column(place))
+        if column.type != field.type:
             table = table.set_column(place, field.name, column)
-        if getattr(field.type, "extension_name", "") == "arrow.uuid":
-            texts = [
-                None if value is None else str(value) for value in table.column(place).to_pylist()
-            ]
-            table = table.set_column(place, field.name, pa.array(texts, pa.string()))
-    fields = [field.with_type(known_type(field.type)).with_nullable(True) for field in table.schema]
+    fields = [
+        field.with_type(_type_known_to_ibis(field.type)).with_nullable(True)
+        for field in table.schema
+    ]
     plain: pa.Table = hide_data_of_errors(
         "table",
         "a column is of a type that cannot be read; leave it out, or make it text or integer",
         lambda: with_readable_values(table.cast(pa.schema(fields))),
     )
     return plain
+
+
+def _without_uncastable_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column that is coded as runs as its values, and one of UUIDs as text, for which a
+    cast of Arrow's will not do; other columns unchanged.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_run_end_encoded(column.type):
+        chunks = [pc.run_end_decode(chunk) for chunk in column.chunks]
+        return pa.chunked_array(chunks, column.type.value_type)
+    if getattr(column.type, "extension_name", "") == "arrow.uuid":
+        texts = [None if value is None else str(value) for value in column.to_pylist()]
+        return pa.chunked_array([texts], pa.string())
+    return column
+
+
+def _type_known_to_ibis(kind: pa.DataType) -> pa.DataType:
+    """Return the type of ``_plain_columns`` for values of a type."""
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(kind):
+        return _type_known_to_ibis(kind.value_type)
+    if isinstance(kind, pa.BaseExtensionType):
+        return _type_known_to_ibis(kind.storage_type)
+    if pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_null(kind):
+        return pa.string()
+    if pa.types.is_float16(kind):
+        return pa.float32()
+    return kind

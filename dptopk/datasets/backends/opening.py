@@ -95,6 +95,10 @@ def selected_events(
 def _open_ibis(table: ir.Table, engine: Engine | None) -> OpenTable:
     """Return an Ibis table as an opened one, on its own connection; on DuckDB the engine still says
     in how many passes to ask.
+
+    Raises:
+        InvalidParameter: for something else of Ibis, a backend that was not let in, and settings of
+            an engine, which an Ibis table has already.
     """
     import ibis.expr.types as ir
 

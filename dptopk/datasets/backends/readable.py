@@ -34,8 +34,10 @@ _UNREADABLE = ("Conversion Error", "Invalid Input Error", "Out of Range Error")
 LONGEST_DECIMAL = 38  # the most digits of DuckDB's decimals
 _PARQUET_END = 8  # bytes: the length of the footer and the mark of the format
 _NOTE = b"ARROW:schema"  # the key under which a footer notes the types of Arrow
+# The units of which 64 bits may be beyond 64 bits of microseconds, and how many of these each has.
 _MICROSECONDS = {"s": 10**6, "ms": 10**3}
-_DAY = {unit: 86_400 * 10**digits for digits, unit in ((0, "s"), (3, "ms"), (6, "us"), (9, "ns"))}
+# The units of time, and how many of each a day has.
+_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
@@ -86,7 +88,7 @@ def with_values_of_python(table: pa.Table) -> pa.Table:
     for place, field in enumerate(table.schema):
         limits = _limits_of_python(field.type)
         if limits is not None:
-            chunks = [_between(chunk, *limits) for chunk in table.column(place).chunks]
+            chunks = [_null_outside(chunk, *limits) for chunk in table.column(place).chunks]
             table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
     return table
 
@@ -112,8 +114,10 @@ def _limits_of_python(kind: pa.DataType) -> tuple[int, int] | None:
     return None
 
 
-def _between(values: pa.Array, least: int, largest: int) -> pa.Array:
-    """Return days or times with NULL for those whose numbers are not between two integers."""
+def _null_outside(values: pa.Array, least: int, largest: int) -> pa.Array:
+    """Return days or times with NULL for those whose numbers are below ``least`` or above
+    ``largest``.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -321,7 +325,7 @@ class ReadableFiles:
     paths: Sequence[str]
     columns: Sequence[str] | None
 
-    def without_odd_maps(self) -> None:
+    def read_maps_once(self) -> None:
         """Read the values once and for all where a needed column holds maps.
 
         DuckDB reads a map with one key twice in a Parquet file, and refuses it in Arrow data, so
@@ -445,7 +449,7 @@ def _may_be_unreadable(kind: pa.DataType) -> bool:
         kind = kind.value_type
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
         return kind.unit in _MICROSECONDS
-    if pa.types.is_map(kind):
+    if pa.types.is_map(kind):  # a key may be there twice
         return True
     if pa.types.is_nested(kind):
         fields = [kind.field(place).type for place in range(kind.num_fields)]

@@ -194,9 +194,9 @@ def _refuse_across_rows(query: str, relation: DuckDBPyRelation) -> None:
         raise InvalidParameter(f"{_ALLOWED}; its SQL is not one query")
     nodes = list(statements[0].walk())
     renamed = {node.alias.casefold() for node in nodes if type(node).__name__ == "Alias"}
-    parts = {node.alias.casefold() for node in nodes if type(node).__name__ == "CTE"}
+    subqueries = {node.alias.casefold() for node in nodes if type(node).__name__ == "CTE"}
     named = [node for node in nodes if type(node).__name__ == "Table" and _is_named(node)]
-    tables = [table for table in named if table.name.casefold() not in parts]
+    tables = [table for table in named if table.name.casefold() not in subqueries]
     types = _column_types(relation, tables)
     # The types of a name that the query gives are not those of the table's column of that name.
     columns = _Columns(relation, {name: types[name] for name in types.keys() - renamed})

@@ -140,7 +140,18 @@ class Spark:
         columns: Sequence[str] | None,
         table_name: str | None,  # noqa: ARG002
     ) -> OpenTable:
-        """Return the table, opened in the session."""
+        """Return the table, opened in the session.
+
+        Args:
+            table: files or a Spark data frame, as for ``open_table``.
+            columns: the columns that are needed, which text files must name once each and as Spark
+                reads them; None: all.
+            table_name: nothing: Spark reads no database files.
+
+        Raises:
+            InvalidParameter: when it cannot be read, or is a frame of another session.
+            ImportError: when the extra ``spark`` is not installed.
+        """
         ibis = import_of_extra("ibis", extra="spark")
         import_of_extra("pyspark", extra="spark")
         frame = cast("SparkFrame", table) if package_of(table) == "pyspark" else None

@@ -207,6 +207,7 @@ class StoredRows:
             return
         ((current_limit,),) = con.execute("SELECT current_setting('memory_limit')").fetchall()
         size = _SIZE.fullmatch(current_limit)
+        # A limit that is lower already, or written in another way, stays.
         if size and float(size[1]) * _UNITS[size[2]] > SPARED_MEBIBYTES * _UNITS["MiB"]:
             # A version of DuckDB without one of these settings holds the table in memory.
             with suppress(Exception):
