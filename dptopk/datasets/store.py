@@ -512,14 +512,16 @@ class EventsStore:
         self._file.commit()
 
 
-def _settings_of_partitions(*, partitions: bool, days_per_user: int | None) -> dict[str, Any]:
+def _settings_of_partitions(
+    *, partitions: bool, days_per_user: int | None
+) -> dict[str, bool | int]:
     """Return the settings of a store that holds each partition too; an option that was not given is
     left out, so that it is not compared with that of a store which exists.
 
     Raises:
         InvalidParameter: for ``days_per_user`` below 1 or without ``partitions``.
     """
-    settings: dict[str, Any] = {}
+    settings: dict[str, bool | int] = {}
     if partitions:
         settings["partitions"] = True
     if days_per_user is not None:

@@ -250,12 +250,7 @@ def the_hash_spreads(tried: Tried) -> None:
     of_texts: tuple[list[Any], list[Any]] = (list(map(str, numbers)), list(letters))
     of_integers: tuple[list[Any], list[Any]] = (list(numbers), list(map(ord, letters)))
     for users, items in (of_texts, of_integers):
-        pairs = list(itertools.product(users, items))
-        lots = tried.lots(pairs, Bounds(labels_per_user=1))
-        orders: Counter[tuple[Any, ...]] = Counter()
-        for user in users:
-            lot_of_item = {item: lots[user, item] for item in items}
-            orders[tuple(sorted(items, key=lot_of_item.__getitem__))] += 1
+        orders = _orders_of_items(tried, users, items)
         expected = len(users) / 6
         chi2 = sum(
             (orders[order] - expected) ** 2 / expected for order in itertools.permutations(items)
@@ -265,6 +260,18 @@ def the_hash_spreads(tried: Tried) -> None:
             raise Broken(
                 f"the orders of three items are {dict(orders)}: a chi-squared of {chi2:.0f}"
             )
+
+
+def _orders_of_items(
+    tried: Tried, users: Sequence[Any], items: Sequence[Any]
+) -> Counter[tuple[Any, ...]]:
+    """Return order of the items, by their lots -> the number of users who have it."""
+    lots = tried.lots(list(itertools.product(users, items)), Bounds(labels_per_user=1))
+    orders: Counter[tuple[Any, ...]] = Counter()
+    for user in users:
+        lot_of_item = {item: lots[user, item] for item in items}
+        orders[tuple(sorted(items, key=lot_of_item.__getitem__))] += 1
+    return orders
 
 
 def sha256_is_sha256(tried: Tried) -> None:
