@@ -191,8 +191,8 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     """
     terms = _loss_terms(epsilon, (moved, values - moved))
     deviation = math.sqrt(values)  # of L, times ε
-    # L is about Gamma(values)/ε, of mean values/ε and deviation sqrt(values)/ε: 12 and 16 of these,
-    # and a few units for small numbers of values, leave negligible ends.
+    # L is about Gamma(values)/ε, of mean values/ε and deviation sqrt(values)/ε. 12 and 16 of these
+    # leave negligible ends; for few values, where the law is far from normal, 40/ε and 130/ε do.
     first = max(math.floor((values - 12 * deviation - 40) / epsilon) - 1, 0)
     last = math.ceil((values + 16 * deviation + 130) / epsilon)
     (at_first, at_last), (slope_at_first, slope_at_last) = terms(

@@ -95,8 +95,8 @@ class Subsets:
         chosen = self._k - kind
         number += _binomial(n_of_kind[kind] - kind, chosen)
         # Of the sets of `chosen` ranks from kind + 1 on, C(t - kind, chosen) have a worst rank of
-        # at most t. The number is at least that of t = n[kind], and below that of n[kind + 1]. No
-        # set of k ranks has a worst rank below k.
+        # at most t. With what was added, the number is at least that of t = n_kind, and below that
+        # of n_(kind+1). No set of k ranks has a worst rank below k.
         first_worst = max(n_of_kind[kind] + 1, self._k)
         worst_from_1 = first_true(
             lambda t: comb(t - kind, chosen) > number, first_worst, n_of_kind[kind + 1]
@@ -127,9 +127,8 @@ class CanonicalTopK(JointExponential):
         epsilon: ε of the whole answer.
 
     Source: Shekelyan-Loukides 2022 (the loss); the range 2·linf: docs/notes/mechanisms.md, "Whole
-    answers"; the
-    sampler, about linear in the number of labels: docs/notes/exact-sampling.md. The gap of the best
-    set is h_(k+1) - h_(k) <= 0, not cut at 0: more accurate at the same price.
+    answers"; the sampler, about linear in the number of labels: docs/notes/exact-sampling.md. The
+    gap of the best set is h_(k+1) - h_(k) <= 0, not cut at 0: more accurate at the same price.
 
     >>> from dptopk import Sensitivity
     >>> print(CanonicalTopK(k=10, epsilon=0.5).charge(Sensitivity()))
@@ -157,15 +156,16 @@ def _binomial(n: int, k: int) -> int:
 def log_comb(n: Array, k: Ints) -> Floats:
     """Return ln C(n, k), to a few ulps also where n is far above k; -inf for n < k.
 
-    n!/(n-k)! by Stirling's series, without the difference of two large logarithms: what it leaves
-    out is below 1e-12.
+    Where n - k is large, n!/(n-k)! is computed by Stirling's series, which avoids the difference of
+    two large logarithms.
     """
     from scipy.special import betaln, gammaln
 
     size = np.maximum(n, k).astype(np.float64)
     rest = size - k
-    # ln(n!/r!) for r = n - k at least _STIRLING_FROM, by ln m! = (m + 1/2) ln m - m + 1/(12m) -
-    # 1/(360m³) + ...: (r + 1/2) ln(n/r) + k (ln n - 1), and the differences of the small terms.
+    # ln(n!/r!) for r = n - k of at least _STIRLING_FROM: by ln m! = (m + 1/2) ln m - m + 1/(12m) -
+    # 1/(360m³) + ..., and a constant, it is (r + 1/2) ln(n/r) + k (ln n - 1) and the differences of
+    # the small terms.
     large_rest = np.maximum(rest, _STIRLING_FROM)
     large_n = large_rest + k
     log_ratio = (large_rest + 0.5) * np.log1p(k / large_rest)

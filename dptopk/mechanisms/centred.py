@@ -156,6 +156,7 @@ class Centred(CountingMechanism):
         """Return the simulated Y/b: a function of the number of a block of draws that returns
         float64, shape (draws, 1).
         """
+        # Blocks for 0 labels have one column, the one that is otherwise for the floor.
         once = replace(inputs, standard=StandardNoise(0, of="common"))
         common = self.common_noise(inputs.sensitivity, labels).float_noise(once, labels)
         return lambda number: common(number) / self.centre.denominator
@@ -217,13 +218,23 @@ class Centred(CountingMechanism):
         return replace(self, noise=self.noise.scaled(factor), common=common)
 
     def tail(self, sensitivity: Sensitivity, c: float, *, labels: int | None = None) -> float:
-        """Return an upper bound on P[|noise of a count| > c], c >= 0 in counts."""
+        """Return an upper bound on P[|noise of a count| > c]; 1 where no bound is known for the
+        sum of the two noises.
+
+        Args:
+            sensitivity: the histogram's.
+            c: at least 0, in counts.
+            labels: how many labels are counted; needed where ``common`` is None.
+
+        Raises:
+            InvalidParameter: when both ``common`` and ``labels`` are None.
+        """
         steps = math.floor(Fraction(c) * self.centre.denominator)
         common = self.common_noise(sensitivity, labels).law(sensitivity)
-        missed = self.noise.law(sensitivity).sum_miss_probability(common, steps)
-        if missed is None:  # no bound for such a sum is known
+        bound = self.noise.law(sensitivity).sum_miss_probability(common, steps)
+        if bound is None:
             return 1.0
-        return missed
+        return bound
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
         """State the law of the noise for intervals: Z for each of ``labels`` labels, one Y common

@@ -184,7 +184,8 @@ class ContinualTopK:
         if not self.delta or user == self.participation:
             return self.delta
         spread, rounding = self.total_noise(sensitivity)
-        largest = sensitivity.linf * user.most_active_days
+        largest = sensitivity.linf * user.most_active_days  # total of a label
+        # How far the threshold is above such a total, in standard deviations of the noise.
         margin = (self._thresholds(sensitivity) - rounding - largest) / spread
         # As in ``threshold``, with a = ``user.most_active_days``: one total of a·linf and a - 1
         # totals of 0 are the worst split, because the normal tail is convex where no margin is
@@ -291,8 +292,10 @@ class ContinualTopK:
             raise InvalidParameter(f"delta={self.delta} is too small")
         active = self.participation.most_active_days
         largest = sensitivity.linf * active
-        # The probability is shared by a total of ``largest`` and a - 1 totals of 0. The latter are
-        # given what they need at the lowest threshold possible, and at most their equal share.
+        # The probability is shared by a total of ``largest`` and a - 1 totals of 0. The latter need
+        # the most at the lowest threshold, that at which the first total alone has all of it. Where
+        # that leaves the first total less than 1/a, it is given 1/a: the other totals, which are
+        # smaller, then pass with at most as much each.
         tails_of_zeros = (active - 1) * _normal_tail(_normal_quantile(allowed) + largest / spread)
         tail_of_largest = np.maximum(allowed - tails_of_zeros, allowed / active)
         return np.asarray(np.ceil(largest + rounding + spread * _normal_quantile(tail_of_largest)))
@@ -456,10 +459,10 @@ class Stream:
         """
         first = len(self.names)
         rows, counts = self._places_and_counts(histogram)
-        most = LARGEST_SUM // self._plan.heaviest
+        largest_count = LARGEST_SUM // self._plan.heaviest
         names = self.names[first:]
         # The weighted sums below take the counts from ``_days``; the measurements are added last.
-        day = StreamDay.of(histogram.identity, names, rows, np.minimum(counts, most), {})
+        day = StreamDay.of(histogram.identity, names, rows, np.minimum(counts, largest_count), {})
         self._days.append(day)
         measured = dict[int, Ints]()
         for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
@@ -579,12 +582,10 @@ class Stream:
             places = np.flatnonzero(totals > threshold)
             values = values[places]
         cut = len(values) > self.mechanism.k
-        if cut:  # what is below the k-th value need not be sorted
-            place = len(values) - self.mechanism.k
-            kth_value = np.partition(values, place)[place]
-            top = values >= kth_value
-            values = values[top]
-            places = places[top]
+        if cut:  # labels below the k-th value need not be sorted
+            reaches = _reaches_kth_largest(values, self.mechanism.k)
+            values = values[reaches]
+            places = places[reaches]
         candidates = map(self.names.__getitem__, places.tolist())
         names = np.fromiter(candidates, dtype=object, count=places.size)
         best = descending_order(values, names)[: self.mechanism.k]
@@ -781,6 +782,14 @@ class Stream:
 
 
 _OUTSIDE = "histogram must have the stream's public domain, and no label outside of it"
+
+
+def _reaches_kth_largest(values: Ints, k: int) -> Array:
+    """Return which values are at least the k-th largest of them, bool, shape (n,); k <= n."""
+    place = len(values) - k
+    kth_value = np.partition(values, place)[place]
+    reaches: Array = values >= kth_value
+    return reaches
 
 
 def _blocks(labels: int) -> Iterator[slice]:

@@ -46,9 +46,9 @@ class CountMLE(Mechanism):
             squares).
 
     Source: Cesar-Rogers 2022, §6.1; isotonic regression clipped at 0 solves its program exactly.
-    Shrinkage towards a
-    cone: Kuriki-Takemura 2000, Amirdjanova-Woodroofe 2004, with Stein's w = min(1, (k - b - 2)_+
-    variance / |f - y|²), b the number of the fit's blocks above 0.
+    Shrinkage towards a cone: Kuriki-Takemura 2000, Amirdjanova-Woodroofe 2004, with Stein's w =
+    min(1, (k - b - 2)_+ variance / |f - y|²), k the number of labels and b that of the fit's blocks
+    above 0.
 
     >>> print(CountMLE(noise=KnownGaussian(sigma=5.0)).charge(Sensitivity(l0=4), labels=10))
     4*DGauss(5.0, 1)
@@ -100,6 +100,9 @@ class CountMLE(Mechanism):
             measured: noisy counts in the order of the ranking, shape (n,).
             sensitivity: the histogram's.
             passes: how many measurements ``measured`` is the mean of.
+
+        Raises:
+            InvalidParameter: as ``variances`` does.
         """
         if not self.shrink or not len(measured):
             return self._published_fit(measured)
@@ -115,9 +118,12 @@ class CountMLE(Mechanism):
             sensitivity: the histogram's.
 
         Returns:
-            Stein's estimate of the error of a count, with either value of ``shrink``; unbiased for
-            continuous Gaussian noise before it is raised to at least sqrt(blocks/k) times the
-            noise, the error that remains where the order is right.
+            Stein's estimate of the error of a count, with either value of ``shrink``. It is
+            unbiased for continuous Gaussian noise; then it is raised to at least sqrt(blocks/k)
+            times the noise, the error that remains where the order is right.
+
+        Raises:
+            InvalidParameter: as ``variances`` does.
         """
         k = len(measured)
         if k == 0:
@@ -157,6 +163,10 @@ class CountMLE(Mechanism):
     def variances(self, sensitivity: Sensitivity) -> tuple[float, float]:
         """Return the variance of each count's own noise, and that of the noise that all counts
         share (0 if there is none).
+
+        Raises:
+            InvalidParameter: where ``noise`` is a ``Centred`` whose common noise is not given: it
+                depends on how many labels are counted.
         """
         noise = self.noise.noise_of(sensitivity, None)
         return noise.own_std**2, noise.shared_std**2
@@ -170,7 +180,11 @@ class CountMLE(Mechanism):
         return isotonic_median(measured)
 
     def simulate(self, inputs: SimulationInput) -> Draw:
-        """Refuse to simulate a selection, because the ranking is an input."""
+        """Refuse to simulate a selection, because the ranking is an input.
+
+        Raises:
+            InvalidParameter: always.
+        """
         raise InvalidParameter("CountMLE selects no labels: it counts those of a ranking")
 
     def recount_error(self, true: Array, shown: Array, inputs: SimulationInput) -> Array:
@@ -271,7 +285,9 @@ class CountMLE(Mechanism):
                 is drawn again. Intervals are those of the first measurement.
 
         Raises:
-            InvalidParameter: before anything is drawn.
+            InvalidParameter: for no ranking, labels whose counts are unknown or may not be looked
+                at, passes below 1, or a sensitivity that ``noise`` does not cover; before anything
+                is drawn.
         """
         rows = self._rows(histogram, ranking)
         sensitivity = histogram.sensitivity

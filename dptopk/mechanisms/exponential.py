@@ -103,8 +103,9 @@ class Exponential(PublicSelection):
 
         Raises:
             InvalidParameter: for a private, incomplete or empty histogram; when counts are the
-                utilities and utility_range is below linf; for utilities of another length or not
-                finite.
+                utilities and utility_range is below linf; for utilities of another length or type
+                or not finite, and where labels of the domain are neither listed nor numbers; for an
+                epsilon / utility_range beyond the range of the sampler.
         """
         return self._checked_release(histogram, rng, utilities=utilities)
 
@@ -171,8 +172,7 @@ def _array_of_numbers(array: Array) -> Array:
     Raises:
         InvalidParameter: for other objects, or integers that would be rounded.
     """
-    listed = array.ravel().tolist()
-    values = list(map(_python_number, listed))
+    values = list(map(_python_number, array.ravel().tolist()))
     kinds = set(map(type, values))
     if not kinds <= {int, float, bool}:
         raise InvalidParameter("utilities must be real numbers, integers or floats")

@@ -58,15 +58,17 @@ class KnownGaussian(IndependentNoise):
         """Return one cost for each touched count; or, where a user's total is capped, one Gaussian
         cost of the whole move if that is less.
 
-        Noise of scale s moved by one is dominated by a Gaussian of some μ' (docs/notes/filters.md),
-        moved by v by one of v μ', so that all together cost at most μ' times the norm of the move.
+        A move of this noise by one is dominated by a Gaussian cost of some μ'
+        (docs/notes/filters.md), and a move by v by one of v μ'; so all counts together cost at most
+        μ' times the Euclidean norm of the move.
         """
         separate_costs: dict[Cost, int] = {self.cost(sensitivity): touched}
         if not cap_binds(sensitivity, touched):
             return separate_costs
         scale = self.spread(sensitivity)
         mu = math.nextafter(dominating_mu(scale) * move_norm(sensitivity, touched), math.inf)
-        # Both are valid. The separate costs add up to about this square of a Gaussian μ.
+        # Both are valid. The separate costs are about those of Gaussian noise, whose μ² add up to
+        # this.
         separate_square = touched * (sensitivity.linf / scale) ** 2
         if mu**2 < separate_square:
             return {GaussianDP(mu): 1}

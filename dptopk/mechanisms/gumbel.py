@@ -87,7 +87,7 @@ class _GumbelSelection(LabelsOnly):
         """
         return inputs.noise("gumbel", inputs.sensitivity.linf / self.epsilon)
 
-    def _charge_of(
+    def _charge_of_race(
         self, linf: int, selections: int, clocks: int | None, delta: float = 0.0
     ) -> Charge:
         """Return the charge of a number of selections or of clocks, as ``charge_as`` says.
@@ -144,7 +144,7 @@ class KnownGumbel(_GumbelSelection, PublicSelection):
         """Return exactly k × BR(ε), or l0 × Clock(ε); ``labels`` makes no difference because no
         counts are released.
         """
-        return self._charge_of(require_add_remove(sensitivity).linf, self.k, sensitivity.l0)
+        return self._charge_of_race(require_add_remove(sensitivity).linf, self.k, sensitivity.l0)
 
     def simulate(self, inputs: SimulationInput) -> Draw:
         """Simulate the selection of the k labels with the largest count plus Gumbel noise."""
@@ -205,12 +205,12 @@ class UnknownGumbel(TopSlots, _GumbelSelection):
         δ; ``labels`` makes no difference because no counts are released.
         """
         self.threshold_offset(sensitivity)  # refuses what has no threshold
-        return self._charge(self.k, sensitivity)
+        return self._charge_of_release(self.k, sensitivity)
 
-    def _charge(self, selections: int, sensitivity: Sensitivity) -> Charge:
+    def _charge_of_release(self, selections: int, sensitivity: Sensitivity) -> Charge:
         """Return the charge of a release that made this many selections, that of ⊥ included."""
         clocks = special_slots(sensitivity, self.d_bar)
-        return self._charge_of(sensitivity.linf, selections, clocks, self.delta)
+        return self._charge_of_race(sensitivity.linf, selections, clocks, self.delta)
 
     def noise_offset(self, sensitivity: Sensitivity, special: int) -> int:
         """Return the c by which the score of ⊥ exceeds h_(d_bar+1) + linf."""
@@ -245,7 +245,8 @@ class UnknownGumbel(TopSlots, _GumbelSelection):
                 source.
 
         Raises:
-            InvalidParameter: before anything is drawn.
+            InvalidParameter: for an incomplete histogram of at most d_bar rows, and as ``charge``;
+                before anything is drawn.
         """
         top = self.slots(histogram)
         sensitivity = histogram.sensitivity
@@ -256,7 +257,7 @@ class UnknownGumbel(TopSlots, _GumbelSelection):
             top.counts, self.k, epsilon=self.epsilon, linf=linf, bits=bits, stop=stop
         )
         labels = tuple(top.labels[selection.indices].tolist())
-        charge = self._charge(len(labels) + selection.stopped, sensitivity)
+        charge = self._charge_of_release(len(labels) + selection.stopped, sensitivity)
         note = "stopped at the threshold" if selection.stopped else ""
         return Release.drawn(
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=note

@@ -41,6 +41,10 @@ class Mechanism(ABC):
     (``release``), how it does in a plan (``simulate``), and what its answer is worth
     (``selection_noise``, ``count_noise``, ``appears_at``). One line makes it known by its name:
     ``dptopk.mechanisms.named.register``.
+
+    A method whose answer depends on the sensitivity raises InvalidParameter for one that the
+    mechanism does not cover, and for parameters with which its noise cannot be drawn or its
+    threshold cannot be stated.
     """
 
     #: Whether it may show more than k labels, all of which are counted before the k largest remain.
@@ -106,7 +110,8 @@ class Mechanism(ABC):
         """Return the lead over the floor at which a label appears with at least this probability;
         None in a public domain, where no label is hidden.
 
-        The floor is the count of rank ``floor_rank``, or 0 where that is None.
+        The floor is the count of rank ``floor_rank``, or 0 where that is None; the probability is
+        in (0, 1).
         """
 
     def count_width(
@@ -117,7 +122,16 @@ class Mechanism(ABC):
 
         This default follows from Chebyshev's inequality; mechanisms with a known law of noise
         return a smaller width. The count must not have been selected by the same noise.
+
+        Args:
+            sensitivity: the histogram's.
+            labels: how many labels are counted together, for noise that depends on it.
+            confidence: in (0, 1).
+
+        Raises:
+            InvalidParameter: for a confidence outside its range.
         """
+        confidence = validate.probability(allow_zero=False, confidence=confidence)
         deviation = self.count_noise(sensitivity, labels=labels)
         if deviation is None:
             return None
@@ -134,8 +148,8 @@ class Mechanism(ABC):
         """
         from scipy.special import ndtr
 
-        # P[noise > gap] = Φ(-gap / deviation)
-        chances: Array = ndtr(gaps / -max(noise, LEAST_NOISE))
+        deviation = max(noise, LEAST_NOISE)
+        chances: Array = ndtr(-gaps / deviation)  # P[noise > gap] = Φ(-gap / deviation)
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
@@ -161,7 +175,8 @@ class Mechanism(ABC):
     def release_options(
         self, released: Release, charge: Charge, sensitivity: Sensitivity, *, average: bool
     ) -> dict[str, Any]:
-        """Return the keyword options of ``release`` for counting the labels of a selection.
+        """Return the keyword options of ``release`` for counting the labels of a selection; those
+        of this default measure each count once.
 
         Args:
             released: the release that selected the labels.
@@ -222,7 +237,8 @@ class Mechanism(ABC):
         """Return the mechanism with these parameters, those of ``to_dict`` without the name.
 
         Raises:
-            InvalidParameter: for parameters that the class does not take, or that are missing.
+            InvalidParameter: for parameters that the class does not take, that are missing, or
+                whose values are out of range.
         """
         all_fields = fields(cls)  # type: ignore[arg-type]
         fields_of_class = {field.name: field for field in all_fields if field.init}
@@ -282,7 +298,7 @@ class PublicSelection(LabelsOnly):
 
     @abstractmethod
     def rows(self, histogram: Histogram, bits: Bits) -> Sequence[int] | Ints:
-        """Draw the indices of the selected rows; labels without a row have the indices n, n + 1,
+        """Draw the indices of the k selected rows; labels without a row have the indices n, n + 1,
         ..., where n is the number of rows.
         """
 
@@ -398,7 +414,7 @@ def require_public(histogram: Histogram, mechanism: Mechanism, k: int = 0) -> Hi
     if k > histogram.domain_size:
         labels = numbered(histogram.domain_size, "label")
         raise InvalidParameter(f"k={k} is more than the {labels} of the public domain")
-    validate.count(k=k, at_least=0, at_most=LARGEST_NAMING)
+    validate.count(k=k, at_least=0, at_most=LARGEST_NAMING)  # refuses what memory cannot hold
     return histogram
 
 
@@ -483,10 +499,13 @@ def _labels_without_row(histogram: Histogram, size: int, bits: Bits) -> list[Any
     """
     names: list[Any] = []
     identities = set(map(identity, histogram.labels.tolist()))
-    # If absent_label keeps its promise, a try finds a new label with a probability of at least p =
-    # (absent - size + 1) / domain_size, and a hundred times the expected number of tries, at most
-    # size/p, is far more than is ever needed: all fail with a probability below e^-100.
-    tries = 100 * (size + histogram.domain_size // (histogram.absent - size + 1))
+    # If absent_label keeps its promise, a try finds the (j + 1)-th label with the probability
+    # (absent - j) / domain_size. The sum of the inverses of these is the expected number of tries;
+    # an integral bounds it. A hundred times as many tries are exceeded with a probability below
+    # e^-90 (a sum of geometric variables: Janson 2018, Theorem 2.1).
+    least = histogram.absent - size + 1
+    tries_per_label = 1 / least + math.log(histogram.absent / least)
+    tries = math.ceil(100 * histogram.domain_size * tries_per_label)
     while len(names) < size:
         (index,) = bits.below(histogram.domain_size, 1).tolist()
         name = histogram.label_in_domain(index)

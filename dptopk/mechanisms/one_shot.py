@@ -95,7 +95,7 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
     for begin in range(0, labels.size, _LABELS_AT_A_TIME):
         part = slice(begin, begin + _LABELS_AT_A_TIME)
         drawn = race.clocks(labels[part], levels[part], origin)
-        _, best, _ = prune(Arrivals.join(best, drawn), None, k)
+        _, best, _ = prune(Arrivals.join(best, drawn), None, k)  # those that may be of the first k
     crowd_rings: Arrivals | None = None
     if absent > separate:
         crowd_rings = _first_rings(race, counts.size, absent, k, origin)

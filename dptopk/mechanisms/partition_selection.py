@@ -85,6 +85,9 @@ class PartitionSelection(FromData, LabelsOnly):
     def chances(self, sensitivity: Sensitivity) -> Chances:
         """Return the chances to be shown and to be hidden for the levels 0, 1, ...; a label of
         count c has the level ⌈c/τ⌉, and the last level stands for all above it.
+
+        Raises:
+            InvalidParameter: as ``cost_of_coins`` does, or for a coin of too many levels.
         """
         coin = self.cost_of_coins(sensitivity)
         if coin is None:
@@ -99,7 +102,7 @@ class PartitionSelection(FromData, LabelsOnly):
         Raises:
             InvalidParameter: as ``cost_of_coins`` does.
         """
-        self.chances(sensitivity)  # refuses a coin of too many steps
+        self.chances(sensitivity)  # refuses a coin of too many levels
         coin = self.cost_of_coins(sensitivity)
         if coin is None:
             return Charge({ApproxDP(self.epsilon, self.delta): 1})
@@ -166,7 +169,8 @@ class PartitionSelection(FromData, LabelsOnly):
         exact.
         """
         chances = self.chances(sensitivity)
-        level = np.minimum(-(-counts // sensitivity.linf), len(chances.shown) - 1)
+        last_level = len(chances.shown) - 1
+        level = np.minimum(-(-counts // sensitivity.linf), last_level)  # ⌈c/τ⌉, or the last one
         # The rarer outcome is drawn, whose float is the more precise one.
         shown_is_likelier = chances.shown[level] > chances.hidden[level]
         rare_chance = np.where(shown_is_likelier, chances.hidden[level], chances.shown[level])

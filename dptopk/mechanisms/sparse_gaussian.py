@@ -61,13 +61,16 @@ class SparseGaussian(IndependentCounts):
         cost = SparseGaussianDP(
             scale, sensitivity.linf, self.threshold_offset(sensitivity), labels_paid_for
         )
-        # Refused is a sigma that is too small for so many labels.
+        # This refuses a sigma that is too small for so many labels; its answer is not used.
         sparse_gaussian_statements(cost.scale, cost.shift, cost.threshold, cost.labels)
         return Charge({cost: 1})
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T that a noisy count must exceed: the smallest from linf on that
         a user's own labels pass with probability at most delta together.
+
+        Raises:
+            InvalidParameter: when l0 is None, or T would be beyond the range of counts.
         """
         labels_paid_for = self.moving_counts(sensitivity)
         scale = self.counting.spread(sensitivity)

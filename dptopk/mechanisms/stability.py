@@ -35,20 +35,19 @@ class StabilityTopK(LabelsOnly):
     rest by peeling.
 
     j is chosen by an exponential mechanism; its gap with discrete Laplace noise must exceed a
-    threshold, and else j is
-    0. The labels missing to k are drawn one by one by Gumbel peeling. Known before: BoundedRange
-    for the choice, PureDP for the test, k × BoundedRange for peeling, and half of delta for a set
-    that is released though it is not stable; together at most (epsilon, delta). A release is
-    charged for as many selections as it peeled. Neighbours: add or remove one user, who moves
-    counts in one direction by at most linf each; l0 does not matter.
+    threshold, and else j is 0. The labels missing to k are drawn one by one by Gumbel peeling.
+
+    Charge, known before: BoundedRange for the choice, PureDP for the test, k × BoundedRange for
+    peeling, and half of delta for a set that is released though it is not stable; together at most
+    (epsilon, delta). A release is charged for as many selections as it peeled. Neighbours: add or
+    remove one user, who moves counts in one direction by at most linf each; l0 does not matter.
 
     Args:
         k: how many labels, at least 1.
         epsilon, delta: of the whole answer; delta in (0, 1).
 
     Source: Zhu-Wang 2022 (adaptive k, propose-test-release); with bounded range, integer noise and
-    the composed cost
-    of the fallback: docs/notes/mechanisms.md, "Whole answers".
+    the composed cost of the fallback: docs/notes/mechanisms.md, "Whole answers".
 
     >>> from dptopk import Sensitivity, compose
     >>> charge = StabilityTopK(k=5, epsilon=1.0, delta=1e-6).charge(Sensitivity())

@@ -424,7 +424,8 @@ class ThresholdedMechanism(FromData):
                 source.
 
         Raises:
-            InvalidParameter: before anything is drawn.
+            InvalidParameter: for a histogram that was cut to fewer rows than are needed, and as
+                ``charge``; before anything is drawn.
         """
         top = self.slots(histogram)
         bits = random_bits(rng)

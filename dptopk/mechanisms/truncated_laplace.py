@@ -62,12 +62,13 @@ class TruncatedLaplace(CutMechanism):
             InvalidParameter: when l0 is None, because there is no bound.
         """
         self.bound(sensitivity)  # refuses what has no bound
-        labels = self.moving_counts(sensitivity)
-        if not one_cost_is_less(sensitivity, labels, self.epsilon):
-            return Charge({PureDP(self.epsilon): labels}, delta=self.delta)
+        touched = self.moving_counts(sensitivity)
+        if not one_cost_is_less(sensitivity, touched, self.epsilon):
+            return Charge({PureDP(self.epsilon): touched}, delta=self.delta)
+        # The multiple is not below that of the float, nor below that of the decimal it stands for.
         epsilon = max(Fraction(self.epsilon), decimal(self.epsilon))
-        together = epsilon * sensitivity.total(labels) / sensitivity.linf
-        return Charge({PureDP(read_up(together)): 1}, delta=self.delta)
+        epsilon_of_total = epsilon * sensitivity.total(touched) / sensitivity.linf
+        return Charge({PureDP(read_up(epsilon_of_total)): 1}, delta=self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
         """Return the threshold T that a noisy count must exceed, but for the coin at T."""
@@ -77,7 +78,11 @@ class TruncatedLaplace(CutMechanism):
         """Return the probability π with which a noisy count of exactly T is released.
 
         A label that one user alone has is released with P[N > T - linf] + π P[N = T - linf]; that
-        is 1 - (1-δ)^(1/l0), rounded down.
+        is 1 - (1-δ)^(1/l0), rounded down. Where a user's total is capped, π is the largest multiple
+        of CHANCE_STEP with which δ suffices for every split of the total.
+
+        Raises:
+            InvalidParameter: when l0 is None, or for a δ that is too small for this noise.
         """
         bound = self.bound(sensitivity)
         decay = rate(self.epsilon, sensitivity)
@@ -105,6 +110,7 @@ class TruncatedLaplace(CutMechanism):
             -above, or by noise of exactly -above and a coin.
             """
             below_threshold = tail(above)  # P[noise < -above], by symmetry
+            # P[noise <= -above]: for 0 it is 1 - P[noise > 0].
             at_most_threshold = tail(above - 1) if above else 1 - below_threshold
             hidden = chance * below_threshold + (1 - chance) * at_most_threshold
             return hidden <= most_hidden

@@ -49,6 +49,8 @@ def one_cost_is_less(sensitivity: Sensitivity, touched: int, epsilon: float) -> 
     if not cap_binds(sensitivity, touched):
         return False
     joint_epsilon = epsilon * sensitivity.total(touched) / sensitivity.linf
+    # The loss of Laplace noise that is moved by ε scales is from -ε to ε, so that its deviation is
+    # at most ε; its mean is ε - 1 + e^{-ε}.
     mean_loss = touched * (epsilon + math.expm1(-epsilon))
     separate_epsilon = mean_loss + DEVIATIONS * epsilon * math.sqrt(touched)
     return joint_epsilon <= min(separate_epsilon, touched * epsilon)
@@ -69,9 +71,10 @@ def chance_to_show_any(
     total over labels that nobody else has.
 
     With h = -ln(1 - shown) that is 1 - e^{-f}, f the largest Σ h(v_i) with v_i from 1 to τ, at most
-    ``labels`` of them, Σ v_i <= t. h is convex, so that of m labels all but one have 1 or τ; and
-    m - (τ - 1) labels with one τ more change the sum by a constant, so that m is as large or as
-    small as it can be, up to τ - 1.
+    ``labels`` of them, Σ v_i <= t. h is convex, so that of m labels all but one have 1 or τ. With
+    τ - 1 labels fewer, one label more has τ and the one in between stays: that changes the sum by
+    h(τ) - τ h(1), whatever m is. So the best m is within τ - 1 of the fewest labels that can have
+    the total, or of the most.
 
     Args:
         shown: the chance with which a label of count v is shown, v from 1 to linf; convex in v,

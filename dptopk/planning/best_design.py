@@ -318,15 +318,19 @@ def _candidates_by_estimate(request: Request, designs: list[Design]) -> list[Can
     """
     gain = largest_gain(request)
     clocks_may_gain = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
-    first_request = replace(request, charge_as="bounded_range") if clocks_may_gain else request
-    margin = ESTIMATE_MARGIN * gain if clocks_may_gain else ESTIMATE_MARGIN
+    margin = ESTIMATE_MARGIN
+    first_request = request
+    if clocks_may_gain:
+        # A larger ε of selections by ``gain`` makes a loss smaller by about that factor at most: a
+        # design that is not within it is not the best by clocks either.
+        margin *= gain
+        first_request = replace(request, charge_as="bounded_range")
     guesses = [
         _by_criterion(candidates)[0]
         for candidates in _hopeful_divisions(first_request, designs, margin)
     ]
     if clocks_may_gain:
-        # A larger ε of selections by ``gain`` makes a loss smaller by about that factor at most.
-        limit = ESTIMATE_MARGIN * gain * min(guess.criterion for guess in guesses)
+        limit = margin * min(guess.criterion for guess in guesses)
         guesses = [
             _best_division(request, guess.design)
             if guess.design.method == "peel" and guess.criterion <= limit
@@ -368,6 +372,7 @@ def _ranked_divisions(request: Request, design: Design) -> list[Candidate]:
 
 def _by_criterion(candidates: list[Candidate]) -> list[Candidate]:
     """Return the divisions of the budget for one design in the order of ``_ranked_divisions``."""
+    # All criteria up to this one count as equal.
     tied = (1 + FINE) * min(map(attrgetter("criterion"), candidates))
     return sorted(
         candidates,

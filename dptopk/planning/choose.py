@@ -257,7 +257,8 @@ def plan_repeated(
         question: with a total for one answer, in ε and δ.
         facts: what is known of the data.
         times: how many answers, at least 1.
-        delta: the δ at which all answers together are stated, in (0, 1).
+        delta: the δ at which all answers together are stated, in [0, 1); 0 where all costs are
+            pure.
 
     Raises:
         InvalidParameter: as ``plan``.

@@ -136,10 +136,12 @@ class Design:
         labels_only = self.noise == "none"
         l0 = request.sensitivity.l0
         named = request.method in (self.method, self.name)
-        # Their noise is for all counts that one user changes.
+        # Where the noise is on all counts that one user changes, there must be a limit on these.
         needs_l0 = (threshold and self.fold is None) or self.joint
-        counts_of_no_shape = request.counted and request.shape is None
         short = request.shape is not None and len(request.shape.counts) < request.k
+        # How well coins do before counts depends on the shape of the counts.
+        counts_of_no_shape = request.counted and request.shape is None
+        fits_coins = COIN_LABELS <= (l0 or 0) <= MOST_FOLD * request.k and not counts_of_no_shape
         # Each condition under which the design is left out, with the reason in words.
         reasons = (
             (self.domain != request.domain, f"for a {self.domain} domain"),
@@ -168,9 +170,7 @@ class Design:
                 f"for {self.least} labels a user or more",
             ),
             (
-                self.coins
-                and request.method != self.name
-                and (counts_of_no_shape or not COIN_LABELS <= (l0 or 0) <= MOST_FOLD * request.k),
+                self.coins and request.method != self.name and not fits_coins,
                 f"for labels only, and {COIN_LABELS} labels a user to {MOST_FOLD} k",
             ),
             (
@@ -420,7 +420,8 @@ def _centred_over_floor(fold: int) -> Build:
         sensitivity = request.sensitivity
         moved = d_bar + 1
         if sensitivity.l0 is not None:
-            # As in ``UnknownCentred.moved``: for linf > 1 a slot and the floor share one move.
+            # As in ``UnknownCentred.sensitivity_of_slots``: for linf > 1 a slot and the floor share
+            # one move.
             shared = 1 if sensitivity.linf > 1 else 0
             moved = min(sensitivity.l0 + shared, moved)
         counting = _centred_gaussian(rho, *_centre_and_squared_shifts(d_bar + 1, moved))
@@ -491,7 +492,7 @@ def _coins_then_gaussian(request: Request, split: Split, rho: float) -> Mechanis
 
 
 def _coin_epsilon(delta: float, rho: float) -> float:
-    """Return the ε at this δ of a Gaussian with this ρ, which coins may have in its place."""
+    """Return the ε at this δ of a Gaussian with this ρ: coins of this (ε, δ) cost about as much."""
     return float(gaussian_epsilon(math.sqrt(2 * rho), delta=delta))
 
 

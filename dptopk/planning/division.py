@@ -291,9 +291,9 @@ def _rho_of_design(design: _ScalableDesign, delta: float) -> float:
         raise InvalidParameter(
             f"{design.query.name}: there is no bound for {bare} at delta {delta / 2:g}"
         )
-    log = math.log(2 / delta)
-    # (sqrt(ρ) + sqrt(log))² = ε + log.
-    return (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
+    log_inverse_delta = math.log(2 / delta)  # ln(1/δ')
+    # The conversion is (sqrt(ρ) + sqrt(ln(1/δ')))² = ε + ln(1/δ').
+    return (math.sqrt(log_inverse_delta + epsilon) - math.sqrt(log_inverse_delta)) ** 2
 
 
 def divide(
@@ -429,7 +429,9 @@ def _least_scale(design: _ScalableDesign, error: float | None) -> float:
         return 0.0
 
     def too_small(scale: float) -> bool:
-        """Return whether the error at this scale is larger than asked for, or NaN."""
+        """Return whether the error at this scale is larger than asked for, or NaN; never at the
+        smallest scale that is tried.
+        """
         return not design.error(scale) <= error and scale > 1 / MOST_SPREAD
 
     first_scale = max(design.error(1.0) / error, 1 / MOST_SPREAD)

@@ -45,8 +45,9 @@ def _events_of(events: EventCounts) -> Events:
     """
     under = events.under_cap.sensitivity
     profile = events.profile is not None
+    cap = under.l0 or 1  # for the type checker: under a cap l0 is finite
     return Events(
-        labels_per_user="auto" if profile else under.l0 or 1,
+        labels_per_user="auto" if profile else cap,
         per_label_cap=events.sensitivity.linf,
         weights=under.l2 is not None,
         profile=profile,

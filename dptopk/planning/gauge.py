@@ -196,7 +196,16 @@ class Trial:
 
 @dataclass
 class _LargestEpsilon:
-    """The search for the largest ε of a kind that an account accepts."""
+    """The search for the largest ε of a kind that an account accepts.
+
+    Attributes:
+        account: whose budget it is.
+        kind: the kind of question.
+        total: the largest ε that is tried.
+        low: the largest ε seen so far that is accepted; 0 before one was.
+        high: the smallest one seen that is not; ``low`` and ``high`` are the bracket.
+        plans: the plans that were made, by their ε; None where there is none.
+    """
 
     account: Account
     kind: Kind
@@ -205,7 +214,7 @@ class _LargestEpsilon:
     high: float = math.inf
     plans: dict[float, TopKPlan | None] = field(default_factory=dict)
 
-    def accepts(self, epsilon: float) -> bool:
+    def test_at(self, epsilon: float) -> bool:
         """Return whether the question would be accepted at this ε; the bracket of the search
         becomes narrower.
         """
@@ -269,16 +278,16 @@ class _LargestEpsilon:
             return
         guess = self._first_guess(crossing)
         if self.low < guess < self.high:
-            self.accepts(guess)
+            self.test_at(guess)
         if self.low > 0:
             start = self.low
             step = self._resolution_at(start)
-            while start + step < self.high and self.accepts(start + step):
+            while start + step < self.high and self.test_at(start + step):
                 step *= 2
         elif self.high < self.total:
             start = self.high
             step = self._resolution_at(start)
-            while start - step > 0 and not self.accepts(start - step):
+            while start - step > 0 and not self.test_at(start - step):
                 step *= 2
 
     def _first_guess(self, crossing: float) -> float:
@@ -287,7 +296,7 @@ class _LargestEpsilon:
         more.
         """
         likely = crossing - self._resolution_at(crossing) / 4
-        if isinstance(self.account, Filter):
+        if isinstance(self.account, Filter):  # only filters are searched so
             return max(likely, min(self.account.added_left(), self.total))
         return likely
 
@@ -316,7 +325,7 @@ class _LargestEpsilon:
             excess = following_excess
             distance = abs(excess / slope)
             if distance <= self._resolution_at(epsilon):
-                self.accepts(epsilon)
+                self.test_at(epsilon)
             if distance <= self._resolution_at(epsilon) / 2:
                 break
         return epsilon - excess / slope
@@ -331,9 +340,11 @@ class _LargestEpsilon:
         return epsilon * self.account.growth(candidate.charge) - epsilon
 
     def _never_fits(self) -> bool:
-        """Return whether no question of this kind fits, whatever its ε: its plans fail with at
-        least half of their δ, so of the failures of the plan at the total, and the account has no
-        such failures left.
+        """Return whether no question of this kind fits, whatever its ε.
+
+        The failures of a plan are a part of its δ that changes little with ε: at every ε they are
+        taken to be at least half of those at the total. No question fits if the account does not
+        even pay for such failures by themselves.
         """
         candidate = self.plan_at(self.total)
         if candidate is None:
@@ -356,7 +367,7 @@ class _LargestEpsilon:
         but no plans of tiny ε are made, which take seconds, only to find that nothing is.
         """
         while self.high - self.low > self._wanted_width():
-            self.accepts((self.low + self.high) / 2)
+            self.test_at((self.low + self.high) / 2)
 
     def _wanted_width(self) -> float:
         """Return the width at which the bracket is narrow enough."""

@@ -123,7 +123,11 @@ def least_total(
             for it, and from a family and None, the plan at the total that was asked for; None: only
             the plan of one answer is possible.
         times: how many answers, at least 1.
-        delta: the δ at which all answers together are stated, in (0, 1).
+        delta: the δ at which all answers together are stated, in [0, 1); 0 where all costs are
+            pure.
+
+    Raises:
+        InvalidParameter: for arguments out of their ranges.
     """
     times = validate.count(times=times)
 
@@ -137,7 +141,8 @@ def least_total(
     # One answer is best by its own plan; without counts there is no noise to compare.
     if times > 1 and width is not None and plan_with_noise is not None:
         for family in FAMILIES:
-            with suppress(InvalidParameter):  # a family that does not fit is left out
+            # A family of which there is no plan, or no bound for all answers, is left out.
+            with suppress(InvalidParameter):
                 plan, accuracy = _plan_for_accuracy(partial(plan_with_noise, family), float(width))
                 offers.append(offer_of(f"{family} noise", plan, accuracy))
     single_total = offers[0].total

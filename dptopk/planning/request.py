@@ -49,7 +49,8 @@ class Split:
 
 @dataclass(frozen=True)
 class Request:
-    """The validated arguments of plan_topk.
+    """The arguments of plan_topk; ``plan_topk`` validates ε, δ, accuracy, method and shape, and
+    ``__post_init__`` the others.
 
     Attributes:
         k, sensitivity, domain, counts, method, fit: as in plan_topk.

@@ -18,10 +18,9 @@ from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, SimulationI
 from dptopk.release.release import Release
 
 Array = np.ndarray[Any, Any]
-# A shape is cut to its largest counts; smaller ones hardly ever come into the top k.
+# A shape is cut to its largest counts; smaller ones seldom come into the top k.
 MOST_COUNTS = 5000
-# An answer's counts are continued up to the rank 10 k + 100: lower ones hardly ever come into the
-# top k.
+# An answer's counts are continued up to the rank 10 k + 100: lower ones seldom come into the top k.
 RANKS_TIMES_K = 10
 MORE_RANKS = 100
 # Counts below 1/2 are as good as 0. Those that hardly fall in the answer fall a little after it.

@@ -65,8 +65,9 @@ class Single(Plan):
             raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
         _check_options(mechanism, options)
         own_options = {name: _read_once(name, value) for name, value in options.items()}
-        named_labels = own_options.get("labels", own_options.get("ranking"))
-        labels = domain_size if named_labels is None else len(named_labels)
+        labels = _number_of_named_labels(own_options)
+        if labels is None:
+            labels = domain_size
         return cls(
             mechanism, own_options, sensitivity, mechanism.charge(sensitivity, labels=labels)
         )
@@ -120,11 +121,13 @@ class Single(Plan):
         return self.mechanism.release(data, rng, **self.options)
 
     def preview(self) -> Preview:
-        """Return the noise on as many counts as labels are named, by the first option; on all
-        counts where there is none.
+        """Return the noise on as many counts as labels are named; where none are, on any number of
+        counts.
+
+        Raises:
+            InvalidParameter: where none are named, and the noise depends on their number.
         """
-        lengths = map(len, self.options.values())
-        labels = next(lengths, None)
+        labels = _number_of_named_labels(self.options)
         mechanism = self.mechanism
         sensitivity = self.sensitivity
         return Preview(
@@ -162,9 +165,20 @@ def plan_of_mechanism(
     return mechanism
 
 
+def _number_of_named_labels(options: Mapping[str, Any]) -> int | None:
+    """Return how many labels the options of a release name; None where they name none."""
+    named_labels = options.get("labels", options.get("ranking"))
+    if named_labels is None:
+        return None
+    return len(named_labels)
+
+
 def _check_options(mechanism: Mechanism, options: Mapping[str, Any]) -> None:
     """Refuse options that ``check`` of the mechanism does not take, and a lack of those that it
     needs.
+
+    Raises:
+        InvalidParameter: naming the option.
     """
     parameters = signature(mechanism.check).parameters.values()
     known = {one.name: one for one in parameters if one.kind is Parameter.KEYWORD_ONLY}

@@ -113,10 +113,10 @@ class Way:
         """Return the way in words."""
         if self.counting is None:
             counted = ""
+        elif self.counting == "capped":
+            counted = ", then the counts under that cap"
         else:
             counted = f", then {self.counting} counts without one"
-        if self.counting == "capped":
-            counted = ", then the counts under that cap"
         if self.find == "uncapped":
             return f"selections from the {self.floor} largest counts of all events{counted}"
         found = f"{self.find} under a cap of {self.cap} labels"

@@ -24,6 +24,8 @@ from dptopk import (
 )
 from dptopk.costs import BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
 from dptopk.mechanisms import Box, GaussianCounts, StabilityTopK
+from dptopk.mechanisms.mechanism import drawn_labels
+from dptopk.mechanisms.samplers.random import GeneratorBits
 
 PUBLIC = Histogram(
     ["a", "b", "c"], [5, 0, 9], domain="public", sensitivity=Sensitivity(linf=2, l0=2)
@@ -211,6 +213,28 @@ def test_an_unlisted_domain_that_breaks_its_promise_is_refused():
         KnownGumbel(k=2, epsilon=1.0).release(histogram, seeded())
     with pytest.raises(InvalidParameter, match="utilities"):
         Exponential(epsilon=1.0, utility_range=1.0).check(histogram, utilities=[1, 2, 3])
+
+
+class _DrawnBeforehand(GeneratorBits):
+    """A source that draws many numbers below one bound at a time, which is faster."""
+
+    def below(self, bound, size):
+        if not getattr(self, "numbers", None):
+            self.numbers = super().below(bound, 200_000).tolist()
+        return np.array([self.numbers.pop() for _ in range(size)])
+
+
+@pytest.mark.slow
+def test_a_few_labels_among_many_rows_are_found():
+    """A try finds one of 600 labels without a row with a probability of 0.4%, and 300 are drawn."""
+    size = 150_000
+    rows = range(600, size)
+    zeros = np.zeros(len(rows), np.int64)
+    histogram = Histogram(rows, zeros, domain="public", domain_size=size, absent_label=int)
+    indices = np.arange(len(rows), len(rows) + 300)
+    labels = drawn_labels(histogram, indices, _DrawnBeforehand(seeded()))
+    assert len(set(labels)) == 300
+    assert max(labels) < 600
 
 
 @pytest.mark.parametrize("mechanism", COUNTING, ids=lambda m: type(m).__name__)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dptopk import Budget, Histogram, InvalidParameter, Sensitivity, plan_topk
+from dptopk import Budget, Histogram, InvalidParameter, KnownLaplace, Sensitivity, plan_topk
 from dptopk.costs import Charge
 from dptopk.errors import BudgetExceeded
 from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
@@ -15,6 +15,7 @@ from dptopk.planning import OnePhase, TwoPhasePlan, plan, revived
 from dptopk.planning.facts import facts_of
 from dptopk.planning.per_segment import bound_together, plans_within_total
 from dptopk.planning.probe import LookedPlan
+from dptopk.planning.single import Single
 from dptopk.planning.topk_plan import joint_charge
 from dptopk.question import Events, Facts, Question
 
@@ -172,3 +173,15 @@ def test_segments_of_which_a_user_is_in_several_share_the_total():
         assert list(plans.draw(data, None)) == ["a", "b", "c"]
     with pytest.raises(InvalidParameter, match="rho"):
         plans_within_total(Question(k=3, rho=0.1, delta=1e-6), COUNTS, ["a", "b"], 2)
+
+
+def test_a_mechanism_of_all_labels_has_a_preview():
+    """``labels=None`` names no labels, as if it were left out."""
+    sensitivity = Sensitivity(l0=1)
+    plans = [
+        Single.of(KnownLaplace(epsilon=0.5), options, sensitivity, 7)
+        for options in ({}, {"labels": None})
+    ]
+    left_out, none = (plan.preview() for plan in plans)
+    assert left_out == none
+    assert none.noise_std == KnownLaplace(epsilon=0.5).noise_std(sensitivity)

@@ -88,7 +88,9 @@ class SideLaw:
         power = float(self.power)
         rate = float(self.rate)
         peak = float(self.peak)
-        negligible = -(units + 2) * _LOG2 - 1  # the logarithm of less than a quarter of a unit
+        # The logarithm of less than a quarter of a unit: the 1 is more than what (units + 2) times
+        # _LOG2 lacks to the true logarithm, and than the rounding below.
+        negligible = -(units + 2) * _LOG2 - 1
         weights: list[int] = []
         while True:
             top = self.top(len(weights))

@@ -109,7 +109,8 @@ class ArrivalTime:
             ends = [Decimal(self.word) / unit, Decimal(self.word + 1) / unit]
             low, high = self.times(ends)
             base = _decimal(rate * self.level)
-            # Every operation errs by a relative 10^-(known + 60); the unread bits, by far more.
+            # Every operation errs by a relative 10^-(2·known + 60) at most, and a logarithm near 0
+            # loses no more than ``known`` digits: the slack is far above both.
             slack = (1 + abs(base)) * Decimal(10) ** -(self.known + _TRUSTED_DIGITS)
             least = base - high.ln() - slack
             if low:
@@ -243,10 +244,10 @@ class Race:
             part = slice(begin, begin + _CHUNK)
             level_scores = self._level_scores(arrivals.labels[part], arrivals.levels[part], origin)
             slabs = arrivals.slabs[part]
-            uniform = bool((slabs == slabs[0]).all())  # nearly always
-            numbers = [int(slabs[0])] if uniform else np.unique(slabs).tolist()
+            is_one_slab = bool((slabs == slabs[0]).all())  # nearly always
+            numbers = [int(slabs[0])] if is_one_slab else np.unique(slabs).tolist()
             for slab in numbers:
-                chosen = slice(None) if uniform else slabs == slab
+                chosen = slice(None) if is_one_slab else slabs == slab
                 words = arrivals.words[part][chosen]
                 score, doubt = self._scores(level_scores[chosen], words, *self._slabs[slab])
                 arrivals.score[part][chosen] = score

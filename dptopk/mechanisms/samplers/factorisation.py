@@ -27,7 +27,7 @@ SUM_ROUNDING = 1e-9  # relative, far above that of the solution of a triangular 
 EXACT_INTEGERS = 2**53  # below, integers are exact as floats
 ENERGY_ROUNDING = 1e-12  # relative, of a sum of larger integers
 SHRINK = 1e-6  # relative: by how much less the next scale is tried
-# Beyond those of the number of days: rounding the weights then hardly raises the noise of totals.
+# Beyond those of the number of days: so rounding the weights raises the noise of totals by little.
 BITS_OF_UNIT = 5
 
 
@@ -131,9 +131,9 @@ def unit_of(participation: Participation) -> int:
     """Return the integer that stands for the weight 1.
 
     A rounded weight is off by at most half a unit. The unit grows with the number of days, and
-    where a user is active on many of them and weights are smaller, so that rounding hardly raises
-    the noise of a total (docs/notes/continual.md). It biases no total: B is that of the rounded
-    weights.
+    where a user is active on many of them and weights are smaller, so that rounding raises the
+    noise of a total by little (docs/notes/continual.md). It biases no total: B is that of the
+    rounded weights.
     """
     # Weights are about 1/sqrt(most) of those of a user with one day.
     bits_of_user = participation.most.bit_length() // 2

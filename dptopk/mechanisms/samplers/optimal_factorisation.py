@@ -137,7 +137,9 @@ def _gram_by_program(participation: Participation, error: Error, error_nearby: f
     cp: Any = cvxpy  # its types know only a part of it
     days = participation.days
     most = participation.most
-    # The scale makes the objective close to 1, because the solver's accuracy is absolute.
+    # ``gram`` is most·X, whose energy is at most ``most``. The sums A are scaled by the root of
+    # that, and by the error nearby, which makes the objective close to 1: the solver's accuracy is
+    # absolute.
     sums = np.tri(days) * np.sqrt(most) / error_nearby
     gram = cp.Variable((days, days), symmetric=True)
     noise = cp.Variable((days, days), symmetric=True)

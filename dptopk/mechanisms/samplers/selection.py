@@ -169,9 +169,9 @@ def _watched_and_crowd(values: Array, need: int, bits: Bits) -> tuple[Ints | Non
     """Return the indices of the labels that are watched one by one, and the crowd of all others;
     None and None if all labels are watched.
 
-    Any split gives the same law. About m = sqrt(2·n·need) labels are watched: of m labels at or
-    above the crowd's top, the first ``need`` ring before time need/m or so, and until then the
-    crowd's envelope rings n·need/m times.
+    Any split gives the same law. About m = sqrt(2·n·need) labels are watched, and at least
+    4·need: of m labels at or above the crowd's top, the first ``need`` ring before time need/m or
+    so, and until then the crowd's envelope rings n·need/m times.
 
     Args:
         values: counts or utilities, shape (n,).

@@ -25,11 +25,11 @@ def smallest_in_order(levels: Sequence[int], rate: Fraction, k: int) -> dict[Ord
     """Return lower bounds on the probabilities of all orders of the k smallest of the numbers
     U_i e^{-rate·level_i}, with independent uniform U_i, in units of 2**-LISTING_BITS.
 
-    The ends e^{-rate·(level - least)} are known to a relative error η <= 1/2. With the same U and
-    V, two numbers whose ends are off change places only if U/V lies between two values whose ratio
-    is at most (1 + η)/(1 - η). The density of ln(U/V) is at most 1/2, so that the probability of
-    that is at most η/(1 - η) <= 2η; and the probability of an order is off by at most 2η for every
-    pair.
+    The ends e^{-rate·(level - least)} are known to a relative error η <= 1/2. Let U and V be the
+    uniform variables of two of the numbers. These change places because of errors of their ends
+    only if U/V lies between two values whose ratio is at most (1 + η)/(1 - η). The density of
+    ln(U/V) is at most 1/2, so that the probability of that is at most η/(1 - η) <= 2η; and the
+    probability of an order is off by at most 2η for every pair.
 
     Args:
         levels: one for each number.
@@ -45,6 +45,7 @@ def smallest_in_order(levels: Sequence[int], rate: Fraction, k: int) -> dict[Ord
             f"mechanism: more than {MOST_ORDERS} answers cannot be listed; take fewer labels"
         )
     units = _units_of_ends(levels, rate)
+    # From 2^(LISTING_BITS + 2) on, 2η is at most one unit of the answer.
     if min(units) >> LISTING_BITS + 2 == 0:
         raise InvalidParameter("mechanism: gaps so large cannot be listed at this noise")
     # A unit is within 1 of the exact end, which is at least half of it.
