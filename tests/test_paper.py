@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from dptopk.accounting.pld.characteristic_function import FFT_ERROR
-from dptopk.accounting.setwise.bellman_step import step_slack
+from dptopk.accounting.setwise.bellman_step import negligible_share, step_slack
 from dptopk.accounting.setwise.recursion import FLOOR
 
 ROOT = Path(__file__).parents[1]
@@ -292,7 +292,8 @@ def test_words_on_the_code():
         spread = math.exp(epsilon) / math.expm1(epsilon)
         derived = (60 + 3 * epsilon + 4 * N * (105 + 3 * epsilon) * spread) * unit
         stated = 108 * (4 + epsilon) * (1 + N * spread) * unit
-        assert derived <= stated <= step_slack(N, epsilon / N) * (1 + 1e-12)
+        h = epsilon / N
+        assert derived <= stated <= step_slack(N, h, negligible_share(h)) * (1 + 1e-12)
     _says("adding $10^{-290}$ from above", "of $8\\log_2n$ roundoffs in the 2-norm")
     assert FLOOR == 1e-290
     assert FFT_ERROR >= 8

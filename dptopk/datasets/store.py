@@ -420,7 +420,8 @@ class EventsStore:
             return to_histogram(_columns_without_rows("count"), self.bounds, top)
         limit = "" if top is None else f"LIMIT {top}"
         largest_first = f"GROUP BY item ORDER BY count DESC, item {limit}"
-        query = f"SELECT item, sum(amount)::BIGINT AS count FROM {rows} {largest_first}"  # noqa: S608
+        columns = "item, sum(amount)::BIGINT AS count"
+        query = f"SELECT {columns} FROM {rows} {largest_first}"  # noqa: S608
         return to_histogram(_arrays_of_result(self._file.sql(query)), self.bounds, top)
 
     @property

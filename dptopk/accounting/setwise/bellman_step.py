@@ -54,13 +54,18 @@ def negligible_share(h: float) -> float:
     return LEAST_NEGLIGIBLE_SHARE + ROUNDINGS_OF_SLOPES * ROUNDOFF / h
 
 
-def step_slack(N: int, h: float) -> float:
+def step_slack(N: int, h: float, tau: float) -> float:
     """Return a bound on the relative error of one step in floating point; the factors 190, 3 and 2
     are those of docs/notes/setwise.md, "Rounding".
+
+    Args:
+        N: the number of grid steps to ε.
+        h: the grid step.
+        tau: τ, the share below which R and S count as 0 (``negligible_share``).
     """
     amplified = 1 + N / -math.expm1(-N * h)
     rounding = 190 * ROUNDOFF * (4 + N * h) * amplified
-    neglected = (3 + 2 * N * h) * negligible_share(h)
+    neglected = (3 + 2 * N * h) * tau
     return rounding + neglected
 
 
@@ -80,7 +85,7 @@ class _Geometry:
         self.h = h
         self.E = math.exp(N * h)
         self.negligible_share = negligible_share(h)
-        self.slack = 1 + sign * step_slack(N, h)
+        self.slack = 1 + sign * step_slack(N, h, self.negligible_share)
         self.scale = self.slack / math.expm1(N * h)
         offsets = np.arange(N + 1)
         t = offsets * h

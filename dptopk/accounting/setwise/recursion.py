@@ -347,7 +347,7 @@ class Layer:
 
     def below(self, x: Floats, above: Layer) -> Floats:
         """Return lower bounds on V at any x. This layer must be a lower one, ``above`` an upper one
-        of the same V.
+        of the same V at nodes of the same grid.
 
         H is convex: left of a node it lies above the line through the node and any point further
         right, so a lower bound at the node and an upper one to its right give a lower bound in
@@ -375,7 +375,7 @@ class Layer:
         first = int(node.min())
         last = int(node.max())
         values = self.values_between(first, last)
-        upper = above.above(np.arange(first - 1, last + 2) * self.h)
+        upper = above.values_between(first - 1, last + 1)
         at = node.astype(int) - first
         at_node = values[at]
         share = np.clip(-self._share_in_cell(node, x), 0.0, 1.0)

@@ -67,13 +67,12 @@ def test_one_step_at_fifty_digits(epsilon: float, N: int) -> None:
     x = np.arange(-30 * N, 31 * N) * h
     values = value_of_many(x)
     got = upper_step(values, steps, h)
+    slack = bellman_step.step_slack(N, h, bellman_step.negligible_share(h))
     with mpmath.workdps(50):
         for node in np.linspace(N, len(x) - N - 1, 12).astype(int):
             exact = best_chord(values, int(node), N, mpmath.mpf(h))
             assert exact <= mpmath.mpf(got[node - N])
-            assert mpmath.mpf(got[node - N]) <= exact * (
-                1 + 10 * mpmath.mpf(bellman_step.step_slack(N, h))
-            )
+            assert mpmath.mpf(got[node - N]) <= exact * (1 + 10 * mpmath.mpf(slack))
 
 
 def all_chords(values: np.ndarray, N: int, h: float) -> np.ndarray:
