@@ -366,7 +366,8 @@ class Question:
         """Return whether the value of a field differs from the field's default."""
         value = getattr(self, spec.name)
         default = default_of(spec)
-        if value is None or default is None:  # a value may be an array, which has no one truth
+        # ``like`` may be an array, whose comparison has no one truth; its default is None.
+        if value is None or default is None:
             return value is not default
         return bool(value != default)
 

@@ -425,11 +425,12 @@ def _exp_bounds(epsilon: float) -> tuple[int, int]:
     """Return integers at most and at least ONE·e^ε.
 
     Raises:
-        InvalidParameter: for an ε whose e^-ε is not above 0 in these units.
+        InvalidParameter: for an ε above about 199.6.
     """
     x = Fraction(epsilon)
     bits = 4 * LISTING_BITS
     (unit,) = exp_units([x.numerator], x.denominator, bits)  # 2^bits e^-ε, within 1
+    # The unit is to have as many digits as the masses: e^-ε is above 2^-288.
     if unit <= ONE:
         raise InvalidParameter(f"epsilon={epsilon:g} is too large to be attested")
     # ONE·e^ε = ONE·2^bits / (2^bits e^-ε), whose denominator is within 1 of the unit.

@@ -108,7 +108,9 @@ class Sums:
         )
 
     def fits_by_prices(self, request: RunningTotals) -> bool:
-        """Return whether a charge with these totals stays within the filter's own sum."""
+        """Return whether a charge with these totals stays within the filter's own sum, the one
+        besides that of ε's; a filter has one at most, since two could be worth twice the δ.
+        """
         if request.failures > self.failures_left:
             return False
         return any(self._fits_metric(name, request) for name in self.metrics if name != PURE)

@@ -551,7 +551,11 @@ class Filter(Account):
             return {"prices": prices}
 
     def revert(self, charge: Charge, record: Record) -> None:
-        """Take the prices of a record of ``quote_refund`` off the sums again."""
+        """Take the prices of a record of ``quote_refund`` off the sums again.
+
+        Raises:
+            InvalidParameter: when the costs are not in the sums at these prices.
+        """
         with self._locked_in_own_process():
             self._totals.subtract(charge, RunningTotals.of(charge, record, self._metrics))
 
@@ -621,6 +625,7 @@ class Filter(Account):
             if split is not None:
                 self.failure_delta = split["failure_delta"]
                 self._sum_up_by([metric_of(metric) for metric in split["meters"]])
+            # Older states have neither; their filters do not divide δ again.
             self._begun = state.get("begun", True)
             self._charges_as_whole = state.get("wholes", 0)
             self._totals = RunningTotals.of_state(state, self._metrics)

@@ -691,7 +691,7 @@ def best_order(epsilon: float, log_inverse_delta: float) -> float:
             _renyi_capacity(capped_epsilon, log_inverse_delta, order) / (order * (1 + order))
             for order in np.exp(grid)
         ]
-        at = int(np.argmax(worth))
-        low = float(grid[max(at - 1, 0)])
-        high = float(grid[min(at + 1, ORDERS - 1)])
+        best = int(np.argmax(worth))
+        low = float(grid[max(best - 1, 0)])
+        high = float(grid[min(best + 1, ORDERS - 1)])
     return math.exp((low + high) / 2)

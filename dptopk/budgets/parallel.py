@@ -82,7 +82,14 @@ class Parallel(Account):
             part.close()
 
     def quote(self, charge: Charge, stated: Budget | None = None) -> Record:
-        """Return what each segment's account would take; refused if one of them refuses."""
+        """Return what each segment's account would take; refused if one of them refuses.
+
+        Raises:
+            BudgetExceeded: when one of the accounts does not cover it; the reason names the
+                segment.
+            IncompatibleCosts: for neighbours other than add_remove, or without a price in one of
+                the accounts.
+        """
         validate.instance(Charge, charge=charge)
         if charge.neighbours != "add_remove":
             raise IncompatibleCosts(
@@ -117,7 +124,7 @@ class Parallel(Account):
 
     def revert(self, charge: Charge, record: Record) -> None:
         """Give back to all, or where one refuses to none."""
-        self._act_on_all(record, lambda part, held: part.revert(charge, held))
+        self._act_on_all(record, lambda part, part_record: part.revert(charge, part_record))
 
     def _act_on_all(self, record: Record, act: Callable[[Account, Record], None]) -> None:
         """Let each segment's account act on its record; where one raises, none of them is changed.

@@ -37,7 +37,7 @@ def level(alpha: float, rows: int) -> float:
 
 
 @dataclass(frozen=True)
-class Passed:
+class PassedCount:
     """The law of a count with noise that was shown because it was above a threshold.
 
     Attributes:

@@ -18,7 +18,7 @@ from dptopk._internal import tails, validate
 from dptopk._internal.choices import INTERVALS, Intervals
 from dptopk._internal.search import first_true
 from dptopk.errors import InvalidParameter
-from dptopk.release.conditional import Passed, level
+from dptopk.release.conditional import PassedCount, level
 from dptopk.release.noise_laws import NoiseLaw, law_of
 
 if TYPE_CHECKING:
@@ -436,7 +436,9 @@ def _conditional_intervals(
                 "kind='row': of the labels that passed, these are the largest; use kind='fcr'"
             )
         kind = "simultaneous"
-    law = Passed(int(measurement.threshold or 0), measurement.noise.tail, measurement.at_threshold)
+    law = PassedCount(
+        int(measurement.threshold or 0), measurement.noise.tail, measurement.at_threshold
+    )
     low, high = law.intervals(values, _row_level(kind, alpha, len(values), passed))
     lowest, highest = law.intervals(values, level(alpha, passed))
     # The joint intervals hold together: where one is entirely above another, so is its true count.

@@ -37,7 +37,7 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, cap
             "plot: drawing needs matplotlib: pip install 'dptopk[plots]'"
         ) from None
     if axes is None:
-        height = 1.2 + 0.24 * max(len(rows), 3)
+        height = 1.2 + 0.24 * max(len(rows), 3)  # inches: of title and axis, and of each bar
         figure = Figure(figsize=(7, height), layout="constrained")
         axes = figure.subplots()
     places = np.arange(len(rows))

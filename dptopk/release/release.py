@@ -99,7 +99,7 @@ class Release:
         if self.counts is None:
             counts = [None] * len(self)
         else:
-            counts = rounded(self.counts).tolist()
+            counts = nearest_integers(self.counts).tolist()
         for rank, (label, count) in enumerate(zip(self.labels, counts, strict=True), start=1):
             yield Row(rank, label, count)
 
@@ -342,7 +342,7 @@ class Release:
 
         columns = ranked_labels(self.labels)
         if self.counts is not None:
-            columns["count"] = rounded(self.counts)
+            columns["count"] = nearest_integers(self.counts)
         return pd.DataFrame(columns)
 
     def to_pandas(self) -> pd.DataFrame:
@@ -436,7 +436,7 @@ class Release:
         return _import_optional("polars").from_arrow(self.to_arrow())
 
 
-def rounded(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+def nearest_integers(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Return counts as int64, rounded to the nearest integer, halves to even; if any is beyond
     2^62, all are returned as they are.
     """

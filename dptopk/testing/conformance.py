@@ -9,7 +9,7 @@ from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.testing import draws, statement_checks
+from dptopk.testing import draws as draw_checks, statement_checks
 from dptopk.testing.mismatches import LABELS, Mismatch, Mismatches, Subject
 
 # The default sensitivities: of counts under two pairs of caps, and of sums of weights.
@@ -25,10 +25,10 @@ CHECKS: tuple[Callable[[Subject], Mismatches], ...] = (
     statement_checks.check_listed_law,
     statement_checks.check_scaling,
     statement_checks.check_refusals,
-    draws.check_measurement,
-    draws.check_simulation,
-    draws.check_appearance,
-    draws.check_swaps,
+    draw_checks.check_measurement,
+    draw_checks.check_simulation,
+    draw_checks.check_appearance,
+    draw_checks.check_swaps,
 )
 
 

@@ -110,7 +110,7 @@ def _check_tails(statement: Measurement, noise: Array) -> Mismatches:
     if statement.selected:  # the labels shown are those with the larger noise
         return
     step = 1 / statement.divisor
-    for alpha in (0.5, 0.2, 0.05, 0.01):
+    for alpha in (0.5, 0.2, 0.05, 0.01):  # from the middle of the law to its tail
         width = statement.half_width(alpha, "row", 1) / statement.divisor
         outside = (np.abs(noise) > width).mean(axis=1)
         error = _margin(outside)

@@ -7,11 +7,11 @@ import pytest
 
 from dptopk import Histogram, Sensitivity
 from dptopk.mechanisms import TruncatedLaplace
-from dptopk.release.conditional import Passed, level
+from dptopk.release.conditional import PassedCount, level
 from dptopk.release.noise_laws import GaussianNoise, law_of
 
 
-def _missed(law: Passed, weights: np.ndarray, bound: int, count: int, alpha: float) -> float:
+def _missed(law: PassedCount, weights: np.ndarray, bound: int, count: int, alpha: float) -> float:
     """The exact chance that the interval misses ``count``, given that it is shown."""
     shown = np.arange(max(law.threshold, count - bound), count + bound + 1)
     chances = weights[shown - count + bound] * np.where(
@@ -33,7 +33,7 @@ def test_cut_noise_and_a_coin_miss_no_more_often_than_said_and_a_narrower_law_do
     weights = np.exp(-np.abs(n) / scale) if kind == "laplace" else np.exp(-(n**2) / (2 * scale**2))
 
     def most(scale: float) -> float:
-        law = Passed(bound, law_of({"kind": kind, "scale": scale, "bound": bound}).tail, coin)
+        law = PassedCount(bound, law_of({"kind": kind, "scale": scale, "bound": bound}).tail, coin)
         return max(_missed(law, weights, bound, count, alpha) for count in range(1, 3 * bound))
 
     assert most(scale) <= alpha
@@ -53,7 +53,7 @@ def test_error_bars_of_cut_laplace_noise_are_those_of_its_law_not_its_bound():
 
 
 def test_very_high_confidence_ends():
-    law = Passed(9, GaussianNoise(2.0).tail)
+    law = PassedCount(9, GaussianNoise(2.0).tail)
     low, high = law.intervals(np.array([40]), level(1e-12, 25))
     assert low[0] >= 20
     assert high[0] <= 60
@@ -61,7 +61,7 @@ def test_very_high_confidence_ends():
 
 def test_counts_that_no_noise_could_lift_over_the_threshold_are_in_no_interval():
     """Noise of almost nothing: chances of 1e-300 and less are no reason for an interval from 1 on."""
-    law = Passed(20, GaussianNoise(0.03).tail)
+    law = PassedCount(20, GaussianNoise(0.03).tail)
     low, high = law.intervals(np.array([21, 649]), 1e-9)
     assert low.tolist() == [20, 649]
     assert high.tolist() == [21, 649]
