@@ -185,25 +185,20 @@ class Evaluation:
         return tuning.REACHES * math.ceil(z / tuning.REACHES)
 
     def pairs(self) -> list[GroupPair]:
-        """Return the pairs of all groups of ranges, which bound them from above."""
-        pairs: list[GroupPair] = []
-        for group in self.groups:
-            pairs += self._group_pairs(group)
-        return pairs
-
-    def _group_pairs(self, group: CostGroup) -> list[GroupPair]:
-        """Return the pairs of one group: one for each size of its parts where it is a single range,
-        else one.
+        """Return the pairs of all groups of ranges, which bound them from above: of a group of one
+        range one pair for each size of its parts, of another group one pair.
         """
         reach = self.reach
-        if group.levels:
-            return [weighted_ranges_pair(group.ranges, group.levels, reach=reach)]
-        if not group.single:
-            return [mixed_ranges_pair(group.ranges, group.steps, reach=reach)]
-        pairs = []
-        for count, times in group.sizes:
-            pair = equal_ranges_pair(group.largest, count, group.steps, reach=reach)
-            pairs.append(replace(pair, count=times))
+        pairs: list[GroupPair] = []
+        for group in self.groups:
+            if group.levels:
+                pairs.append(weighted_ranges_pair(group.ranges, group.levels, reach=reach))
+            elif not group.single:
+                pairs.append(mixed_ranges_pair(group.ranges, group.steps, reach=reach))
+            else:
+                for count, times in group.sizes:
+                    pair = equal_ranges_pair(group.largest, count, group.steps, reach=reach)
+                    pairs.append(replace(pair, count=times))
         return pairs
 
     def upper_bound(self, query: Query | None = None) -> float:
