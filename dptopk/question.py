@@ -319,7 +319,11 @@ class Question:
         return cls(**defaults_here | stated)
 
     def with_total(self, budget: Budget) -> Self:
-        """Return the same question for another budget."""
+        """Return the same question for another budget.
+
+        Raises:
+            InvalidParameter: for what is no Budget.
+        """
         total = validate.instance(Budget, budget=budget)
         epsilon = total.epsilon if total.rho is None else None
         return replace(self, epsilon=epsilon, rho=total.rho, delta=total.delta, accuracy=None)

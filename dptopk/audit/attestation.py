@@ -335,6 +335,10 @@ def _listed_law(mechanism: DrawsAnswers, histogram: Histogram, least: int, most:
         histogram: the histogram.
         least: paths with a smaller mass, in units of 2**-LISTING_BITS, are left out.
         most: how many paths may be taken.
+
+    Raises:
+        InvalidParameter: for a mechanism that refuses the histogram, raises an error of its own,
+            needs more than a histogram and a source, or has more than ``most`` paths.
     """
 
     def draw(bits: Listing) -> str:
@@ -357,6 +361,7 @@ def _answer_text(release: Release) -> str:
     """
     shown = release.to_dict()
     rows = [[row["label"], row.get("count")] for row in shown["rows"]]
+    # 128 bits of the hash tell all answers of a small world apart.
     return canonical_json([rows, shown["charge"], shown["note"], fingerprint(shown)[:32]])
 
 

@@ -210,9 +210,7 @@ class World:
         return f"{histograms} histograms, {pairs} pairs of neighbours, {self.sensitivity}"
 
     def fields_of_file(self) -> dict[str, Any]:
-        """Return the fields of an attestation's file that say which histograms are
-        enumerated.
-        """
+        """Return the fields of an attestation's file that say which histograms it enumerates."""
         caps = {"l1": self.sensitivity.l1, "l2": self.sensitivity.l2}
         capped = {name: cap for name, cap in caps.items() if cap is not None}
         return capped | {

@@ -70,8 +70,8 @@ class Sums:
 
     @property
     def adds_up(self) -> bool:
-        """Return whether the sum of ε's is open: every charge that ran is in it, and it
-        has room.
+        """Return whether the sum of ε's is open: every charge that ran is in it, and it is not
+        above its capacity.
         """
         return (
             PURE in self.metrics

@@ -166,9 +166,7 @@ class Accountant(Account):
         return f"epsilon {stated.epsilon:.6g} is more than the total of {total:.6g}; "
 
     def _uncovered_text(self, charge: Charge) -> str:
-        """Return, in words, the kinds of cost that are not covered, and how many of each
-        are left.
-        """
+        """Return in words which kinds of cost are not covered, and how many of each are left."""
         lines = []
         for cost, times in charge:
             if not any(dominates(token, cost) for token in self.registered.costs):

@@ -209,6 +209,9 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _sort_key(label: Label) -> tuple[Any, ...]:
     """Return a sort key: a function of the label alone, comparable with that of every other
     label.
+
+    Raises:
+        InvalidParameter: for a label whose text is only the address of an object.
     """
     kind = type(label)
     # A NaN, which a tuple may hold, compares with nothing, and is ordered by its text.

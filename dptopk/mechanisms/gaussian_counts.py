@@ -73,6 +73,9 @@ class GaussianCounts(CountingMechanism):
     def noise(self, sensitivity: Sensitivity, labels: int) -> Centred:
         """Return the mechanism that adds the noise to ``labels`` >= 1 counts; it costs at most
         GaussianDP(mu).
+
+        Raises:
+            InvalidParameter: for other neighbours than add_remove, or no label.
         """
         return _centred_noise_of_cost(
             self.mu, require_add_remove(sensitivity).linf, validate.count(labels=labels)

@@ -42,9 +42,9 @@ class Mechanism(ABC):
     (``selection_noise``, ``count_noise``, ``appears_at``). One line makes it known by its name:
     ``dptopk.mechanisms.named.register``.
 
-    A method whose answer depends on the sensitivity raises InvalidParameter for one that the
-    mechanism does not cover, and for parameters with which its noise cannot be drawn or its
-    threshold cannot be stated.
+    Its parameters are validated when it is made: one out of range raises InvalidParameter. A method
+    whose answer depends on the sensitivity raises it for one that the mechanism does not cover, and
+    for parameters with which its noise cannot be drawn or its threshold cannot be stated.
     """
 
     #: Whether it may show more than k labels, all of which are counted before the k largest remain.

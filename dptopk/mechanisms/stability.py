@@ -75,6 +75,10 @@ class StabilityTopK(LabelsOnly):
     def threshold(self, sensitivity: Sensitivity) -> int:
         """Return the threshold of the noisy gap: linf + c, where c is the smallest integer with
         P[noise > c] <= delta/2.
+
+        Raises:
+            InvalidParameter: for other neighbours than add_remove, and where the threshold would be
+                beyond the range of counts.
         """
         noise_rate = TEST_SHARE * self.epsilon / require_add_remove(sensitivity).linf
         offset = smallest_offset(

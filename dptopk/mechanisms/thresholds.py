@@ -560,7 +560,11 @@ class CutMechanism(IndependentCounts):
 
     @final
     def half_width(self, sensitivity: Sensitivity, *, confidence: float = CONFIDENCE) -> int:
-        """Return T for every confidence: a released count is never further from the true one."""
+        """Return T for every confidence: a released count is never further from the true one.
+
+        Raises:
+            InvalidParameter: for a confidence outside (0, 1), and as ``bound``.
+        """
         validate.probability(allow_zero=False, confidence=confidence)
         return self.bound(sensitivity)
 

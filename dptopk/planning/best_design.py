@@ -272,6 +272,9 @@ def _plan_of_repeated_answers(
 def default_d_bar(k: int) -> int:
     """Return the default number of largest counts that take part in a truncated histogram: 10 k, at
     least 100.
+
+    Raises:
+        InvalidParameter: for a k below 1.
     """
     return max(10 * validate.count(k=k), 100)
 

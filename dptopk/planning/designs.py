@@ -485,6 +485,7 @@ def _coins_then_gaussian(request: Request, split: Split, rho: float) -> Mechanis
         total = rho
     else:
         total = gaussian_rho(request.epsilon, request.delta)
+    # Any smaller ε is sound; with three digits requests that are close share their coins.
     epsilon = floor_digits(_coin_epsilon(delta, split.selection * total), digits=3)
     rho_to_count = max(rho - gaussian_rho(epsilon, delta), LEAST_COUNT_SHARE * rho)
     noise = _gaussian_at_cost(rho_to_count, _all_counts_of_one_user(request))

@@ -170,6 +170,9 @@ class Division:
     def schedule(self, days: int = 30) -> list[dict[str, Any]]:
         """Return the queries of each day: each query's repetitions are spread evenly over the
         days.
+
+        Raises:
+            InvalidParameter: for a number of days below 1.
         """
         validate.count(days=days)
         lines: list[dict[str, int | str]] = []

@@ -186,7 +186,7 @@ class Trial:
         return None
 
     def answer(self, step: Step, rng: Generator | None) -> Release:
-        """Never called: nothing is drawn."""
+        """Raise NotImplementedError: this is never called, since nothing is drawn."""
         raise NotImplementedError(step)
 
     def refuse(self, *charges: Charge) -> Exception:

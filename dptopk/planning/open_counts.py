@@ -56,6 +56,9 @@ def mean_and_ranks(histogram: Histogram, k: int) -> Histogram:
     """Return what is looked at, as a histogram of its own; the mean is rounded down.
 
     Rounded down a mean that moves by at most τ, a whole number, still moves by at most τ.
+
+    Raises:
+        InvalidParameter: for other neighbours than add_remove, and for sums of weights.
     """
     sensitivity = require_add_remove(histogram.sensitivity)
     last = FACTORS[-1] * k

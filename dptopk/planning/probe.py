@@ -66,7 +66,11 @@ STDS_OF_A_SEEN_COUNT = 4.0
 
 
 def ranks(k: int, factors: tuple[int, ...] = RANK_FACTORS) -> tuple[int, ...]:
-    """Return the ranks that are looked at: the first, and these multiples of k."""
+    """Return the ranks that are looked at: the first, and these multiples of k.
+
+    Raises:
+        InvalidParameter: for a k below 1.
+    """
     return tuple(dict.fromkeys((1, *(fold * validate.count(k=k) for fold in factors))))
 
 
@@ -258,8 +262,8 @@ class LookedPlan(OnePhase):
         )
 
     def payable(self, paying: Paying) -> bool:
-        """Return whether the look and a plan after it would be paid for, or a plan without
-        a look.
+        """Return whether the look and a plan after it would be paid for, or where the look is
+        optional a plan without one.
         """
         # As in ``run``: a plan for the rest, or with half of its δ.
         half = Budget(self.look.rest.epsilon, self.look.rest.delta / 2)

@@ -41,9 +41,10 @@ class Split:
         """Return two splits, with somewhat less and somewhat more for the selections, by their
         odds; an empty list where there is no division.
         """
-        if self.selection == 1:
+        if self.selection == 1:  # nothing is counted afterwards
             return []
         odds = [factor * self.selection / (1 - self.selection) for factor in NEIGHBOURING_ODDS]
+        # Three digits are for people, to whom the share is shown.
         return [replace(self, selection=round(odd / (1 + odd), 3)) for odd in odds]
 
 
@@ -141,7 +142,11 @@ def pure_epsilon(rho: float) -> float:
 
 
 def number_of_labels(k: int) -> int:
-    """Return k, if a plan may have as many labels: from 1 to 10^6."""
+    """Return k, if a plan may have as many labels: from 1 to 10^6.
+
+    Raises:
+        InvalidParameter: for a k outside of this range.
+    """
     return validate.count(k=k, at_most=10**6)
 
 

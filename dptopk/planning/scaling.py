@@ -271,8 +271,9 @@ def _epsilon_of_gaussian_of_same_rho(epsilon: float, times: int, delta: float) -
     mu = epsilon * math.sqrt(times) / 2
 
     def too_small(total: float) -> bool:
-        """Return whether the Gaussian has a δ above ``delta`` at this ε: Q(ε/μ - μ/2) -
-        e^ε Q(ε/μ + μ/2), with Q the tail of the normal law.
+        """Return whether the Gaussian has a δ above ``delta`` at this ε.
+
+        That δ is Q(ε/μ - μ/2) - e^ε Q(ε/μ + μ/2), with Q the tail of the normal law.
         """
         first = math.erfc((total / mu - mu / 2) / SQRT_2) / 2
         second = math.erfc((total / mu + mu / 2) / SQRT_2) / 2

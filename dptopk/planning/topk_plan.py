@@ -403,6 +403,9 @@ class OnePhase(TopKPlan):
         Args:
             confidence: of the width of the noise, and the probability with which a label of the
                 count given appears.
+
+        Raises:
+            InvalidParameter: for a confidence outside (0, 1).
         """
         validate.probability(allow_zero=False, confidence=confidence)
         moved = describe_l0(self.sensitivity.l0)

@@ -393,6 +393,7 @@ def _mechanism_that_finds(way: Way, mu: float, delta: float, under: Sensitivity)
     if not mu > 0:
         raise InvalidParameter("budget: it leaves nothing to find labels with")
     if way.find == "coins":
+        # Any smaller ε is sound; with three digits ways that are close share their coins.
         epsilon = floor_digits(float(gaussian_epsilon(mu, delta=delta)), digits=3)
         return PartitionSelection(epsilon=epsilon, delta=delta)
     if way.find == "weights":

@@ -389,6 +389,10 @@ def interval_table(
         measurement: how they were measured.
         confidence: as in Release.intervals.
         kind: as in Release.intervals.
+
+    Raises:
+        InvalidParameter: for a confidence outside (0, 1) or an unknown kind, and as
+            ``Measurement.half_width``.
     """
     import pandas as pd
 

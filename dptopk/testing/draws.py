@@ -128,6 +128,7 @@ def _check_tails(statement: Measurement, noise: Array) -> Mismatches:
 def _check_intervals(tables: list[pd.DataFrame]) -> Mismatches:
     """Check that in 95% of releases all intervals cover, given the tables of ``intervals``."""
     is_missed = np.array([_is_missed(table) for table in tables], dtype=float)
+    # The default confidence of intervals is 95%.
     error = ERRORS * math.sqrt(0.05 * 0.95 / len(is_missed))
     covered = 1 - is_missed.mean()
     if covered < 0.95 - error:
@@ -279,7 +280,7 @@ def check_appearance(subject: Subject) -> Mismatches:
         answers = subject.releases(np.array([count, *other_counts]), APPEARANCE_STREAM)
         return np.array([float("0" in answer.labels) for answer in answers])
 
-    for probability in (0.6, 0.95):
+    for probability in (0.6, 0.95):  # in the middle of the law, and in its tail
         lead = mechanism.appears_at(sensitivity, probability=probability)
         # None, which is wrong for private labels, is compared with releases as a lead of 0.
         count = floor + int(lead or 0)

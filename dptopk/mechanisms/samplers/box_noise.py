@@ -69,6 +69,8 @@ class SideLaw:
         error below 1e-5 of a unit.
         """
         answer_digits = int(bits * _DIGITS_PER_BIT)
+        # As |logarithm| is at most (bits + 1) ln 2, this is as long as that number, or a digit
+        # shorter; the 8 digits below are enough for both.
         cancelled_digits = len(str(self.power * (bits + 60)))
         with precise(answer_digits + cancelled_digits + 8):
             return round(self._log_density(m, at).exp() * (1 << bits))

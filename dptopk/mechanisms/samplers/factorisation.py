@@ -111,6 +111,12 @@ def _energy(plan: Factorisation, participation: Participation) -> int:
 def factorise(kind: Kind, participation: Participation, error: Error = "max") -> Factorisation:
     """Return the factorisation of this name with integer weights, scaled so that the energy is at
     most unit² and close to it.
+
+    Args:
+        kind: its name.
+        participation: on which days one user may be active.
+        error: what the kinds that minimise the noise of totals minimise: that of the worst day, or
+            the mean.
     """
     real = FACTORISATIONS[kind](participation, error)
     days = participation.days

@@ -95,6 +95,9 @@ class Listing(Bits):
         Args:
             masses: returns lower bounds on the probabilities of all options, in units of
                 2**-LISTING_BITS.
+
+        Raises:
+            _TooRareError: where all paths from here on have less than the least mass.
         """
         if self._repeated < len(self._start.options):
             self._repeated += 1
@@ -116,6 +119,9 @@ class Listing(Bits):
     def narrow(self, state: Callable[[], Hashable]) -> None:
         """End the path here, so that all paths with this state are continued as one; do nothing if
         the path starts from this or a later state.
+
+        Raises:
+            _StateReachedError: with the state, where the path ends.
         """
         if self._passed == self._narrowed:
             raise _StateReachedError(state())

@@ -67,8 +67,7 @@ def optimal_strategy(participation: Participation, error: Error, error_nearby: f
 
 
 def _gram_by_fixed_point(participation: Participation, error: Error) -> Array:
-    """Return X, close to the optimum, for users who are active on one day: then diag X =
-    1.
+    """Return X, close to the optimum, for users who are active on one day: its diagonal is 1.
 
     By duality the least error is max ‖D_p^½ A D_v^½‖_* over probability vectors p, v of days; for
     the mean error p is uniform. With the singular value decomposition U S Vᵀ of that matrix, p and

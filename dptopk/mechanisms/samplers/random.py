@@ -47,6 +47,9 @@ class Bits(ABC):
 
         ``masses`` returns lower bounds on the probabilities of all outcomes, in units of
         2**-LISTING_BITS.
+
+        Raises:
+            NotImplementedError: in every other source; samplers look at ``listing`` first.
         """
         raise NotImplementedError
 
