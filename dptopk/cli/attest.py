@@ -150,7 +150,7 @@ def _two_phase_plan(
         find=find,
         counts=counts,
     )
-    if labels_per_user is None:
+    if labels_per_user is None:  # never: the option has a default; this is for the type
         labels_per_user = 1
     events = Events(labels_per_user=labels_per_user, per_label_cap=per_label_cap, profile=False)
     facts = Facts(sensitivity=Sensitivity(linf=per_label_cap), events=events)

@@ -142,7 +142,7 @@ def _print_comparison(repeated: RepeatedPlan[TopKPlan]) -> None:
     """
     for line in repeated.lines():
         typer.echo(line)
-    if repeated.plan is repeated.single:
+    if repeated.plan is repeated.single:  # asked for by the options of one answer
         return
     best = repeated.offers[0]  # of one kind of noise: it is not the plan for one answer
     budget = best.plan.budget
@@ -271,7 +271,7 @@ def show(
     from dptopk.cli.target import check_target, replacement_file
 
     if plot is not None:
-        check_target(plot, name="plot", inputs=book.files(book.url))
+        check_target(plot, name="plot", inputs=book.files_to_spare(book.url))
         check_picture(plot)
     with book.open(read_only=True) as ledger:
         names = ledger.datasets() if dataset is None else (dataset,)
@@ -378,7 +378,7 @@ def export(
     """Write all entries as JSON lines, or the head that later proves that no tail was cut off."""
     from dptopk.cli.target import check_target, text_file
 
-    check_target(out, inputs=book.files(book.url))
+    check_target(out, inputs=book.files_to_spare(book.url))
     with book.open(read_only=True) as ledger:
         if head:
             lines = iter([ledger.head()])

@@ -331,7 +331,8 @@ def _latest_table(spends: list[Spend]) -> Table:
 
 
 def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str) -> None:
-    """Draw the share of the budget that was used after each charge, in total and by analyst.
+    """Draw the share of the budget that was used after each charge, in total and by analyst, of as
+    many analysts as there are colours (ten): those who asked first.
 
     Args:
         state: the state of the data set.
@@ -346,9 +347,9 @@ def plot(state: DatasetState, spends: list[Spend], file: Path, file_format: str)
     axes = figure.subplots()
     current = [spend for spend in spends if spend.current]
     analysts = list(dict.fromkeys(spend.analyst for spend in current))
-    for colour, analyst in zip(
-        ["black", *mpl.color_sequences["tab10"]], [None, *analysts], strict=False
-    ):
+    colours = ["black", *mpl.color_sequences["tab10"]]
+    # ``zip`` ends with the colours: more lines could not be told apart.
+    for colour, analyst in zip(colours, [None, *analysts], strict=False):
         points = _spending_points(state, current, analyst)
         name = "everyone" if analyst is None else visible_text(analyst).plain
         _draw_steps(axes, points, name, colour)

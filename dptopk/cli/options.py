@@ -226,14 +226,18 @@ class Chain:
     def open_ledger(
         self, url: str, *, create: bool = False, test: bool = False, read_only: bool = False
     ) -> Ledger:
-        """Return an open ledger, checked with these options; only ``ledger init`` creates one that
-        does not exist.
+        """Return an open ledger, whose hash chain is checked with the secret and the head of these
+        options; only ``ledger init`` creates one that does not exist.
 
         Args:
             url: path of a SQLite file, or URL of a database.
             create: whether the ledger is made if it does not exist.
             test: whether a new ledger accepts fixed seeds.
             read_only: whether nothing can be written to it.
+
+        Raises:
+            InvalidParameter: for a key file or a head that cannot be read, or is in the ledger.
+            LedgerError: when the ledger cannot be opened, or does not fit the secret or the head.
         """
         from dptopk.ledger.ledger import Ledger
 
@@ -246,9 +250,12 @@ class Chain:
             read_only=read_only,
         )
 
-    def files(self, url: str | None) -> list[str | Path | None]:
+    def files_to_spare(self, url: str | None) -> list[str | Path | None]:
         """Return the files that no command may write an answer over: a SQLite ledger, its journals,
-        the key and the head.
+        the key and the head, as ``check_target`` takes them.
+
+        A file that is not named is None, and a database's URL is among them as it is: neither is
+        the path of a file to be written.
 
         Args:
             url: path or URL of the ledger; None: only the key and the head.

@@ -133,7 +133,7 @@ def answer(
     ] = None,
     output_format: Annotated[
         Literal["table", "csv", "json"], typer.Option("--format", help="How it is written.")
-    ] = ("table"),
+    ] = "table",
 ) -> None:
     """Give the top k of all days up to this one. Nothing more is charged.
 
@@ -144,7 +144,7 @@ def answer(
     from dptopk.session.stream_session import StreamSession
 
     validate.probability(allow_zero=False, confidence=to.confidence)
-    check_target(to.out, inputs=[stream, source, *chain.files(ledger)])
+    check_target(to.out, inputs=[stream, source, *chain.files_to_spare(ledger)])
     with chain.open_ledger(ledger) as open_ledger:
         stream_session = StreamSession.open(open_ledger, stream)
         number = stream_session.calendar.number(day)

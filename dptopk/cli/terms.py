@@ -123,6 +123,9 @@ def costs_of(text: str, option: str) -> Charge:
 def _share(text: str) -> tuple[str, Any]:
     """Return the analyst's name and their share of a text NAME=COSTS (a charge) or
     NAME=EPSILON,DELTA (a budget).
+
+    Raises:
+        InvalidParameter: for another text, or numbers out of range.
     """
     from dptopk.costs import Budget
 

@@ -127,7 +127,7 @@ def topk(
 
     if reuse and paying.ledger is None:
         raise InvalidParameter("--reuse needs --ledger")
-    check_answer(output, [source, domain, *paying.files(paying.ledger)])
+    check_answer(output, [source, domain, *paying.files_to_spare(paying.ledger)])
     if output.plot is not None and stated_question.counts == "none":
         raise InvalidParameter("--plot: there are no counts to draw with --counts none")
     if str(source) == "-" and reuse:

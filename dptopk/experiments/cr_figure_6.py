@@ -107,7 +107,7 @@ def _trial(trial: tuple[str, np.random.Generator]) -> dict[str, Any]:
     ranking = words["word"].tolist()
     answers = {}
     for name, mechanism in mechanisms().items():
-        if name in (LAPLACE, PLAIN):
+        if name in (LAPLACE, PLAIN):  # these take labels, and CountMLE takes their order
             options = {"labels": ranking}
         else:
             options = {"ranking": ranking}

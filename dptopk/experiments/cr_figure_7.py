@@ -79,6 +79,7 @@ def unknown_laplace(l0: int) -> float:
         factor = math.log1p(math.exp(EPSILON)) + log_delta - math.log(4)
         return factor + math.log(3 + log_ratio) - math.log(DELTA)
 
+    # The right side is far above δ at Δ/δ' = e, and far below it at e^100.
     log_ratio = float(brentq(excess, 1.0, 100.0, xtol=1e-12))
     return 1 + l0 * log_ratio / EPSILON
 

@@ -75,7 +75,7 @@ def compare(data: Table) -> list[Comparison]:
     far the adaptive optimum is above the batch optimum.
     """
     wide = data.pivot_table(index=["epsilon", "k"], columns="curve", values="epsilon_global")
-    wide = wide[wide.index.get_level_values("k") > 1]
+    wide = wide[wide.index.get_level_values("k") > 1]  # one mechanism is no composition
     tolerance = 1.001  # the adaptive optimum is known to 1e-3
     nonadaptive = wide["BR OptComp (nonadaptive)"]
     adaptive = wide["adaptive optimum (ours)"]

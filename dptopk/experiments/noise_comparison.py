@@ -36,21 +36,23 @@ def laplace_epsilon(epsilon: float, touched: int) -> float:
 
 def zcdp_gaussian_epsilon(epsilon: float, touched: int) -> float:
     """Return ε_g of Gaussian noise with the variance 2/ε² of Lap(1/ε), by CR Lemma 6.3 (zCDP)."""
-    return float(zcdp_epsilon(touched * epsilon**2 / 4, delta=DELTA))
+    rho = touched * epsilon**2 / 4  # touched / (2 σ²) with σ² = 2/ε²
+    return float(zcdp_epsilon(rho, delta=DELTA))
 
 
 def exact_gaussian_epsilon(epsilon: float, touched: int) -> float:
     """Return the exact ε_g of Gaussian noise with the variance 2/ε² of Lap(1/ε), by CR Lemma 6.1;
     it is also that of a composition, because Gaussians compose to a Gaussian.
     """
-    return float(gaussian_epsilon(math.sqrt(touched / 2) * epsilon, delta=DELTA))
+    mu = math.sqrt(touched / 2) * epsilon  # √touched / σ with σ = √2/ε
+    return float(gaussian_epsilon(mu, delta=DELTA))
 
 
 def composed_gaussian_epsilon(epsilon: float, touched: int, count: int, splits: int) -> float:
     """Return ε_g of ``count`` Gaussian mechanisms, each taken as (ε', δ')-DP by CR Lemma 6.1, by
     the optimal composition, at the best of ``splits`` values of δ'; each is on ``touched`` counts.
     """
-    mu = math.sqrt(touched / 2) * epsilon
+    mu = math.sqrt(touched / 2) * epsilon  # as in ``exact_gaussian_epsilon``
     # The δ' add up to less than δ: what they leave is for the composition.
     deltas = np.geomspace(1e-4, 0.999, splits) * DELTA / count
     pairs = zip(gaussian_epsilon(mu, delta=deltas).tolist(), deltas.tolist(), strict=True)

@@ -195,6 +195,7 @@ class DatasetState:
 
         Raises:
             InvalidParameter: on segments that were not declared.
+            BudgetExceeded: for an analyst without a share of a budget that has no reserve.
         """
         accounts = {"dataset": self.account.account(canonical(analyst))}
         return self._in_segments(accounts | self.limits_of(analyst), segments)
@@ -339,8 +340,9 @@ class DatasetState:
         for owner, (terms, account) in self.budgets_by_owner().items():
             spent = account.spent()
             merge_terms: Merged = {"charge": str(spent)}
+            # With segments all accounts are Parallel; the condition is for the type.
             state = account.merged_state() if isinstance(account, Parallel) else None
-            if state is None:
+            if state is None:  # registered costs
                 merge_terms["record"] = account_of(terms).quote_past(spent)
             else:
                 merge_terms["state"] = state
@@ -366,6 +368,7 @@ class DatasetState:
             if "state" in merge_terms:
                 account.restore(merge_terms["state"])
                 continue
+            # What covers all segments is taken from an empty account.
             account.restore(account_of(terms).state())
             account.apply(Charge.parse(merge_terms["charge"]), merge_terms["record"])
 
@@ -445,7 +448,9 @@ def _totals(states: Mapping[str, RecordedTotal]) -> dict[str, Total]:
 
 
 def _total_of(totals: dict[str, Total], analyst: str) -> list[Total]:
-    """Return the total of an analyst in a list, which is empty if there is none."""
+    """Return the total of an analyst, who may be written in any spelling, in a list; it is empty if
+    there is none.
+    """
     name = canonical(analyst)
     if name in totals:
         return [totals[name]]

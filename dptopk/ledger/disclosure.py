@@ -181,4 +181,5 @@ def _rows_of(part: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield from _rows_of(value, name)
         return
     for key, value in part.items():
-        yield from _rows_of(value, f"{name}, {key}" if name and key else name or key)
+        words = [word for word in (name, key) if word]
+        yield from _rows_of(value, ", ".join(words))

@@ -303,7 +303,15 @@ class HeadTable:
         return None
 
     def swap(self, old: Head | None, new: Head) -> bool:
-        """Replace the head ``old`` durably; return False if another one is there."""
+        """Replace the head ``old`` durably; return False if another one is there.
+
+        Args:
+            old: the head that is there; None: there is none yet.
+            new: the head that takes its place.
+
+        Raises:
+            LedgerError: when the database refuses; the entry itself is in the ledger.
+        """
         if old is None:
             self._create_table()
             _, changed = self._run(

@@ -597,7 +597,8 @@ class Ledger(Reader):
         Raises:
             BudgetExceeded: when the analyst's limit does not cover the answer; nothing was shown.
             InvalidParameter: when sensitivity, version or unit are given and are not the dataset's,
-                as for ``charge``.
+                as for ``charge``; for a data set that is not in the ledger.
+            LedgerError: when the database refuses, or an entry of the answer was changed.
         """
         analyst = analyst_name(analyst)
         with self._journal.write() as log:

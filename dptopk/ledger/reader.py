@@ -87,7 +87,11 @@ class Reader:
         return tuple(self._now.datasets)
 
     def state(self, dataset: str) -> DatasetState:
-        """Return the present state of a data set: a copy, whose accounts spend nothing."""
+        """Return the present state of a data set: a copy, whose accounts spend nothing.
+
+        Raises:
+            InvalidParameter: for a data set that is not in the ledger.
+        """
         with self._store.lock:
             self._journal.refresh()
             return self._now.dataset(dataset).copy()
@@ -99,20 +103,29 @@ class Reader:
             name: the name of the data set.
             analyst: whose charges are added; None: everybody's.
             lifetime: whether charges before the last renewal count too.
+
+        Raises:
+            InvalidParameter: for a data set that is not in the ledger.
         """
         with self._store.lock:
             self._journal.refresh()
             return self._now.dataset(name).spent(analyst=analyst, lifetime=lifetime)
 
     def remaining(self, name: str) -> Charge | str:
-        """Return the remaining budget of a data set, as its account describes it."""
+        """Return the remaining budget of a data set, as its account describes it.
+
+        Raises:
+            InvalidParameter: for a data set that is not in the ledger.
+        """
         return self.state(name).account.remaining()
 
     def summary(self, name: str, *, analyst: str | None = None) -> Summary:
         """Return a data set's budget in numbers or, for an analyst, that of their share or limit.
 
         Raises:
-            InvalidParameter: when the analyst has neither.
+            InvalidParameter: for a data set that is not in the ledger, a name that no analyst may
+                have, or an analyst with neither.
+            BudgetExceeded: for an analyst without a share of a budget that has no reserve.
         """
         state = self.state(name)
         if analyst is None:
@@ -129,6 +142,10 @@ class Reader:
     def stored_answer(self, dataset: str, query: str) -> dict[str, Any] | None:
         """Return the stored release of an identical query on the same data version; None if there
         is none. Nobody is charged.
+
+        Raises:
+            InvalidParameter: for a data set that is not in the ledger.
+            LedgerError: if the entry of the charge or of the answer was changed.
         """
         with self._read_transaction() as log:
             stored = self._stored_entries(log, self._now.dataset(dataset), query)
@@ -143,6 +160,9 @@ class Reader:
         """Return the entries of the charge and the release of a stored answer, with checked hashes.
 
         It is None if there is no answer, or the data have had a new version since the charge.
+
+        Raises:
+            LedgerError: if one of the entries was changed.
         """
         if not query:
             return None
@@ -164,6 +184,16 @@ class Reader:
     def asked(self, dataset: str, analyst: str, once: str) -> Spend | None:
         """Return the charge that an analyst made under a key, and whether it was answered; None if
         there is none.
+
+        Args:
+            dataset: the name of the data set.
+            analyst: the analyst, in any spelling.
+            once: the key, as for ``Ledger.charge``.
+
+        Raises:
+            InvalidParameter: for a data set that is not in the ledger, or a name that no analyst
+                may have.
+            LedgerError: if the hash of one of the entries is wrong.
         """
         analyst = analyst_name(analyst)
         with self._read_transaction(dataset) as log:
@@ -339,6 +369,10 @@ class Reader:
             key: the secret of the hash chain; None: it has none.
             head: a head that was exported; None: none.
             head_file: where the ledger stores its own head; None: not given.
+
+        Raises:
+            InvalidParameter: for a head that is none, or one that is stored in the ledger itself.
+            LedgerError: when there is no database to read.
         """
         heads = [] if head is None else [Head.of(head)]
         refuse_own_head(url, head_file)
@@ -352,6 +386,9 @@ class Reader:
     def backup(self, path: str | Path) -> None:
         """Copy a SQLite ledger, as of one moment and while it is in use, into a file that does not
         exist yet.
+
+        Raises:
+            LedgerError: if the file exists, cannot be written, or the ledger is one of PostgreSQL.
         """
         self._store.backup(Path(path))
 

@@ -96,7 +96,7 @@ class LedgerState:
             places = self.index.add(today)
         except LedgerError:
             raise
-        except (
+        except (  # for a part of the body that is missing, of another type, or out of range
             DptopkError,
             KeyError,
             TypeError,
@@ -293,6 +293,7 @@ class LedgerState:
         accounts = state.accounts(entry.analyst, body.get("segments"))
         for owner, record in body["returned"].items():
             accounts[owner].revert(unused, record)
+        # Costs that the data set's account did not take back stay charged.
         if "dataset" in body["returned"]:
             for totals in (state.now, state.ever):
                 totals[entry.analyst].subtract(unused)

@@ -228,7 +228,9 @@ class LedgerFile:
             return False
 
     def mark(self) -> int:
-        """Return the mark in the file itself, whatever a log says; COMPLETE if it is unreadable."""
+        """Return the mark in the file itself, whatever a log says; COMPLETE if it is unreadable:
+        whoever opens the file then gets the error.
+        """
         try:
             with closing(self._read_only_connection("immutable=1")) as connection:
                 return int(connection.execute("PRAGMA user_version").fetchone()[0])

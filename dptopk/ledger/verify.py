@@ -126,6 +126,7 @@ class _ChainAudit:
         budget which was renewed since.
         """
         seq = entry.body["charge"]
+        # No data set has the name "", so that a charge that is not open is refused.
         dataset, _, charge = self.charges.pop(seq, ("", "", Charge()))
         if dataset != entry.dataset:
             raise LedgerError(
@@ -248,12 +249,10 @@ def lookup_problems(log: Transaction, state: LedgerState) -> list[str]:
     chains = state.index.chains
     for bucket in sorted(log.buckets() | chains.keys()):
         if chain_hash_of(log.places(bucket, state.last[0])) != chains.get(bucket, GENESIS):
-            return [
-                (
-                    "keys or answers of the log are not found: rows that lead to them are missing "
-                    "or were changed"
-                )
-            ]
+            problem = (
+                "keys or answers of the log are not found: rows that lead to them are missing "
+            )
+            return [f"{problem}or were changed"]
     return []
 
 

@@ -112,7 +112,12 @@ class AnswerService:
             question: the question.
 
         Raises:
+            KeyUsed: the key was used for another question, or its charge did not pay for the
+                present data.
             BudgetExceeded: nothing was charged.
+            InvalidParameter, Unreadable: the question does not fit the data, or these cannot be
+                read; nothing was charged.
+            ReleaseWithheld: the answer costs more than was charged, and is not given.
             Cancelled: the job was called off; nothing was charged, nor will be under this key.
             LedgerError: the ledger refuses; a retry with the same key goes on from where this
                 ended.

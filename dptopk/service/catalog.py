@@ -202,58 +202,52 @@ class DatasetSpec:
             validate.count(top=self.top, at_least=2)
         for per_user in self.segments.values():
             validate.count(segments=per_user)
-        broken = (words for is_broken, words in self._rules() if is_broken)
-        refuse_mistakes(f"datasets.{self.name}: {words}" for words in broken)
+        mistakes = [*self._mistakes_of_kind(), *self._mistakes_of_analysts()]
+        mistakes += self._mistakes_of_segments()
+        refuse_mistakes(f"datasets.{self.name}: {words}" for words in mistakes)
         validate.assign(
             self, sensitivity=Sensitivity(linf=self.per_label_cap, l0=self.labels_per_user)
         )
 
-    def _rules(self) -> Iterator[tuple[Any, str]]:
-        """Yield each rule about options that do not go together: whether it is broken, as a value
-        that counts as true, and the message.
-        """
-        divided_by = self.budget_by
+    def _mistakes_of_kind(self) -> Iterator[str]:
+        """Yield what is wrong with the options that say what the data are and who reads them."""
         is_events = self.user is not None
-        yield (self.user is None) != (self.item is None), "user and item go together"
-        yield (
-            self.engine not in {"duckdb", "spark"},
-            f"engine must be duckdb or spark, got {self.engine!r}",
-        )
-        is_shipped = self.source == "macbeth"
-        yield (
-            is_shipped and (is_events or self.filters),
-            "macbeth has no users and no columns to filter by",
-        )
+        if is_events != (self.item is not None):
+            yield "user and item go together"
+        if self.engine not in {"duckdb", "spark"}:
+            yield f"engine must be duckdb or spark, got {self.engine!r}"
+        if self.source == "macbeth" and (is_events or self.filters):
+            yield "macbeth has no users and no columns to filter by"
         has_private_labels = is_events and self.labels is None
-        yield (
-            self.count_capped and not has_private_labels,
-            "count_capped is for private labels of events",
-        )
-        has_shares = self.terms.shares is not None
-        yield has_shares and self.limits, "limits are for a budget that is not divided into shares"
-        strangers: set[str] = set()
-        if self.analysts is not None:
-            strangers = {canonical(name) for name in self.limits} - set(self.analysts)
-        yield strangers, f"limits for {', '.join(strangers)}, not among its analysts"
-        is_unfit = (
-            "{version}" not in self.source or self.top or divided_by or self.overlapping_columns
-        )
-        yield (
-            self.streams is not None and is_unfit,
-            (
+        if self.count_capped and not has_private_labels:
+            yield "count_capped is for private labels of events"
+
+    def _mistakes_of_analysts(self) -> Iterator[str]:
+        """Yield what is wrong with the limits of analysts."""
+        if self.terms.shares is not None and self.limits:
+            yield "limits are for a budget that is not divided into shares"
+        if self.analysts is None:
+            return
+        strangers = {canonical(name) for name in self.limits} - set(self.analysts)
+        if strangers:
+            yield f"limits for {', '.join(strangers)}, not among its analysts"
+
+    def _mistakes_of_segments(self) -> Iterator[str]:
+        """Yield what is wrong with the options of streams and segments."""
+        divided_by = self.budget_by
+        has_days = "{version}" in self.source
+        if self.streams is not None and (
+            not has_days or self.top or divided_by or self.overlapping_columns
+        ):
+            yield (
                 "streams need a source with {version} for the day, and neither top nor budget_by "
                 "nor segments of a table of counts that a user may be in several of"
-            ),
-        )
-        for column in self.segments:
-            yield (
-                column not in self.filters,
-                f"segments by {column} need its public list in filters",
             )
-        yield (
-            divided_by and self.segments.get(divided_by) != 1,
-            f"a budget for each {divided_by} needs segments = {{ {divided_by} = 1 }}",
-        )
+        for column in self.segments:
+            if column not in self.filters:
+                yield f"segments by {column} need its public list in filters"
+        if divided_by and self.segments.get(divided_by) != 1:
+            yield f"a budget for each {divided_by} needs segments = {{ {divided_by} = 1 }}"
 
     @property
     def identity(self) -> str:

@@ -187,6 +187,7 @@ def _epsilon_problems(
     """
     account = account_of(account_terms())  # refuses what the ledger would refuse
     total = budget.budget
+    # Registered costs and shares have their account's ε, and so has a budget in ρ with a δ.
     if total is None or (total.rho is not None and total.delta):
         epsilon = account.epsilon()
     elif total.rho is None:

@@ -84,7 +84,7 @@ def plan_summary(plan: Plan, charge: Charge, delta: float) -> Summarised:
             summary["bound"] = preview.bound
             return summary
     # The charge's own bad events need a part of δ; at exactly that δ no ε would be finite. Twice as
-    # much leaves as much again for the rest.
+    # much leaves as much again for the rest; 1/2 holds the result below 1, as a δ must be.
     summary["delta"] = max(delta, min(2 * charge.delta, 0.5))
     bound = compose(charge, delta=summary["delta"])
     summary["epsilon"] = bound.epsilon

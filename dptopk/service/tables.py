@@ -162,18 +162,28 @@ class Tables:
     def add_statement(self, table: sa.Table, key: str, amount: int) -> sa.TextClause:
         """Return the statement that adds an amount to the number in the row of a key; a missing row
         is made.
+
+        Args:
+            table: a table of two columns, a key and a number, such as ``usage``.
+            key: the key of the row.
+            amount: what is added.
         """
-        name, value = table.columns.keys()
+        key_column, number_column = table.columns.keys()
         # The names are those of our own tables, not a user's.
         insert = f"INSERT INTO {table.name} VALUES (:key, :amount)"  # noqa: S608
-        text = f"{insert} ON CONFLICT ({name}) "
-        text += f"DO UPDATE SET {value} = {table.name}.{value} + :amount"
+        text = f"{insert} ON CONFLICT ({key_column}) "
+        text += f"DO UPDATE SET {number_column} = {table.name}.{number_column} + :amount"
         return sa.text(text).bindparams(key=key, amount=amount)
 
     def value(self, table: sa.Table, key: str) -> int:
-        """Return the number in the row of a key; 0 if there is no such row."""
-        name, value = table.columns.values()
-        rows = self.rows(sa.select(value).where(name == key))  # one at most: name is the key
+        """Return the number in the row of a key; 0 if there is no such row.
+
+        Args:
+            table: a table of two columns, a key and a number, such as ``usage``.
+            key: the key of the row.
+        """
+        key_column, number_column = table.columns.values()
+        rows = self.rows(sa.select(number_column).where(key_column == key))  # one at most
         if not rows:
             return 0
         return int(rows[0][0])

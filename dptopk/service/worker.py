@@ -139,6 +139,7 @@ class Service:
         if self.catalog.path is None:
             raise InvalidParameter("catalog: it was not read from a file")
         catalog = load_catalog(self.catalog.path)
+        # The databases that are open, and whether progress is written, were chosen by these.
         for name in ("ledger", "access", "key_file", "head_file", "answers_every"):
             if getattr(catalog, name) != getattr(self.catalog, name):
                 raise InvalidParameter(f"catalog: a new {name} needs a restart")
@@ -231,24 +232,27 @@ class Service:
         """
         job = job_of(person.analyst, spec.name, key)
         with self._lock:
-            first_question, running = self._running.get(job, (question, None))
-            if not question.equals_json(first_question.plain()):
-                raise KeyUsed("this idempotency key is in use for another question: take a new one")
-            if running is None:
-                self.questions.refuse_more(person.analyst)
-                if not charged:
-                    self._refuse_full(person.analyst)
-                self.jobs.start(
-                    job,
-                    person.analyst,
-                    spec.name,
-                    charged=charged,
-                    cancellable=question.cancellable,
-                )
-                answering = partial(self._answer, spec, person, key, question, job)
-                running = self.questions.submit(person.analyst, answering)
-                self._running[job] = (question, running)
-                running.add_done_callback(lambda ended: self._forget(job, ended))
+            if job in self._running:
+                first_question, running = self._running[job]
+                if not question.equals_json(first_question.plain()):
+                    raise KeyUsed(
+                        "this idempotency key is in use for another question: take a new one"
+                    )
+                return running
+            self.questions.refuse_more(person.analyst)
+            if not charged:
+                self._refuse_full(person.analyst)
+            self.jobs.start(
+                job,
+                person.analyst,
+                spec.name,
+                charged=charged,
+                cancellable=question.cancellable,
+            )
+            answering = partial(self._answer, spec, person, key, question, job)
+            running = self.questions.submit(person.analyst, answering)
+            self._running[job] = (question, running)
+            running.add_done_callback(lambda ended: self._forget(job, ended))
         return running
 
     def _refuse_full(self, analyst: str) -> None:

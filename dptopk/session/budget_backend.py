@@ -204,6 +204,7 @@ class LedgerBudget:
         self._version = version
         self._unit = unit
         self.own_budget: Budget | None = None
+        # The version at which the session began, which ``of_segments`` holds it to.
         self._first_version = ledger.state(dataset).version if version is None else version
         self._seeded = seeded
         self.owner = {"dataset": dataset, "analyst": analyst}
@@ -279,6 +280,7 @@ class LedgerBudget:
 
         Raises:
             BudgetExceeded: if it does not fit; nothing was charged.
+            InvalidParameter, LedgerError: as ``Ledger.charge``.
         """
         record = {"text": mechanism} | about
         if kind is not None:

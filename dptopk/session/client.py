@@ -70,6 +70,9 @@ class Client:
     question was given up before its outcome was known, the same call of this client uses its key
     again.
 
+    Every call raises the error that a Session would raise where the service sends one, and
+    ServiceError for any other refusal and where the service cannot be reached.
+
     Args:
         url: the address of the service, such as "https://topk.example.org".
         token: the analyst's token, from ``dptopk ledger analyst add``.
@@ -327,6 +330,7 @@ class Client:
             ServiceError: any other refusal.
         """
         body = {"stream": name} | _stream_terms(k, days, budget, calendar)
+        # The name in the body is what is charged once; the service reads no key here.
         self._answer("/streams", body, _header_value(name=name))
         return ClientStream(self, name)
 
@@ -436,8 +440,8 @@ class Client:
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def releases(self) -> list[Release | dict[str, Release]]:
-        """Return this analyst's earlier answers, newest first; free. An answer for segments is a
-        dictionary.
+        """Return this analyst's latest answers, at most 100, newest first; free. An answer for
+        segments is a dictionary.
         """
         releases: list[Release | dict[str, Release]] = []
         for answer in self._call("GET", self._path("/releases?limit=100")):
@@ -547,7 +551,8 @@ class ClientStream:
             LedgerError: the service could not store the answer; ask again.
             ServiceError: any other refusal, such as that the day's data are not there (503).
         """
-        # The client makes this object, which may use its calls.
+        # The client makes this object, which may use its calls. The stream and the day in the
+        # request are what is answered once; the service reads no key here.
         reply = self._client._answer(self._path, {"day": str(day)}, "stream")  # noqa: SLF001
         return Release.from_dict(reply["release"])
 

@@ -457,6 +457,9 @@ def _refuse_other_terms(terms: dict[str, Any], existing: dict[str, Any] | None, 
         terms: the terms that are asked for.
         existing: the terms of the stream; None: there is none, and all terms are fine.
         place: the beginning of the message: where the stream was found.
+
+    Raises:
+        InvalidParameter: naming the terms that differ.
     """
     if existing is not None and existing != terms:
         changed = [term for term, value in terms.items() if existing.get(term) != value]
