@@ -287,17 +287,51 @@ class Endgame(Protocol):
 class LastRanges:
     """Bounded ranges that are played last, by a recursion.
 
+    H is convex: left of a node it lies above the line through the node and any point further right,
+    so a lower bound at the node and an upper one to its right give a lower bound in between. And
+    should rounding have put x beyond the node, H falls there no faster than it does left of the
+    node.
+
     Attributes:
         lower: V from below.
-        upper: V from above.
+        upper: V from above; its grid step may differ from that of ``lower`` by the rounding of ε.
     """
 
     lower: Layer
     upper: Layer
 
     def below(self, x: Floats) -> Floats:
-        """Return a lower bound on V at any x."""
-        return self.lower.below(x, self.upper)
+        """Return lower bounds on V at any x."""
+        lower = self.lower
+        first = lower.first * lower.h
+        last = (lower.first + len(lower.values) - 1) * lower.h
+        clipped = np.clip(x, first, last)
+        if np.isnan(clipped).any():
+            # Of losses that are no floats nothing is known: 0 is always below.
+            return np.zeros(x.shape)
+        bounds = self._below_between_nodes(clipped)
+        # Outside of what is stored: no less than at its left end and than 1 - e^x, or than 0.
+        empty_values = -np.expm1(np.minimum(x, 0.0)) * INWARD
+        bounds_to_the_left = np.maximum(bounds, empty_values)
+        bounds = np.where(x > last, 0.0, bounds)
+        return np.where(x < first, bounds_to_the_left, bounds)
+
+    def _below_between_nodes(self, x: Floats) -> Floats:
+        """Return lower bounds on V for x between the first and the last stored node."""
+        lower = self.lower
+        node = np.ceil(x / lower.h)
+        first = int(node.min())
+        last = int(node.max())
+        values = lower.values_between(first, last)
+        upper = self.upper.above(np.arange(first - 1, last + 2) * lower.h)
+        at = node.astype(int) - first
+        at_node = values[at]
+        share = np.clip(-lower.share_in_cell(node, x), 0.0, 1.0)
+        moved = lower.rounding_of_share(x)
+        rise = np.maximum(at_node - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
+        fall = np.maximum(upper[at] - at_node, 0.0) * moved
+        bounds = (at_node + rise) * INWARD - fall
+        return np.maximum(bounds, 0.0)
 
 
 @dataclass(frozen=True)

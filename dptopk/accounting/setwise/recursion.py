@@ -322,68 +322,28 @@ class Layer:
         at = node.astype(int) - first
         at_node = values[at]
         at_next = values[at + 1]
-        share = np.clip(self._share_in_cell(node, x), 0.0, 1.0)
+        share = np.clip(self.share_in_cell(node, x), 0.0, 1.0)
         chord = at_node - (at_node - at_next) * share
         fall = np.maximum(values[at - 1] - at_next, 0)
-        return chord * (1 + 4 * ROUNDOFF) + fall * self._rounding_of_share(x)
+        return chord * (1 + 4 * ROUNDOFF) + fall * self.rounding_of_share(x)
 
     def delta(self, epsilon: float) -> float:
         """Return an upper bound on δ at one ε. The layer must be an upper one."""
         return float(self.above(np.array([epsilon]))[0])
 
-    def _share_in_cell(self, node: Floats, x: Floats) -> Floats:
+    def share_in_cell(self, node: Floats, x: Floats) -> Floats:
         """Return (e^x - e^{jh}) / (e^{(j+1)h} - e^{jh}) for the node j: the share of the cell to
         the right of the node that lies before x.
         """
         share: Floats = np.expm1(x - node * self.h) / math.expm1(self.h)
         return share
 
-    def _rounding_of_share(self, x: NDArray[Any]) -> Floats:
+    def rounding_of_share(self, x: NDArray[Any]) -> Floats:
         """Return a bound on the amount by which rounding moves x within a cell, as a share of the
         cell.
         """
         # x and its exponentials err by some units of roundoff, and a cell is h long.
         return 64 * ROUNDOFF * (1 + (1 + np.abs(x)) / self.h)
-
-    def below(self, x: Floats, above: Layer) -> Floats:
-        """Return lower bounds on V at any x. This layer must be a lower one, ``above`` an upper one
-        of the same V at nodes of the same grid.
-
-        H is convex: left of a node it lies above the line through the node and any point further
-        right, so a lower bound at the node and an upper one to its right give a lower bound in
-        between. And should rounding have put x beyond the node, H falls there no faster than it
-        does left of the node.
-        """
-        first = self.first * self.h
-        last = (self.first + len(self.values) - 1) * self.h
-        clipped = np.clip(x, first, last)
-        if np.isnan(clipped).any():
-            # Of losses that are no floats nothing is known: 0 is always below.
-            return np.zeros(x.shape)
-        bounds = self._lower_bounds_between_nodes(clipped, above)
-        # Outside of what is stored: no less than at its left end and than 1 - e^x, or than 0.
-        empty_values = -np.expm1(np.minimum(x, 0.0)) * INWARD
-        bounds_to_the_left = np.maximum(bounds, empty_values)
-        bounds = np.where(x > last, 0.0, bounds)
-        return np.where(x < first, bounds_to_the_left, bounds)
-
-    def _lower_bounds_between_nodes(self, x: Floats, above: Layer) -> Floats:
-        """Return lower bounds on V for x between the first and the last stored node, by the lines
-        of ``below``.
-        """
-        node = np.ceil(x / self.h)
-        first = int(node.min())
-        last = int(node.max())
-        values = self.values_between(first, last)
-        upper = above.values_between(first - 1, last + 1)
-        at = node.astype(int) - first
-        at_node = values[at]
-        share = np.clip(-self._share_in_cell(node, x), 0.0, 1.0)
-        moved = self._rounding_of_share(x)
-        rise = np.maximum(at_node - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
-        fall = np.maximum(upper[at] - at_node, 0.0) * moved
-        bounds = (at_node + rise) * INWARD - fall
-        return np.maximum(bounds, 0.0)
 
 
 class _FirstPlay(NamedTuple):
