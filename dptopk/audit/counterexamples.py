@@ -328,13 +328,14 @@ class _AuditByDraws:
         """Test the most suspicious pairs on fresh draws, in the remaining time; return the first
         certified counterexample, or None.
         """
-        # A pair that stands out gets all the time.
+        # A pair that stands out gets all the time; a pair without a score has no event to test.
         if suspects[0].score > STANDS_OUT:
             suspects = suspects[:1]
         else:
             suspects = [suspect for suspect in suspects if suspect.score > -math.inf]
         alpha = self.alpha / max(len(suspects), 1)
         for number, suspect in enumerate(suspects, 1):
+            # The time for tests is divided evenly; this share ends with the pair of this number.
             test_share = (1 - SEARCH_SHARE) * number / len(suspects)
             fresh = no_draws()
             while not self.is_used_up(SEARCH_SHARE + test_share):

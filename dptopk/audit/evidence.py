@@ -178,9 +178,9 @@ class Samples:
         return estimate / math.sqrt(variance_p + variance_q)
 
     def likelier_values(self, feature: Feature, weight: float) -> frozenset[Hashable]:
-        """Return values of a feature that are drawn more often from P than ``weight`` times as
-        often as from Q: those by two standard errors of the former, and those of the best
-        half-line.
+        """Return the values of a feature that make an event with more draws from P than ``weight``
+        times those from Q: each value of which this holds by two standard errors of the draws from
+        P, and those of the best half-line.
         """
         times_p = tally(self.p, feature)
         times_q = tally(self.q, feature)

@@ -202,7 +202,7 @@ class Entering:
         pure_way = None
         if by_prices is not None:
             _, request = by_prices
-            if not request.unpriced[PURE]:
+            if not request.unpriced[PURE]:  # every cost has an ε
                 pure_way = by_prices
             if pure_way is not None and self._is_at_most_stated(request, stated):
                 yield pure_way
@@ -210,7 +210,8 @@ class Entering:
                 if covered:
                     return
         for statement in self.statements(stated, covered=covered):
-            # A record holds prices: a charge without any is entered as one cost, by the filter.
+            # A record holds prices; a charge with a cost that has none is entered as one (ε, δ)
+            # cost, by ``Filter._record_as_whole``.
             if self.prices is not None:
                 record = {"stated": statement_record(statement) | {"prices": self.prices}}
                 yield record, self._totals_of(record)

@@ -367,7 +367,7 @@ class Filter(Account):
         if not self._first_divides_delta or self._begun:
             return None
         _, failure = split_failure(charge, summed=True)
-        needed = sum_up([charge.delta, failure])
+        needed = sum_up([charge.delta, failure])  # by its own failures
         stated_delta = self.delta if stated is None else stated.delta
         divisions = [needed, stated_delta, self.delta]
         for failure_delta in divisions:
@@ -736,6 +736,7 @@ class Filter(Account):
             used = metric.used(prices, totals.spent, {cost: 1})
             return used <= metric.capacity * (1 - metric.margin)
 
+        # Powers of 2 from 1 on are tried.
         low, high = bracket(fits, 1.0, least=1.0, most=LARGEST_PURE)
         if high <= 1:  # not even 1 fits: the largest is between 0 and 1
             low = 0.0

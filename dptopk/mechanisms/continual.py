@@ -457,14 +457,16 @@ class Stream:
 
         What the earlier days hold is not changed, so that the day can be removed again.
         """
-        first = len(self.names)
+        first_new = len(self.names)
         rows, counts = self._places_and_counts(histogram)
         largest_count = LARGEST_SUM // self._plan.heaviest
-        names = self.names[first:]
-        # The weighted sums below take the counts from ``_days``; the measurements are added last.
+        names = self.names[first_new:]
+        # The weighted sums below take the counts from ``_days``: so the day is added without its
+        # measurements first, and then with them.
         day = StreamDay.of(histogram.identity, names, rows, np.minimum(counts, largest_count), {})
         self._days.append(day)
         measured = dict[int, Ints]()
+        # In an earlier measurement new labels have the sum 0, and get its noise now.
         for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
             if names:
                 measured[measurement] = self._measurement_noise(len(names))

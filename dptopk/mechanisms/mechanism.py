@@ -154,7 +154,7 @@ class Mechanism(ABC):
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
         """Return the probability that a label is ranked below one whose count is lower by ``gap``;
-        None if no formula is known.
+        None if no formula is known, as in this default.
         """
         return None
 

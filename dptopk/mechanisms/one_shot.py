@@ -97,7 +97,7 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
         drawn = race.clocks(labels[part], levels[part], origin)
         _, best, _ = prune(Arrivals.join(best, drawn), None, k)  # those that may be of the first k
     crowd_rings: Arrivals | None = None
-    if absent > separate:
+    if absent > separate:  # the labels without a row are a crowd
         crowd_rings = _first_rings(race, counts.size, absent, k, origin)
     return first_labels(race, best, crowd_rings, k)
 

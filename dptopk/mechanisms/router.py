@@ -249,8 +249,8 @@ class RoutedTopK(LabelsOnly):
         linf = histogram.sensitivity.linf
         ranked = Ranked(histogram.counts, histogram.absent)
         if self.ordered:
-            # The largest noise of size/k labels is about that many scales of the noise: peeling
-            # moves a label that far.
+            # The largest of the noises of size/k labels is about ln(size/k) scales: about that far
+            # does peeling put a label from its place.
             scales = self._scale * (math.log(ranked.size / self.k) + 1)
             sequences = Sequences(ranked, self.k)
             log_odds_error = self.answer_epsilon * _STATISTIC_ERROR
@@ -261,6 +261,7 @@ class RoutedTopK(LabelsOnly):
                 log_odds_error,
             )
         inclusion = gumbel_inclusion if self.delta else one_shot_inclusion
+        # ``statistic_range / choice_epsilon`` is the scale of the noise, in units of the statistic.
         cut_in_users = (
             _MOST_SCALES * self.statistic_range / self.choice_epsilon / self.answer_epsilon
         )

@@ -545,7 +545,8 @@ def _scales_of_largest_total(
         if epsilon <= budget.epsilon:
             low = total
             best_scales = tried_scales
-            if epsilon >= budget.epsilon * (1 - ENOUGH) or high - low <= ENOUGH * low:
+            is_nearly_all = epsilon >= budget.epsilon * (1 - ENOUGH)
+            if is_nearly_all or high - low <= ENOUGH * low:
                 return best_scales
         else:
             high = total

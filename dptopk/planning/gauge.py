@@ -301,11 +301,11 @@ class _LargestEpsilon:
         return likely
 
     def _epsilon_by_secants(self) -> float | None:
-        """Return an estimate, by the secant rule, of the ε whose plan just fits; None if there is
-        none.
+        """Return an estimate, by the secant rule, of the ε whose plan just fits: the root of
+        ``_estimated_excess``; None if there is none.
 
-        The rule begins at the total, whose plan was made before. A plan close to the end is one
-        side of the bracket, and so is asked for at once.
+        The rule begins at the total, whose plan was made before. A plan that is within the
+        resolution of the root is tested at once, and so becomes one side of the bracket.
         """
         epsilon = self.total
         excess = self._estimated_excess(epsilon)
@@ -319,7 +319,7 @@ class _LargestEpsilon:
             following_excess = self._estimated_excess(following)
             if following_excess is None:
                 break
-            if following != epsilon:
+            if following != epsilon:  # else the slope stays: it would be 0/0
                 slope = min((following_excess - excess) / (following - epsilon), LARGEST_SLOPE)
             epsilon = following
             excess = following_excess

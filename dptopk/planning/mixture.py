@@ -238,7 +238,8 @@ class Mixture:
             return np.log(np.maximum(number / k, LEAST_RATIO))
 
         low = np.full((len(over_threshold), 1), -FAR * noise)
-        # Where no more than k are above the threshold there is no level among them.
+        # Where no more than k are above the threshold all of these are shown: a level far below all
+        # counts decides.
         more_than_k = (over_threshold @ self.sizes)[:, None] > k
         start = np.where(more_than_k, self.middle_of_k_and_next(self.counts, k), low)
         high = np.where(more_than_k, self.counts[:, :1] + FAR * noise, low)

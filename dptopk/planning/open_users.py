@@ -48,12 +48,13 @@ def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
     """
     rng = np.random.default_rng(SEED)
     drawn = _likely_users(noisy, scale, FINER * len(counts), rng)
-    of_users, of_pairs = _missing_factors(drawn, k, counts)
-    # For each shape the users who lack least, drawn at random of those who lack nothing; then as
-    # many more users as the largest counts need.
+    users_factors, pairs_factors = _missing_factors(drawn, k, counts)
+    # For each shape the users with the least product of both factors; of those who lack nothing,
+    # with a product of 1, one at random. Then there are as many more users as the largest counts
+    # need.
     order = rng.random((len(counts), len(drawn)))
-    places = np.lexsort((order, of_users * of_pairs), axis=1)[:, :1]
-    more = np.take_along_axis(of_users, places, axis=1)
+    places = np.lexsort((order, users_factors * pairs_factors), axis=1)[:, :1]
+    more = np.take_along_axis(users_factors, places, axis=1)
     users_of_shapes: Array = drawn[places[:, 0]] * more
     return users_of_shapes
 
@@ -71,9 +72,10 @@ def _missing_factors(drawn: Array, k: int, counts: Array) -> tuple[Array, Array]
     # The k largest counts together are k times their mean, and each of the next ones, up to the
     # last rank that is looked at, is no less than the count of that rank.
     pairs = k * (mean + (FACTORS[-1] - 1) * last)
-    of_users = mean / np.maximum(drawn.sum(axis=1), LEAST)
-    of_pairs = pairs / np.maximum(drawn @ TYPICAL, LEAST)
-    return np.maximum(of_users, 1.0), np.maximum(of_pairs, 1.0)
+    # No label has more than all users; and a label of a user is a pair.
+    users_factors = mean / np.maximum(drawn.sum(axis=1), LEAST)
+    pairs_factors = pairs / np.maximum(drawn @ TYPICAL, LEAST)
+    return np.maximum(users_factors, 1.0), np.maximum(pairs_factors, 1.0)
 
 
 def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Generator) -> Array:

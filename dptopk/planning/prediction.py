@@ -83,6 +83,7 @@ class Scene:
             return self.drawn.counts
         counts, average = self._counts_and_mean_sums(way)
         largest_weight = WEIGHT if way.find == "weights" else 1.0
+        # The share of a label that a cap or weights leave; then its odds change by LOG_ODDS.
         share = np.clip(average / np.maximum(counts, 1.0) / largest_weight, 0.0, 1.0)
         odds_factor = np.resize(np.exp(LOG_ODDS), len(share))[:, None]
         shifted: Array = share * odds_factor / (1 - share + share * odds_factor)
@@ -333,7 +334,7 @@ def _level_of_k_labels(scene: Scene, found: Array, rates: Array) -> Array:
     """
     drawn = scene.drawn
     level = np.zeros(rates.shape) - FAR / rates
-    # Where no more than k are found there is no level among them.
+    # Where no more than k are found all of these are shown: a level far below all counts decides.
     more_than_k = found @ drawn.sizes > scene.k
     counts = np.broadcast_to(drawn.counts, found.shape)[more_than_k]
     found = found[more_than_k]

@@ -438,7 +438,8 @@ def shapes(
     looked = np.array(ranks(k, factors), dtype=np.float64)
     counts = likely_counts(seen, mechanism, linf, SHAPES, seed=k)
     logs = np.log(np.maximum(counts, SMALLEST_COUNT))
-    # The number of the way, drawn for each shape and each two neighbouring ranks.
+    # The number of the way, drawn for each shape and each two neighbouring ranks; the counts were
+    # drawn with the seeds k and k + 1.
     way_numbers = np.random.default_rng(k + 2).integers(falls, size=(SHAPES, len(looked)))
     shapes_of_ranks = partial(_counts_between, looked, logs, way_numbers)
     return Mixture.of(k, length, shapes_of_ranks)

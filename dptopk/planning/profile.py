@@ -105,8 +105,8 @@ def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
         # for few labels: with it part 0 is never best.
         parts = (0.0, *SELECTING_PARTS) if family == "gaussian" else SELECTING_PARTS
         for share in shares:
-            # Without a cap finding is selecting, whatever the part for selecting.
-            any_part = 0.5
+            # Without a cap finding is selecting: any part for selecting above 0 says the same.
+            any_part = SELECTING_PARTS[-1]
             ways += [Way("uncapped", share, any_part, family, floor=fold * k) for fold in FLOORS]
             for part in parts:
                 ways.append(Way("weights", share, part, family, WEIGHTED_CAP))

@@ -208,20 +208,20 @@ def affordable_rho(request: Request, design: Design, split: Split) -> float:
     assert request.epsilon is not None  # noqa: S101 - for the type checker
     rest = design.composition_delta(request, split)
     rho = gaussian_rho(request.epsilon, rest) if rest else 0.0
-    if design.pure:
-        rho_of_sum = 1.0
-        # One step is enough where all parameters grow as the root of ρ.
-        for _ in range(PURE_STEPS):
-            mechanisms = design.build(request, split, rho_of_sum)
-            phases = phases_of(request, mechanisms, design.method)
-            ratio = request.epsilon / _sum_of_costs(design, phases, rest)
-            # A ratio of 0: a cost has no ε, so that the Gaussian's ρ stays.
-            if ratio == 0 or abs(ratio - 1) < FINE:
-                break
-            rho_of_sum *= ratio**2
-        if ratio > 0:
-            rho = max(rho, rho_of_sum)
-    return rho
+    if not design.pure:
+        return rho
+    rho_of_sum = 1.0
+    # One step is enough where all parameters grow as the root of ρ.
+    for _ in range(PURE_STEPS):
+        mechanisms = design.build(request, split, rho_of_sum)
+        phases = phases_of(request, mechanisms, design.method)
+        ratio = request.epsilon / _sum_of_costs(design, phases, rest)
+        if ratio == 0:  # a cost has no ε, so that the Gaussian's ρ stays
+            return rho
+        if abs(ratio - 1) < FINE:
+            break
+        rho_of_sum *= ratio**2
+    return max(rho, rho_of_sum)
 
 
 def _sum_of_costs(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
@@ -312,6 +312,7 @@ def _rho_for_accuracy(request: Request, design: Design, split: Split) -> float:
         """Return whether the noise on counts is wider than the accuracy at this ρ."""
         counting = design.build(request, split, rho)[-1]
         width = counting.count_width(request.sensitivity, labels=request.k)
+        # For the type checker: the design shows counts, and an accuracy was asked for.
         return width is None or not width <= (request.accuracy or 0)
 
     low, high = bracket(too_small, FIRST_RHO, BRACKET_FACTOR, least=LEAST_RHO)

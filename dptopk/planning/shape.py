@@ -216,9 +216,10 @@ def _averaged_outcome(squares: Array, rows: Array, missed: Array, recall: Array)
         recall: as ``Outcome`` has it, shape (draws,).
     """
     error = math.sqrt(squares.sum() / max(rows.sum(), 1))
-    # What each draw adds to the loss, to the first order. S, R: the mean squares and rows. The
-    # error counts as √(S/R) where R >= 1, of derivative (s - rS/R) / (2R√(S/R)) in the direction
-    # (s, r) of a draw; and as R·√(S/R) = √(SR) where R < 1, of derivative (s + rS/R) / (2√(S/R)).
+    # What each draw adds to the loss, to the first order: s and r are its squares and rows, S and R
+    # the means of these, and ``error`` is √(S/R). Where R >= 1 the loss has √(S/R), of derivative
+    # (s - rS/R) / (2R√(S/R)) in the direction (s, r); where R < 1 it has R·√(S/R) = √(SR), of
+    # derivative (s + rS/R) / (2√(S/R)).
     mean_rows = rows.mean()
     sign = -1 if mean_rows >= 1 else 1
     # Without any error there is nothing to divide: 0/1e-12.

@@ -177,7 +177,11 @@ class TopKPlan(Plan):
         return {"kind": self.kind, "text": self.text, "phases": phases}
 
     def revived(self, record: Mapping[str, Any]) -> Self:
-        """Return this plan with the phases of a record."""
+        """Return this plan with the phases of a record.
+
+        Raises:
+            InvalidParameter: for a mechanism or a charge that this version cannot read.
+        """
         phases = tuple(
             Phase(
                 name=phase["name"],

@@ -97,8 +97,11 @@ def draw_and_counts(
 
 
 def _noise_times_cost(request: Request, noise: Any) -> float:
-    """Return the standard deviation of the noise on a count, times the sum of its ε's where the
-    request has no δ; with a δ all kinds of noise cost the same ρ.
+    """Return what kinds of noise are compared by: the standard deviation on a count, times the
+    cost, since a smaller deviation costs more in proportion.
+
+    Without a δ the cost is the sum of the ε's; with a δ all kinds were made at the same ρ, and the
+    deviation alone is returned.
     """
     std: float = noise.count_noise(request.sensitivity, labels=request.k)
     if request.delta:

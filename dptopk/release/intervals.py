@@ -136,7 +136,8 @@ class Measurement:
 
     def _candidates(self, far_width: int) -> int:
         """Return an upper bound on the number of values that are at most 4·``far_width`` below the
-        least one shown.
+        least one shown: of the distances of ``near``, the number at the smallest that is no less;
+        all values where every distance is less.
         """
         numbers = [number for distance, number in self.near if distance >= 4 * far_width]
         return min(numbers, default=self.counted or 0)
@@ -154,10 +155,12 @@ class Measurement:
             kind: "simultaneous" or "fcr".
             rows: how many rows are shown.
         """
-        counted = self.counted or 0
+        counted = self.counted or 0  # for the type checker: where ``near`` is known, so is this
         far_alpha = alpha * FAR_SHARE
         far_width = smallest_width(self.noise, counted, far_alpha)
+        # How many values can be among the largest: the candidates.
         number = max(self._candidates(far_width), rows)
+        # Without candidates: a width for all noises at once, which may be the smaller one.
         union_width = smallest_width(self.noise, self._number_of_noises, alpha)
         if kind == "fcr":
             row_level = (alpha - far_alpha) * max(rows, 1) / number

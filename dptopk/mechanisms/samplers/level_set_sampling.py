@@ -373,9 +373,8 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
     An answer drawn has a gap above ``cut`` with probability at most e^{-odds}. The second sum is
     the weight of the slacks from ``cut`` on; where the cut is above all gaps, every answer counts
     as having that gap. Both sums are bracketed to a ratio of e^{doubt}, and the middles of the
-    brackets are used. Floating point adds an error of less than 1e-6 (no term of a number of
-    answers is larger than that number). The result is at most 1e15; this cap does not increase its
-    change between neighbours.
+    brackets are used. Floating point adds an error of less than 1e-6. The result is at most 1e15;
+    this cap does not increase its change between neighbours.
 
     Args:
         answers: the possible answers.
@@ -383,7 +382,8 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
         cut: a gap, of any size.
         doubt: the largest error, beside that of floating point.
     """
-    # What a cut is above all gaps is the factor e^{-rate·beyond} of every answer.
+    # Where the cut is above all gaps, e^{-rate·cut} of every answer is e^{-rate·beyond} times that
+    # of the highest gap.
     beyond = max(cut - answers.highest, 0)
     cut = min(max(cut, answers.lowest), answers.highest)
     cuts = _BlockCuts(answers, rate, [cut])

@@ -226,7 +226,8 @@ def _list_paths(
         most: how many paths may be taken, at least 1.
 
     Returns:
-        The number of paths that may still be taken, this one included; 0 if there were more.
+        ``most`` less the number of paths before the last one, which is at least 1; 0 if there were
+        more than ``most``.
 
     Raises:
         InvalidParameter: when a path does not end the same way if it is taken again.

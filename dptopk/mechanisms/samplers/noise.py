@@ -144,12 +144,14 @@ class ExactNoise:
             x = linear + square
             while self.bound is None or first <= self.bound:
                 gap = width * (linear + square * (2 * first + width))
-                # Exponents grow by at least the gap from block to block, so that all later blocks
-                # are at most a geometric series; this bounds the logarithm of its sum.
+                # Exponents grow by at least g = gap / common from block to block, so that this one
+                # and all later ones are at most a geometric series of sum 1/(1 - e^-g), which is at
+                # most 1 + 1/g. Its logarithm is at most ln 2 where g >= 1.
                 if gap < common:
                     log_series = math.log1p(common / gap)
                 else:
-                    log_series = 1.0  # at most ln 2 is needed
+                    log_series = 1.0
+                # The 1 is for blocks of both signs.
                 if x > math.ceil((units + 1) * _LOG2 + log_series) * common:
                     return
                 yield x
@@ -230,9 +232,9 @@ class ExactNoise:
         sign = np.where(cells & 1, 1, -1)
         first = (((cells - 1) >> 1) << self.width_bits) + 1
         offset = bits.low_bits(size, self.width_bits)
-        zero = cells == 0
-        first[zero] = 0
-        offset[zero] = 0
+        is_zero = cells == 0  # the cell 0 holds the number 0 alone
+        first[is_zero] = 0
+        offset[is_zero] = 0
         words = bits.uint32(size)
         if size > _FEW_DRAWS:  # cells beyond the table find its last entry, a 0
             accepted = words < self._accepting_words.take(cells, mode="clip")

@@ -78,7 +78,7 @@ def _gram_by_fixed_point(participation: Participation, error: Error) -> Array:
     size = min(participation.days, _COARSEST)
     rows = np.full(size, 1 / size)
     columns = rows
-    right = roots = np.empty(0)  # set in every iteration
+    right = roots = np.empty(0)  # for the type checker: set in every iteration
     doublings = (participation.days - 1).bit_length()  # enough to come to all days
     for iterations in [_FIRST_ITERATIONS] + [_FURTHER_ITERATIONS] * doublings:
         rows = _interpolated_law(rows, size)

@@ -100,6 +100,7 @@ class Crowd:
         """
         next_batches = 1 + 2 * need // _BATCH  # at first, about two rings for each selection
         if self.batches:
+            # The score of a ring at the time E is head - ln E.
             head = self._score_at_time_1(race, origin)
             # Rings still to come have an E above batches·64/size.
             tail = -math.log(self.batches * _BATCH / self.size)
