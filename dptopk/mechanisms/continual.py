@@ -184,8 +184,9 @@ class ContinualTopK:
         if not self.delta or user == self.participation:
             return self.delta
         spread, rounding = self.total_noise(sensitivity)
-        largest = sensitivity.linf * user.most_active_days  # total of a label
-        # How far the threshold is above such a total, in standard deviations of the noise.
+        # On each day, the largest total that such a user alone can give a label; and how far the
+        # threshold is above it, in standard deviations of the noise.
+        largest = sensitivity.linf * user.most_active_days
         margin = (self._thresholds(sensitivity) - rounding - largest) / spread
         # As in ``threshold``, with a = ``user.most_active_days``: one total of a·linf and a - 1
         # totals of 0 are the worst split, because the normal tail is convex where no margin is

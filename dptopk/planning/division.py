@@ -545,8 +545,8 @@ def _scales_of_largest_total(
         if epsilon <= budget.epsilon:
             low = total
             best_scales = tried_scales
-            is_nearly_all = epsilon >= budget.epsilon * (1 - ENOUGH)
-            if is_nearly_all or high - low <= ENOUGH * low:
+            # Next to nothing is left of ε, or the bracket is narrow.
+            if epsilon >= budget.epsilon * (1 - ENOUGH) or high - low <= ENOUGH * low:
                 return best_scales
         else:
             high = total

@@ -411,8 +411,15 @@ def interval_table(
         width = measurement.half_width(alpha, interval_kind, len(values)) + rounding
         low, high = _count_bounds(scaled, width, measurement.divisor)
         lowest, highest, rank_set = _rank_bounds(scaled, measurement, alpha, rounding)
-    ends = {"low": low, "high": high, "rank_low": lowest, "rank_high": highest}
-    answer = pd.DataFrame(ranked_labels(labels) | ends)
+    answer = pd.DataFrame(
+        {
+            **ranked_labels(labels),
+            "low": low,
+            "high": high,
+            "rank_low": lowest,
+            "rank_high": highest,
+        }
+    )
     answer.attrs.update({"confidence": confidence, "kind": interval_kind, "ranks": rank_set})
     return answer
 
