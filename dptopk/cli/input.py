@@ -438,6 +438,9 @@ class Source(Columns):
     def _check_store(self) -> None:
         """Refuse options for columns and rows beside a store of events, and a store that does not
         exist.
+
+        Raises:
+            InvalidParameter: naming the options, or the store.
         """
         if self.user is not None or self.where or self.segment_by is not None:
             raise InvalidParameter(
@@ -469,6 +472,10 @@ class Source(Columns):
     def _bounding_arguments(self, sensitivity: Sensitivity, top: int | None) -> dict[str, Any]:
         """Return the keyword arguments with which events are bounded: columns, conditions, caps and
         engine.
+
+        Args:
+            sensitivity: the caps on what one user adds.
+            top: only this many of the largest counts are read; None: all.
         """
         engine = None
         if self.memory_limit is not None or self.passes is not None:
@@ -495,6 +502,9 @@ def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines:
         lines: the lines of the file of public labels.
         labels: the labels of the data, for their type.
         json_lines: whether the data are JSON lines.
+
+    Raises:
+        InvalidParameter: for a line that is no integer, if the labels of the data are integers.
     """
     if json_lines:
         return [_json_label(line) for line in lines]

@@ -117,6 +117,10 @@ def registration_hint(state: DatasetState, spends: list[Spend]) -> list[str]:
 
     The registration is tried as the question was asked, and with Gaussian noise on its counts. Only
     a filter in ε with a long history of equal questions gets a hint; else the list is empty.
+
+    Args:
+        state: the state of the data set.
+        spends: its latest charges, in order.
     """
     account = state.account
     queries = Counter(_query_name(spend) for spend in spends if spend.charge)

@@ -367,7 +367,13 @@ def _is_group(kind: object) -> TypeGuard[type[DataclassInstance]]:
 
 
 def _group_of(kind: type[T], fields: dict[str, Parameter], options: dict[str, Any]) -> T:
-    """Return a dataclass made from its options; these are removed from ``options``."""
+    """Return a dataclass made from its options; these are removed from ``options``.
+
+    Args:
+        kind: the dataclass.
+        fields: its options, by the name of the field.
+        options: the values of all options of the command; those of the fields are removed.
+    """
     values = {name: options.pop(name) for name in fields}
     return kind(**values)
 
@@ -386,6 +392,9 @@ def listed_names(**arguments: str) -> list[str]:
 
     Args:
         arguments: one keyword, the option's name for messages, with the text that was given.
+
+    Raises:
+        InvalidParameter: naming the option.
     """
     ((option, text),) = arguments.items()
     names = text.split(",")

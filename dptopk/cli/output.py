@@ -76,7 +76,11 @@ def check_answer(to: Output, inputs: list[Path | str | None]) -> None:
 
 
 def check_picture(plot: Path) -> None:
-    """Refuse the file of a plot that is neither PNG nor SVG."""
+    """Refuse the file of a plot that is neither PNG nor SVG.
+
+    Raises:
+        InvalidParameter: naming the file.
+    """
     if plot.suffix.lower() not in {".png", ".svg"}:
         raise InvalidParameter(f"--plot: must end in .png or .svg, got {plot.name!r}")
 

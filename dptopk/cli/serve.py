@@ -81,7 +81,11 @@ def serve(
 
 
 def _exit_on_signal(number: int, _frame: object) -> None:
-    """Exit with the code of a program that a signal has ended, 128 plus the signal's number."""
+    """Exit with the code of a program that a signal has ended, 128 plus the signal's number.
+
+    Raises:
+        SystemExit: always.
+    """
     raise SystemExit(128 + number)
 
 
@@ -93,6 +97,9 @@ def _check_catalog(catalog: Path, reason: str | None, *, reload: bool) -> None:
         catalog: the catalog's file.
         reason: why the ledger's terms are changed to the catalog's first; None: they are not.
         reload: whether the workers that run are told to read the catalog again.
+
+    Raises:
+        typer.Exit: with code 1, if the catalog is refused.
     """
     from dptopk.service import catalog_changes, check
     from dptopk.service.tables import RELOAD, Tables

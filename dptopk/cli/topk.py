@@ -265,6 +265,9 @@ def _check_segments(question: Question, output: Output, *, reuse: bool) -> None:
         question: the question.
         output: the options for format, file and plot.
         reuse: whether --reuse is given.
+
+    Raises:
+        InvalidParameter: naming what is supported.
     """
     look_is_stated = isinstance(question.look, float)
     accuracy_is_stated = question.accuracy is not None

@@ -592,6 +592,14 @@ def _without_repeated_pairs(
 ) -> tuple[OpenTable, ir.Table]:
     """Return the source and its events with the column ``person``, after repeated pairs of a user
     and a label were removed if that saves work.
+
+    Args:
+        source: the table.
+        events: its events.
+        bounds: the bounds, by which a label may count once.
+        within: further columns that distinguish a pair, such as that of segments.
+        first: the first events, which show how often pairs repeat; None: they were not looked at,
+            and no pair is removed.
     """
     pairs = None
     if bounds.counts_once and first is not None and first.repeat_pairs:
@@ -721,6 +729,11 @@ def run_query(source: OpenTable, expression: ir.Table) -> pa.Table:
 def engine_table(source: OpenTable, name: str, expression: ir.Table) -> ir.Table:
     """Return the rows of an expression as a table: in the engine if it can store one, else in
     memory.
+
+    Args:
+        source: the opened table of the events.
+        name: the name of the table in the engine; an earlier one of the name is replaced.
+        expression: the rows.
     """
     import ibis
 
@@ -774,6 +787,12 @@ def hash_ranks(
     The code of a text comes before the text, so that the order is the same if codes stand for the
     texts. There are always at least two columns: DuckDB plans a filter on the place in an order by
     one column more slowly.
+
+    Args:
+        source: the table, whose engine hashes.
+        user: the column of users.
+        item: the column of labels.
+        bounds: the bounds, whose key varies the hash and which say whether it is SHA-256.
     """
     if uses_digest(source, bounds):
         return [digest(source, user, item, bounds.key), item]

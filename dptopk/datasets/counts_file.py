@@ -85,7 +85,11 @@ def _csv_table(file: _File) -> pd.DataFrame:
 
 
 def _text_format(file: _File) -> TextFormat:
-    """Return the separator, the encoding and the header of a text file."""
+    """Return the separator, the encoding and the header of a text file.
+
+    Raises:
+        InvalidParameter: as ``text_format``, with the argument's name here.
+    """
     column_names = [column for column in file.columns if column]  # ``columns_of`` names none: ""
     stated = {"separator": file.separator, "encoding": file.encoding}
     try:

@@ -191,6 +191,10 @@ def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
     Lines without any cell are left out, and rows whose cells have more than LONGEST_LINE bytes. No
     shorter row is left out: an engine may read the same file itself, and whether it can depends on
     the rows of others.
+
+    Args:
+        path: a text file, which may be compressed.
+        form: its format, as ``text_format`` finds it.
     """
     # The csv module reads cells of 131,072 characters, with one limit for the whole process.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
@@ -338,6 +342,11 @@ def _is_tabbed(path: Path) -> bool:
 def _separator(text: str, columns: Sequence[str], *, is_tsv: bool) -> str:
     """Return the separator with which the header has the columns wanted, or else the most columns;
     of several the first one, which in a TSV file is the tab.
+
+    Args:
+        text: the file from its header line on.
+        columns: the columns wanted; empty: any.
+        is_tsv: whether the file's name says that tabs separate its cells.
     """
     order = list(_SEPARATORS)
     if is_tsv:

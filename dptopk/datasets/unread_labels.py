@@ -216,7 +216,12 @@ def _rows_with_cells(rows: ir.Table) -> ir.Table:
 
 
 def _users_above_cells(source: OpenTable, table_of_counts: ir.Table) -> dict[str, Array]:
-    """Return how many users have more labels than each of CELLS, as columns of one row."""
+    """Return how many users have more labels than each of CELLS, as columns of one row.
+
+    Args:
+        source: the opened table of the events.
+        table_of_counts: the rows of ``_sums_by_label``, with those for users.
+    """
     cells = table_of_counts.filter(table_of_counts.cell != NO_CELL).select("cell", "count")
     rows = run_query(source, cells).to_pylist()
     users = {row["cell"]: row["count"] for row in rows}

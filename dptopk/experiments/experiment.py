@@ -151,6 +151,11 @@ def generators(settings: RunSettings, trials: int, *purpose: int) -> list[np.ran
 
     It depends on the seed, the purpose and the number of the trial alone, not on the number of
     processes.
+
+    Args:
+        settings: the settings, of which the seed counts.
+        trials: the number of trials.
+        purpose: numbers that distinguish the uses of generators in one experiment.
     """
     import numpy as np
 

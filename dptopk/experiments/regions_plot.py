@@ -48,6 +48,10 @@ def type_2_errors(data: Table, t: Floats) -> dict[str, Floats]:
 def boundaries(axes: Axes, data: Table) -> None:
     """Draw the lower boundaries of regions (columns curve, type_1, type_2), and the diagonal of
     blind guesses above them.
+
+    Args:
+        axes: where they are drawn.
+        data: the boundaries, a row a point.
     """
     groups = data.groupby("curve", sort=False)
     style.lines(axes, [(str(label), part["type_1"], part["type_2"]) for label, part in groups])

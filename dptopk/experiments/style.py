@@ -44,6 +44,12 @@ def figure(
 ) -> tuple[Figure, Any]:
     """Make a figure with ``rows`` x ``columns`` axes in the common style; sizes are in inches.
 
+    Args:
+        rows: the number of rows of axes.
+        columns: the number of columns of axes.
+        width: the width in inches.
+        height: the height in inches.
+
     Returns:
         The figure, and its axes as matplotlib's ``subplots`` returns them.
     """

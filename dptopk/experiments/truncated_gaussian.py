@@ -63,6 +63,11 @@ def law(noise: Floats, gap: int, offset: int, *, noisy_floor: bool, shift: int) 
 def divergence(p: Floats, q: Floats, epsilons: Floats) -> Floats:
     """Return the larger of the hockey-stick divergences of P from Q and of Q from P, at each ε,
     shape (n,); P and Q are probabilities on one grid.
+
+    Args:
+        p: the probabilities of P on the grid, shape (values,).
+        q: those of Q.
+        epsilons: the values of ε, shape (n,).
     """
     factors = np.exp(epsilons)[:, None]
     p_from_q = np.maximum(p - factors * q, 0.0)

@@ -142,6 +142,10 @@ MEASURES: dict[str, tuple[str, float | None]] = {
 def errors(estimates: NDArray[Any], truth: NDArray[Any]) -> tuple[float, float]:
     """Return the mean absolute and the root mean square error of counts; NaN where nothing was
     released.
+
+    Args:
+        estimates: the released counts, shape (labels,).
+        truth: the true counts of the same labels.
     """
     if not len(truth):
         return (np.nan, np.nan)
@@ -159,6 +163,13 @@ def attempt(
     For a single mechanism these are the "plain" counts of the k largest. After a selection there
     are three kinds of counts: "plain", "fitted" to the drawn order by CountMLE, and fitted to the
     "true order" of the selected labels, which is not private.
+
+    Args:
+        mechanisms: one mechanism with counts, or a selection and the CountMLE that counts what it
+            selects.
+        histogram: the data.
+        k: the number of labels that count as the answer.
+        rng: the generator of all noise.
     """
     if not isinstance(mechanisms[-1], CountMLE):
         (mechanism,) = mechanisms

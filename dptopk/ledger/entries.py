@@ -145,7 +145,11 @@ def _is_deeper(value: object, levels: int) -> bool:
 
 
 def _object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the pairs of a JSON object as a dictionary; two equal keys are refused."""
+    """Return the pairs of a JSON object as a dictionary; two equal keys are refused.
+
+    Raises:
+        ValueError: for two equal keys.
+    """
     if len({key for key, _ in pairs}) < len(pairs):
         raise ValueError("two keys have the same text")
     return dict(pairs)

@@ -263,6 +263,10 @@ class Journal:
 
         Args:
             confirmed: the head that was stored last, whose entry is known to be in the log.
+
+        Raises:
+            LedgerError: if the head cannot be written, or the log lacks the entry of one that
+                another process has stored meanwhile.
         """
         if self._witness is None:
             return

@@ -242,7 +242,14 @@ class Store:
 def _database(
     url: str | Path | LedgerFile, file: LedgerFile | None, *, read_only: bool, ahead: bool
 ) -> Database:
-    """Return the database of a ledger: the one in a file, or at a URL if there is no file."""
+    """Return the database of a ledger: the one in a file, or at a URL if there is no file.
+
+    Args:
+        url: the path or URL of the ledger.
+        file: its file; None for a URL.
+        read_only: whether nothing is written to the file or its folder.
+        ahead: whether a SQLite file has a write-ahead log.
+    """
     if file is None:
         return PostgreSQL(str(url))
     return SQLite(file, read_only=read_only, ahead=ahead)
@@ -325,6 +332,10 @@ def accepted_log(url: str | Path, network: bool) -> Iterator[str | Path | Ledger
 def ledger_file(url: str, network: bool) -> LedgerFile | None:
     """Return the file of a SQLite ledger; None for a database at a URL.
 
+    Args:
+        url: a path, which may follow "sqlite:///", or the URL of another database.
+        network: whether the file may be on a network file system.
+
     Raises:
         LedgerError: for a database in memory, or a path with options.
     """
@@ -386,6 +397,11 @@ def head_of(url: str | Path | LedgerFile, head_file: str | Path) -> HeadFile | H
 def refuse_own_file(url: str | Path, path: Path, name: str) -> None:
     """Refuse a path that leads to the ledger, or to a file that SQLite makes beside it; nothing is
     opened.
+
+    Args:
+        url: the path or URL of the ledger.
+        path: the path that is refused if it leads there.
+        name: the argument that names it, for the message.
 
     Raises:
         InvalidParameter: naming the argument.

@@ -243,6 +243,9 @@ class Migration:
         Args:
             new_head: the head of the new ledger, which the old one's last entry names.
             old: the state of the old ledger.
+
+        Raises:
+            LedgerError: if neither file is there, or it does not hold the ledger that was made.
         """
         file = self._unfinished_file_of(old.about.get("id"))
         if file.path.exists() and not self._new.path.exists():
@@ -317,6 +320,9 @@ def _copy_entry(
 def _refuse_difference(old: LedgerState, new: LedgerState) -> None:
     """Refuse a copy whose accounts, keys, answers or number of entries are not those of the
     old log.
+
+    Raises:
+        LedgerError: if one of them differs.
     """
     old_states = {name: state.state() for name, state in old.datasets.items()}
     new_states = {name: state.state() for name, state in new.datasets.items()}

@@ -96,7 +96,11 @@ class PostgreSQL:
         return []
 
     def backup(self, path: Path) -> None:  # noqa: ARG002
-        """Refuse to copy the database, since the server has its own tools for that."""
+        """Refuse to copy the database, since the server has its own tools for that.
+
+        Raises:
+            LedgerError: always.
+        """
         raise LedgerError("back up a PostgreSQL ledger with the server's own tools")
 
     def close(self) -> None:
@@ -177,6 +181,9 @@ def _refuse_losses(run: Run) -> bool:
 def _check(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
     """Refuse a new connection to a server that loses commits in a crash, or to a database whose
     encoding cannot hold every name.
+
+    Raises:
+        LedgerError: naming the setting or the encoding.
     """
     with closing(connection.cursor()) as cursor:
 

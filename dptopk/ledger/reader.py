@@ -290,6 +290,11 @@ class Reader:
         """Return the charge of a data set with an entry's number, and whether it was answered; None
         if there is none.
 
+        Args:
+            dataset: the name of the data set.
+            seq: the number of the charge's entry; that of another entry, or of another data set's,
+                is none.
+
         Raises:
             LedgerError: if the hash of one of the entries is wrong.
         """

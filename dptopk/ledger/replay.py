@@ -167,7 +167,11 @@ class LedgerState:
         self.retired = state["retired"]
 
     def _check(self, entry: Entry) -> None:
-        """Refuse an entry whose hash is wrong, and one of an unknown format."""
+        """Refuse an entry whose hash is wrong, and one of an unknown format.
+
+        Raises:
+            LedgerError: naming the entry.
+        """
         if entry.hash != entry.chain_hash(self.key, self.earlier.format_of(entry)):
             raise LedgerError(
                 f"entry {entry.seq} has a wrong hash: it was changed, or the key is another"
@@ -223,7 +227,11 @@ class LedgerState:
         self.replaced[head["seq"], head["hash"]] = by
 
     def _fold_dataset(self, entry: Entry) -> None:
-        """Fold a new data set, with an account on which nothing is spent."""
+        """Fold a new data set, with an account on which nothing is spent.
+
+        Raises:
+            LedgerError: when there is one of that name.
+        """
         body = entry.body
         name = entry.dataset
         if name in self.datasets:

@@ -160,7 +160,11 @@ class SQLite:
         return connection
 
     def refuse_moved_file(self) -> None:
-        """Refuse to go on if the file was moved, replaced or deleted, or has a second name."""
+        """Refuse to go on if the file was moved, replaced or deleted, or has a second name.
+
+        Raises:
+            LedgerError: if so.
+        """
         if self._file.identity() != self._identity:
             raise LedgerError(
                 f"the ledger {self._file.path.name!r} was moved or replaced while it was open"

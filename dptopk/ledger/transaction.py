@@ -97,6 +97,10 @@ class Transaction:
     def entries(self, after: int, at_most: int) -> list[Entry]:
         """Return the entries with a larger sequence number, in order, as stored; the chain is not
         checked here.
+
+        Args:
+            after: the entries with larger numbers are returned.
+            at_most: how many are returned.
         """
         columns = ", ".join(_COLUMNS)
         query = f"SELECT {columns} FROM entries WHERE seq > ? ORDER BY seq LIMIT ?"  # noqa: S608

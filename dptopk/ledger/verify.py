@@ -70,7 +70,11 @@ class _ChainAudit:
             check(ledger, entry)
 
     def _checkpoint(self, ledger: LedgerState, entry: Entry) -> None:
-        """Refuse a checkpoint whose hash is not that of the state."""
+        """Refuse a checkpoint whose hash is not that of the state.
+
+        Raises:
+            LedgerError: naming the entry.
+        """
         if entry.body["layout"] == LAYOUT and fingerprint(ledger.state()) != entry.body["state"]:
             raise LedgerError(
                 f"entry {entry.seq} is a checkpoint of another state: the log was changed"
@@ -124,6 +128,9 @@ class _ChainAudit:
     def _release(self, ledger: LedgerState, entry: Entry) -> None:
         """Refuse a release without a charge, one that refunds too much, and one that refunds to a
         budget which was renewed since.
+
+        Raises:
+            LedgerError: naming the entry.
         """
         seq = entry.body["charge"]
         # No data set has the name "", so that a charge that is not open is refused.
@@ -148,6 +155,9 @@ class _ChainAudit:
     def _reuse(self, ledger: LedgerState, entry: Entry) -> None:
         """Refuse a stored answer that costs a limit less than it did cost; warn of another
         record.
+
+        Raises:
+            LedgerError: naming the entry.
         """
         dataset, used = self.answers.get(entry.body["answer"], ("", Charge()))
         charge = Charge.parse(entry.body["charge"])
@@ -160,7 +170,13 @@ class _ChainAudit:
         self._check_record(entry, limits, charge)
 
     def _check_record(self, entry: Entry, accounts: dict[str, Account], charge: Charge) -> None:
-        """Warn of each account that would take another amount for a charge than was recorded."""
+        """Warn of each account that would take another amount for a charge than was recorded.
+
+        Args:
+            entry: the entry that records what each account takes.
+            accounts: the accounts that must pay, by owner.
+            charge: the charge that they pay.
+        """
         beyond = entry.body.get("beyond", [])
         for owner, account in accounts.items():
             if owner not in beyond:

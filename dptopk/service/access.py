@@ -335,7 +335,13 @@ class Access:
 
 
 def _new_token(analyst: str, role: Role, days: float) -> tuple[str, sa.Insert]:
-    """Return a new token, valid for a number of days, and the statement that stores its hash."""
+    """Return a new token, valid for a number of days, and the statement that stores its hash.
+
+    Args:
+        analyst: the analyst's name as the ledger writes it.
+        role: what the token allows.
+        days: the number of days, above 0.
+    """
     expires = _now(validate.positive(days=days))
     ident = secrets.token_hex(6)  # 48 bits, in 12 digits as _TOKEN has them
     secret = secrets.token_urlsafe(32)  # 256 bits, in 43 characters

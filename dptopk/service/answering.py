@@ -62,6 +62,11 @@ class KeyUsed(DptopkError):
 def job_of(analyst: str, dataset: str, key: str) -> str:
     """Return the name of a question's job, a hash of 128 bits that is the same for every retry with
     the same key.
+
+    Args:
+        analyst: the analyst, in any spelling.
+        dataset: the name of the data set.
+        key: the idempotency key.
     """
     return fingerprint([analyst_name(analyst), dataset, key])[:32]
 
@@ -143,6 +148,11 @@ class AnswerService:
         A question that fails before the charge costs nothing. If the data changed meanwhile, or
         another worker charged the key first, nothing is charged here and the caller looks again.
         The arguments are those of ``ask``; ``job`` is the name of the question's job.
+
+        Raises:
+            KeyUsed: the key was charged for another question meanwhile.
+            BudgetExceeded: nothing was charged; for a top-k question it says what would fit.
+            InvalidParameter: the question does not fit the data or the ledger; nothing was charged.
         """
         plan = self.plans.get(spec, question)
         version = self.ledger.state(spec.name).version
@@ -300,7 +310,12 @@ def _charge_facts(spend: Spend, dataset: str) -> dict[str, Any]:
 
 
 def sent_stream(spend: Spend, dataset: str) -> dict[str, Any]:
-    """Return the charge of a stream, with the stream's terms, as the service sends it."""
+    """Return the charge of a stream, with the stream's terms, as the service sends it.
+
+    Args:
+        spend: the charge of the stream.
+        dataset: the name of the data set.
+    """
     terms = spend.mechanism["stream"]
     mechanism = {name: terms["mechanism"][name] for name in ("k", "days", "days_per_user")}
     stream = {"stream": terms["stream"], **terms["calendar"], **mechanism}
@@ -319,6 +334,10 @@ def _release_with_intervals(stored: Mapping[str, Any], confidence: float) -> dic
 def _intervals(release: Release, confidence: float) -> list[dict[str, int]] | None:
     """Return for each row its rank and the ends of its count and of its rank; None for an answer
     without counts.
+
+    Args:
+        release: the release.
+        confidence: the probability that all intervals hold at once, in (0, 1).
     """
     if release.counts is None or release.measurement is None:
         return None

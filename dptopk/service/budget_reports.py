@@ -256,7 +256,14 @@ class BudgetReports:
     def _balance(
         self, dataset: str, name: str, further: Further | None, segments: tuple[str, ...] | None
     ) -> dict[str, Any]:
-        """Compute the report of ``balance``, for the analyst's name as the ledger writes it."""
+        """Compute the report of ``balance``, for the analyst's name as the ledger writes it.
+
+        Args:
+            dataset: the name of the data set.
+            name: the analyst's name as the ledger writes it.
+            further: the question that would be charged; None: no question.
+            segments: the declared segments that would pay; None: all data.
+        """
         state = self.ledger.state(dataset)  # a copy, on which the question can be tried
         kind = kind_of(state.kind, state.account, state.sensitivity)
         shares = state.terms.get("shares")

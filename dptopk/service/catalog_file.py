@@ -304,6 +304,9 @@ def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
 def _refuse_no_folder(path: Path) -> None:
     """Refuse a path that is something else than a folder; a folder that does not exist will be
     made.
+
+    Raises:
+        InvalidParameter: naming the path and the problem.
     """
     try:
         is_other = refuse_special(path).exists() and not path.is_dir()
@@ -466,6 +469,9 @@ def _refuse_bad_place(place: str) -> None:
     """Refuse a pipe or device, and a URL that is no address of a database.
 
     The URL is not shown, since it may hold a password.
+
+    Raises:
+        InvalidParameter: if so.
     """
     if "://" not in place:
         refuse_special(Path(place))

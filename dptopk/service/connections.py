@@ -153,6 +153,9 @@ class LimitedConnection(HttpToolsProtocol):
         """Add a header to the request; refuse too many, and drop trailers.
 
         uvicorn would add a trailer to the headers of a request that is being answered.
+
+        Raises:
+            ValueError: for one header too many, which ends the parser's work.
         """
         if not self._in_head:
             return

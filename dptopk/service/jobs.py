@@ -152,6 +152,11 @@ class Jobs:
     def progress(self, ident: str, done: int, total: int) -> None:
         """Write how many passes over the data are done, at most every PROGRESS_SECONDS.
 
+        Args:
+            ident: the name of the job.
+            done: how many passes are done.
+            total: how many passes there are.
+
         Raises:
             Cancelled: when the job was called off.
         """
@@ -204,6 +209,11 @@ class Jobs:
     def _move(self, ident: str, stage: str, values: JobColumns | None = None) -> bool:
         """Move a job to a stage and set further columns; return False if no move leads there from
         its stage.
+
+        Args:
+            ident: the name of the job.
+            stage: the stage that it moves to.
+            values: further columns to set; None: none.
         """
         return bool(self._tables.change(self._move_statement(ident, stage, values or {})))
 

@@ -120,7 +120,11 @@ class PostedQuestion(Body):
         return canonical_json(plain) == canonical_json(self.plain())
 
     def check(self, spec: DatasetSpec) -> None:
-        """Refuse conditions and segments that the data set does not offer."""
+        """Refuse conditions and segments that the data set does not offer.
+
+        Raises:
+            InvalidParameter: naming the field.
+        """
         spec.check_conditions(self.where)
         segment_reading = spec.segment_reading(self.segments, self.where)
         if self.rows * len(segment_reading.values) > MOST_LABELS:

@@ -66,7 +66,11 @@ class StreamQuestion(PostedQuestion):
         return self.k
 
     def check(self, spec: DatasetSpec) -> None:
-        """Refuse a data set without streams, and a name that no file can have."""
+        """Refuse a data set without streams, and a name that no file can have.
+
+        Raises:
+            InvalidParameter: naming the field.
+        """
         valid_name(stream=self.stream)
         if spec.streams is None:
             raise InvalidParameter("dataset: it has no streams")

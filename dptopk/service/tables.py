@@ -263,6 +263,10 @@ def _reason(error: Exception) -> str:
 def _engine(url: str, *, durable: bool) -> sa.Engine:
     """Return an engine whose commits wait for the disk, or do not.
 
+    Args:
+        url: the URL of the database, as SQLAlchemy takes it.
+        durable: whether a commit waits until the disk has it.
+
     Raises:
         LedgerError: for a database that is neither SQLite nor PostgreSQL.
     """

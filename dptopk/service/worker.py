@@ -167,6 +167,11 @@ class Service:
         ledger.
 
         It is None if there is no such charge, no answer, or the charge is not this analyst's.
+
+        Args:
+            spec: the data set.
+            seq: the number of the charge's entry.
+            analyst: the analyst who asks for the answer, in any spelling.
         """
 
         def read() -> tuple[str, dict[str, Any]]:
@@ -191,6 +196,13 @@ class Service:
     def page(self, spec: DatasetSpec, spend: Spend) -> dict[str, Any]:
         """Return the answer to a charge as the service sends it; a stored answer never changes, so
         that it is cached.
+
+        Args:
+            spec: the data set.
+            spend: the charge.
+
+        Raises:
+            LedgerError: if the charge has no stored answer.
         """
 
         def read() -> dict[str, Any]:

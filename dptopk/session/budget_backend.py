@@ -355,6 +355,9 @@ class LedgerBudget:
     def declare(self, segments: Segments) -> None:
         """Refuse segments that the ledger does not know: only the owner of the data can declare
         them.
+
+        Raises:
+            InvalidParameter: naming their column and the data set.
         """
         if not self.has_segments(segments):
             raise InvalidParameter(

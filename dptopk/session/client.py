@@ -487,7 +487,14 @@ class Client:
         body: Mapping[str, object] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        """Call a path under the data set, and return the service's JSON."""
+        """Call a path under the data set, and return the service's JSON.
+
+        Args:
+            method: the HTTP method.
+            path: the path under the data set, "" or beginning with "/".
+            body: what is sent as JSON; None: nothing.
+            headers: further headers; None: none.
+        """
         return self._call(method, self._path(path), body, headers)
 
     def _call(
@@ -593,6 +600,10 @@ def _stream_terms(k: int, days: int, budget: Budget, calendar: dict[str, str]) -
 
 def _response(request: Request, timeout: float) -> tuple[int, bytes]:
     """Return the status and the body of the service's response, whatever its status.
+
+    Args:
+        request: the request.
+        timeout: the number of seconds without a byte after which the service counts as not reached.
 
     Raises:
         OSError: if there is no response.

@@ -398,7 +398,11 @@ class Session:
         return answers
 
     def _refuse_fork(self) -> None:
-        """Refuse a forked process, which would spend the same budget a second time."""
+        """Refuse a forked process, which would spend the same budget a second time.
+
+        Raises:
+            InvalidParameter: in another process than the session's.
+        """
         if os.getpid() != self._pid:
             raise InvalidParameter(
                 "a Session belongs to the process that made it: a fork would be a second budget"

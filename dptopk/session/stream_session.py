@@ -401,6 +401,9 @@ class StreamSession:
 
         A user who is active on one day only is protected whatever the store does, and so is one who
         may be active on all days.
+
+        Raises:
+            InvalidParameter: with the number of days that the store must limit users to.
         """
         user_days = self.mechanism.participation
         if user_days.apart > 1:

@@ -520,7 +520,11 @@ def _pointer(key: str) -> str:
 
 
 def _database_table(connection: DuckDBConnection, files: Files, table_name: str | None) -> ir.Table:
-    """Return a table of a database file, which is attached for reading only."""
+    """Return a table of a database file, which is attached for reading only.
+
+    Raises:
+        InvalidParameter: without a name of the table, or when the database has none of that name.
+    """
     if table_name is None:
         raise InvalidParameter("table_name: say which table of the database file holds the events")
     path = text_literal(files.paths[0])

@@ -124,6 +124,9 @@ class Files:
     def _refuse_folders_above(self, names: Sequence[str]) -> None:
         """Refuse columns of these names where a folder above the one that was named is called as
         one of them: DuckDB, where folders below are columns, would read the name of that folder.
+
+        Raises:
+            InvalidParameter: naming the folder's column.
         """
         if self.folder is None:  # never: a file that was named has no columns of folders
             return
@@ -195,6 +198,9 @@ class Files:
     def refuse_repeated_columns(self, columns: Sequence[str] | None) -> None:
         """Refuse text files that name one of these columns twice: engines give the second one
         another name.
+
+        Raises:
+            InvalidParameter: naming the file and the column.
         """
         if not self.is_text:
             return
@@ -213,7 +219,11 @@ class Files:
         """
 
         def run_and_check(*arguments: Arguments.args, **options: Arguments.kwargs) -> Result:
-            """Return what ``run`` returns, unless the files have changed."""
+            """Return what ``run`` returns, unless the files have changed.
+
+            Raises:
+                InvalidParameter: if they have.
+            """
             answer = run(*arguments, **options)
             if _state(self.paths) != self._state_at_start:
                 raise InvalidParameter(
@@ -225,7 +235,14 @@ class Files:
 
 
 def _write_copy(path: str, copy: Path, form: TextFormat, columns: Sequence[str] | None) -> None:
-    """Write the columns of a text file that are asked for as UTF-8 with commas."""
+    """Write the columns of a text file that are asked for as UTF-8 with commas.
+
+    Args:
+        path: the text file.
+        copy: the file to write.
+        form: the format of the text file.
+        columns: the columns that are asked for; None, or one of them missing: all are written.
+    """
     needed = needed_names(columns, form.names)
     numbered_names = enumerate(form.names)
     places = [
@@ -395,6 +412,9 @@ def header_line(path: str) -> bytes:
 def refuse_array(paths: Sequence[str]) -> None:
     """Refuse files of JSON that begin with a bracket in a line of its own: one array over many
     lines, of which few would be JSON by themselves.
+
+    Raises:
+        InvalidParameter: naming the file.
     """
     from pyarrow import input_stream
 

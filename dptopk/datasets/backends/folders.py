@@ -145,7 +145,11 @@ def _is_quoted_text(value: str) -> bool:
 
 
 def _refuse_loops(start: Path) -> None:
-    """Refuse a link to a folder that it is in: files below it would be found at every turn."""
+    """Refuse a link to a folder that it is in: files below it would be found at every turn.
+
+    Raises:
+        InvalidParameter: without the name of the link.
+    """
     for folder, names, _ in os.walk(start, followlinks=True):
         # ``os.walk`` goes on in the folders left in its list. A glob leaves out the others too.
         names[:] = [name for name in names if not name.startswith(".")]
@@ -158,7 +162,11 @@ def _refuse_loops(start: Path) -> None:
 
 
 def _refuse_twice(paths: Sequence[str]) -> None:
-    """Refuse a file that is found by two names: its rows would count twice."""
+    """Refuse a file that is found by two names: its rows would count twice.
+
+    Raises:
+        InvalidParameter: naming the file.
+    """
     names: dict[Path, str] = {}
     for path in paths:
         if names.setdefault(Path(path).resolve(), path) != path:
@@ -241,7 +249,11 @@ def _searched_folders(paths: list[str], start: Path) -> Iterator[Path]:
 
 
 def _refuse_log(folder: Path) -> None:
-    """Refuse a folder whose log says which of its files are in the table, as of Delta tables."""
+    """Refuse a folder whose log says which of its files are in the table, as of Delta tables.
+
+    Raises:
+        InvalidParameter: with a way to read the table.
+    """
     for mark, (kind, advice) in _LOGS.items():
         if next(folder.glob(mark), None) is not None:
             raise InvalidParameter(

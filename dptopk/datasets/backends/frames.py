@@ -41,7 +41,12 @@ def _needed_names(columns: Sequence[str] | None, present: Sequence[str]) -> list
 
 
 def _from_pandas(frame: pd.DataFrame, columns: Sequence[str] | None) -> pa.Table:
-    """Return the needed columns of a pandas frame as an Arrow table."""
+    """Return the needed columns of a pandas frame as an Arrow table.
+
+    Raises:
+        InvalidParameter: for what is no data frame, one that names a column twice, and a column of
+            a type that Arrow does not know.
+    """
     import pyarrow as pa
 
     if not hasattr(frame, "columns"):
@@ -145,6 +150,9 @@ def _from_arrow(
 ) -> pa.Table | pa.RecordBatchReader:
     """Return the needed columns of an Arrow table or batch as a table, of a stream or dataset as a
     stream, which is never in memory as a whole.
+
+    Raises:
+        InvalidParameter: for what is no Arrow data, and a column of a type that cannot be read.
     """
     import pyarrow as pa
     import pyarrow.dataset as pads

@@ -198,7 +198,12 @@ def _decoded_texts(texts: pa.Array) -> pa.Array:
 
 
 def _without_rows(values: pa.Array, is_left_out: NDArray[np.bool_]) -> pa.Array:
-    """Return an array with NULL in some rows."""
+    """Return an array with NULL in some rows.
+
+    Args:
+        values: the array.
+        is_left_out: whether each of its rows becomes NULL, shape (rows,).
+    """
     import pyarrow as pa
 
     if not is_left_out.any():

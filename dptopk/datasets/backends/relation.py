@@ -137,6 +137,10 @@ def _column_types(
 ) -> dict[str, set[str]]:
     """Return the types of columns, by their names in lower case, in the result and in each table
     that has them; in the result alone where a table is not known.
+
+    Args:
+        relation: the relation.
+        tables: the tables that its query names.
     """
     sources = [_table_relation(relation, table) for table in tables]
     known = [source for source in sources if source is not None]
@@ -165,6 +169,9 @@ def _table_relation(relation: DuckDBPyRelation, table: exp.Expression) -> DuckDB
 def _refuse_collation(relation: DuckDBPyRelation, name: str) -> None:
     """Refuse a column in which different texts are equal: they would be several users here. No row
     is read: the largest of none is NULL, and is compared as values of the column are.
+
+    Raises:
+        InvalidParameter: naming the column.
     """
     largest = f"(SELECT max({quote_name(name)}) FROM {_NAME} WHERE false)"  # noqa: S608
     comparisons = [
@@ -183,6 +190,9 @@ def _refuse_collation(relation: DuckDBPyRelation, name: str) -> None:
 def _refuse_across_rows(query: str, relation: DuckDBPyRelation) -> None:
     """Refuse a query of which a result row may depend on several rows, or which may fail for a
     value.
+
+    Raises:
+        InvalidParameter: naming the part of the query.
     """
     sqlglot = import_of_extra("sqlglot", extra="data")
     statements = hide_data_of_errors(

@@ -182,6 +182,9 @@ class Spark:
     def _session(self, frame: SparkFrame | None) -> SparkSession:
         """Return the session of a frame, in which alone its views are found; without a frame the
         one that was given, the active one or a new one.
+
+        Raises:
+            InvalidParameter: if another session was given, or none can be started.
         """
         if frame is None:
             return self.session or hide_data_of_errors(

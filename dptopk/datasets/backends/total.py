@@ -122,6 +122,11 @@ def _total_value(argument: str, operation: ops.Value, backend: Backend) -> ops.V
 def _with_filled_nulls(argument: str, relation: ops.FillNull, backend: Backend) -> ops.Relation:
     """Return a table with constants for NULL, each chosen by an operation that fails for no
     value.
+
+    Args:
+        argument: the argument whose expression it is, for messages.
+        relation: the operation that fills NULL: its table, and one constant or one for each column.
+        backend: the engine.
     """
     import ibis
 
@@ -227,7 +232,12 @@ def _are_of_one_type(values: tuple[ops.Value, ...]) -> bool:
 
 
 def _is_chosen_as(given: dt.DataType, kind: dt.DataType) -> bool:
-    """Return whether a constant beside a column leaves its type to what is chosen of both."""
+    """Return whether a constant beside a column leaves its type to what is chosen of both.
+
+    Args:
+        given: the type of the constant.
+        kind: the type of the column.
+    """
     if given.is_null() or kind.is_null():
         return True
     if given.is_string() != kind.is_string() or given.is_date() != kind.is_date():
@@ -264,6 +274,11 @@ def _is_comparable(constant: ops.Literal, kind: dt.DataType) -> bool:
 def _is_moment(value: date, given: dt.DataType, kind: dt.DataType) -> bool:
     """Return whether a constant day or time can become a value of a type. Days are beside days
     alone: as times, those of the largest years do not fit.
+
+    Args:
+        value: the day or time.
+        given: the type of the constant.
+        kind: the type of the values that it stands beside.
     """
     if kind.is_date():
         return given.is_date()
@@ -318,7 +333,13 @@ def _as_decimal(kind: dt.DataType) -> dt.Decimal | None:
 
 
 def _has_room(number: float | Decimal, kind: dt.Decimal, digits: int) -> bool:
-    """Return whether a constant number and all values of a decimal type fit one decimal type."""
+    """Return whether a constant number and all values of a decimal type fit one decimal type.
+
+    Args:
+        number: the constant.
+        kind: the decimal type; None for its digits: any number of them.
+        digits: the most digits of the engine's decimal types.
+    """
     if isinstance(number, float) and ("e" in repr(number) or not math.isfinite(number)):
         return True  # the engine compares floating-point numbers
     if kind.precision is None or kind.scale is None:
