@@ -29,6 +29,9 @@ from dptopk.histogram.event_counts import CELLS, NARROW, EventCounts, finding_se
 from dptopk.histogram.histogram import Array, Histogram, Sensitivity
 
 if TYPE_CHECKING:
+    import ibis.expr.types as ir
+
+    from dptopk.datasets.backends.base import OpenTable
     from dptopk.datasets.backends.inputs import Condition, EventTable
     from dptopk.histogram.stored_labels import StoredLabels
 
@@ -102,7 +105,7 @@ def event_counts(  # noqa: PLR0913
         raise InvalidParameter(
             "weights: of users who add at most 1 to a label; per_label_cap must be 1"
         )
-    sums = summed_columns(weights=weights, profile=profile)
+    summed_columns(weights=weights, profile=profile)  # refuses a profile without weights
     has_reading_options = any(value is not None for value in (weight, where, engine, table_name))
     has_bounds_or_choice = (per_label_cap, choose, key, portable) != (1, "hash", "", False)
     if isinstance(table, EventsStore):
@@ -131,28 +134,53 @@ def event_counts(  # noqa: PLR0913
         source,
         events,
     ):
-        first = first_events(source, events)
-        unread = unread_counts(source, events, bounds, first, weights=weights, sums=sums)
-        if unread is not None:
-            columns, labels = unread
-        else:
-            labels = None
-            contribute = partial(
-                counts_with_and_without_cap, bounds=bounds, weights=weights, profile=profile
-            )
-            columns = label_counts(
-                source,
-                events,
-                contribute,
-                bounds,
-                top=None,
-                sums=sums,
-                in_order=CountsInOrder(bounds=bounds, sums=sums, weights=weights),
-                first=first,
-                progress=progress,
-            )
+        columns, labels = _columns_of_events(
+            source, events, bounds, weights=weights, profile=profile, progress=progress
+        )
     clipped = weight is not None or bounds.per_label_cap > 1
     return event_counts_of(columns, bounds, weights=weights, clipped=clipped, labels=labels)
+
+
+def _columns_of_events(
+    source: OpenTable,
+    events: ir.Table,
+    bounds: Bounds,
+    *,
+    weights: bool,
+    profile: bool,
+    progress: Progress | None,
+) -> tuple[dict[str, Array], StoredLabels | None]:
+    """Return the columns of both histograms of events, and their labels if these stay in the
+    engine; None: the labels are the column item.
+
+    Args:
+        source: the opened table.
+        events: its events, with the columns user and item and perhaps weight.
+        bounds: the bounds of the second histogram.
+        weights: whether that has sums of weights.
+        profile: whether the columns of PROFILE are added.
+        progress: a function that is called with (passes done, all passes); None: nobody asks.
+    """
+    sums = summed_columns(weights=weights, profile=profile)
+    first = first_events(source, events)
+    unread = unread_counts(source, events, bounds, first, weights=weights, sums=sums)
+    if unread is not None:
+        return unread
+    contribute = partial(
+        counts_with_and_without_cap, bounds=bounds, weights=weights, profile=profile
+    )
+    columns = label_counts(
+        source,
+        events,
+        contribute,
+        bounds,
+        top=None,
+        sums=sums,
+        in_order=CountsInOrder(bounds=bounds, sums=sums, weights=weights),
+        first=first,
+        progress=progress,
+    )
+    return columns, None
 
 
 def _counts_of_store(store: EventsStore, cap: int, *, weights: bool, profile: bool) -> EventCounts:

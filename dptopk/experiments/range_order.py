@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from dptopk.accounting.setwise.lower_bounds import LastRanges
 from dptopk.accounting.setwise.recursion import Rules, solve_in_order
 from dptopk.errors import InvalidParameter
 from dptopk.experiments import style
@@ -43,9 +44,9 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
     at = np.array([x])
     counts = dict.fromkeys(epsilons, 1)
     order = range(len(epsilons))
-    below = solve_in_order(Rules.of(counts, steps, upper=False), order)
-    above = solve_in_order(Rules.of(counts, steps, upper=True), order)
-    return float(below.below(at, above)[0]), float(above.above(at)[0])
+    lower = solve_in_order(Rules.of(counts, steps, upper=False), order)
+    upper = solve_in_order(Rules.of(counts, steps, upper=True), order)
+    return float(LastRanges(lower, upper).below(at)[0]), upper.delta(x)
 
 
 def order_effect(point: tuple[float, float, float]) -> tuple[float, ...]:

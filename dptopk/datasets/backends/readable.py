@@ -393,11 +393,7 @@ class ReadableFiles:
             file_of_stored_types(path, coerce_int96_timestamp_unit="s") as in_seconds,
         ):
             schema = in_seconds.schema_arrow
-            # Another file of the folder may spell the names of columns with other capitals.
-            file_names = {name.casefold(): name for name in schema.names}
-            stored = {
-                name: file_names[name.casefold()] for name in names if name.casefold() in file_names
-            }
+            stored = _spelling_in_file(names, schema.names)
             doubtful_names = [
                 name
                 for name, file_name in stored.items()
@@ -409,10 +405,18 @@ class ReadableFiles:
             other_names = [name for name in names if name not in doubtful_names]
             # Columns that the file itself does not have are the names of folders.
             others = _query_of_file(other_names, has_folders=len(stored) < len(names))
-            joined = f"dptopk_stream JOIN ({others}) USING ({_ROW})"
-            query = f"SELECT {column_list} FROM {joined}"  # noqa: S608
+            joined_rows = f"FROM dptopk_stream JOIN ({others}) USING ({_ROW})"
+            query = f"SELECT {column_list} {joined_rows}"
             run(f"INSERT INTO {_ROWS} ({column_list}) {query}", {"path": escape(path)}).fetchall()
             self.connection.con.unregister("dptopk_stream")
+
+
+def _spelling_in_file(names: Sequence[str], file_names: Sequence[str]) -> dict[str, str]:
+    """Return name -> the name in a file, for the columns that the file has: the files of a folder
+    may spell a name with other capitals.
+    """
+    by_case = {name.casefold(): name for name in file_names}
+    return {name: by_case[name.casefold()] for name in names if name.casefold() in by_case}
 
 
 def _query_of_file(names: Sequence[str], *, has_folders: bool) -> str:
