@@ -71,12 +71,12 @@ def question_field(default: object, asking: Asking) -> Any:
     return field(default=default, metadata=facts)
 
 
-def one_phase(_: object) -> Phases:
+def always_one_phase(_: object) -> Phases:
     """Return 1: a field of one phase, whatever its value."""
     return 1
 
 
-def two_phases(_: object) -> Phases:
+def always_two_phases(_: object) -> Phases:
     """Return 2: a field of two phases, whatever its value."""
     return 2
 
@@ -145,7 +145,7 @@ class Question:
             "(printed intervals hold for all at once, and are wider).",
             above=0,
             at_most=1e9,
-            phases=one_phase,
+            phases=always_one_phase,
             shells=NOT_IN_SESSIONS,
         ),
     )
@@ -180,7 +180,7 @@ class Question:
             "for you.",
             at_least=1,
             at_most=10**6,
-            phases=one_phase,
+            phases=always_one_phase,
         ),
     )
     method: str = question_field(
@@ -189,7 +189,7 @@ class Question:
             "How the top k are found; NAME: a design, as [bold]dptopk plan --alternatives[/bold] "
             "lists them.",
             metavar="[auto|peel|threshold|whole|NAME]",
-            phases=one_phase,
+            phases=always_one_phase,
         ),
     )
     fit: bool | None = question_field(
@@ -219,7 +219,7 @@ class Question:
             "smallest error.",
             metavar="[best|SHARE]",
             unsaid=True,
-            phases=one_phase,
+            phases=always_one_phase,
         ),
     )
     find: FindBy = question_field(
@@ -228,7 +228,7 @@ class Question:
             "How labels of events are found under the cap.",
             panel="Of events",
             unsaid=True,
-            phases=two_phases,
+            phases=always_two_phases,
         ),
     )
     share: float | Literal["auto"] = question_field(
@@ -238,7 +238,7 @@ class Question:
             metavar="[auto|SHARE]",
             panel="Of events",
             unsaid=True,
-            phases=two_phases,
+            phases=always_two_phases,
         ),
     )
     min_users: int = question_field(
@@ -249,7 +249,7 @@ class Question:
             at_most=10**9,
             panel="Of events",
             unsaid=True,
-            phases=two_phases,
+            phases=always_two_phases,
         ),
     )
     effort: Effort = question_field(
@@ -278,7 +278,7 @@ class Question:
             "Counts of the expected shape, public or already released.",
             shells=IN_PYTHON,
             unsaid=True,
-            phases=one_phase,
+            phases=always_one_phase,
         ),
     )
     charge_as: ChargeAs | Literal["auto"] | None = question_field(
@@ -287,13 +287,16 @@ class Question:
             "What selections pay for; None: what the budget takes.",
             shells=IN_PYTHON,
             unsaid=True,
-            phases=one_phase,
+            phases=always_one_phase,
         ),
     )
     max_seconds: float | None = question_field(
         None,
         Asking(
-            "A guard for the search for a plan.", shells=IN_PYTHON, unsaid=True, phases=one_phase
+            "A guard for the search for a plan.",
+            shells=IN_PYTHON,
+            unsaid=True,
+            phases=always_one_phase,
         ),
     )
 

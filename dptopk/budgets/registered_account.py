@@ -26,7 +26,7 @@ from dptopk._internal.search import first_true
 from dptopk.accounting import bounds
 from dptopk.accounting.registry import Bound
 from dptopk.budgets.account_base import LARGEST_FIT, Account, Record, cost_of
-from dptopk.budgets.registered_costs import dominates, match, size
+from dptopk.budgets.registered_costs import dominates, match, rough_size
 from dptopk.costs import Budget, Charge, Cost
 from dptopk.errors import BudgetExceeded, DptopkError, IncompatibleCosts, InvalidParameter
 
@@ -129,7 +129,7 @@ class Accountant(Account):
                 )
             if all(times <= self._left[cost] for cost, times in charge):
                 return {"tokens": [[str(cost), str(cost), times] for cost, times in charge]}
-            assignment = match(charge.costs, self._left, dominates, size)
+            assignment = match(charge.costs, self._left, dominates, rough_size)
             if assignment is None:
                 reason = self._total_exceeded_text(stated) + self._uncovered_text(charge)
                 raise BudgetExceeded(charge, self.remaining(), reason)

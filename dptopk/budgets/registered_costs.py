@@ -52,7 +52,7 @@ def dominates(token: Cost, cost: Cost) -> bool:
     return token == cost or cost_model_of(token).covers(token, cost)
 
 
-def size(cost: Cost) -> tuple[float, float]:
+def rough_size(cost: Cost) -> tuple[float, float]:
     """Return a rough size of a token, as a pair (ρ, δ): it decides only in which order tokens are
     tried.
 

@@ -279,7 +279,8 @@ class Histogram:
             if column not in df.columns:
                 raise InvalidParameter(f"{name}: the data frame has no column {column!r}")
         labels = df[label]
-        # A row without a label may depend on one user.
+        # A row without a label may depend on one user. Where two columns have the name, the labels
+        # are a table, which is refused below.
         is_labelled = labels.notna()
         if labels.ndim == 1 and not is_labelled.all():
             return cls(labels[is_labelled], df[count][is_labelled], **options)

@@ -173,7 +173,7 @@ class CountMLE(Mechanism):
 
     def _published_fit(self, measured: Array) -> Array:
         """Return the fit of maximum likelihood, without shrinkage, float64, shape (n,)."""
-        if isinstance(self.noise, Centred):
+        if isinstance(self.noise, Centred):  # one noise moves all counts alike, perhaps below 0
             return isotonic_least_squares(measured, clip=False)
         if isinstance(self.noise, KnownGaussian):
             return isotonic_least_squares(measured)

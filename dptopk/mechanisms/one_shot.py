@@ -136,8 +136,8 @@ def _first_rings(race: Race, offset: int, size: int, k: int, origin: np.int64) -
 
 
 class _FlipRace(Race):
-    """A race in which a label rings at F e^{-rate·level} with F uniform: its score is rate·level +
-    Exponential(1).
+    """The race of one-shot selection, for one label that of permute-and-flip: a label rings at F
+    e^{-rate·level} with F uniform, so that its score is rate·level + Exponential(1).
 
     A label of its own has F = U. A ring of a crowd comes at an exponential time E, and F = 1 -
     e^{-E} is then uniform; it grows with E, and by a relative amount that is no more than that of

@@ -30,7 +30,7 @@ from dptopk.mechanisms.samplers.advantage import (
     advantage,
     gumbel_inclusion,
     one_shot_inclusion,
-    rounding,
+    rounding_error,
 )
 from dptopk.mechanisms.samplers.exact import Cells, exp_units
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked, log_odds
@@ -103,6 +103,7 @@ class RoutedTopK(LabelsOnly):
         epsilon, exactly.
         """
         remaining = self.epsilon - self.choice_epsilon
+        # Pure costs are added up by their decimals (docs/notes/notation.md, "Decimals").
         total = decimal(remaining) + decimal(self.choice_epsilon)
         if total <= smaller_of(self.epsilon):
             return remaining
@@ -282,7 +283,7 @@ class RoutedTopK(LabelsOnly):
         answer, for one user, and the errors of computation.
         """
         change_by_one_user = self.answer_epsilon * (1 + 2 * _STATISTIC_ERROR)
-        return math.nextafter(change_by_one_user + rounding(self.k), math.inf)
+        return math.nextafter(change_by_one_user + rounding_error(self.k), math.inf)
 
     @property
     def threshold(self) -> float:

@@ -19,7 +19,7 @@ from dptopk.mechanisms.mechanism import finite_l0
 from dptopk.mechanisms.thresholds import CutMechanism
 from dptopk.mechanisms.user_total import cap_binds, chance_to_show_any, one_cost_is_less
 
-# Share of δ that is kept for the rounding of masses and logarithms, each of a few ulps.
+# Share of δ that is set aside for the rounding of masses and logarithms, each of a few ulps.
 DELTA_ROUNDING = 1e-9
 # A noisy count at the threshold is released with a probability below 1 by at least this step: with
 # probability 1 the threshold would be one lower.

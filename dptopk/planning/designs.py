@@ -60,7 +60,7 @@ THRESHOLD_SHARE = 0.5
 # counts costs less.
 SEVERAL = 3
 # Coins that show labels before these are counted: their share of the zCDP budget, where the merit
-# is least and hardly changes, and of δ. From this many labels per user (below, noise on all counts
+# is least and flat, and of δ. From this many labels per user (below, noise on all counts
 # costs less) up to this multiple of k, for beyond it counts of k labels do. What is left for the
 # counts is no smaller a share than LEAST_COUNT_SHARE.
 COIN_SHARE = 0.66

@@ -279,6 +279,8 @@ class _LargestEpsilon:
         guess = self._first_guess(crossing)
         if self.low < guess < self.high:
             self.test_at(guess)
+        # From the largest ε that was accepted upwards; where none was, downwards from the smallest
+        # one that was not.
         if self.low > 0:
             start = self.low
             step = self._resolution_at(start)
@@ -363,14 +365,16 @@ class _LargestEpsilon:
         return not accepts(self.account, half, None)
 
     def _bisect_bracket(self) -> None:
-        """Halve the bracket until it is as narrow as wanted: that is finer where little is left,
-        but no plans of tiny ε are made, which take seconds, only to find that nothing is.
-        """
+        """Halve the bracket until it is as narrow as ``_wanted_width`` says."""
         while self.high - self.low > self._wanted_width():
             self.test_at((self.low + self.high) / 2)
 
     def _wanted_width(self) -> float:
-        """Return the width at which the bracket is narrow enough."""
+        """Return the width at which the bracket is narrow enough: less where little is left.
+
+        As long as no ε was accepted it is not less: plans of tiny ε take seconds, and would only
+        show that nothing is left.
+        """
         if self.low > 0:
             return self._resolution_at(self.low)
         return RESOLUTION * self.total

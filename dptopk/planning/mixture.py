@@ -75,6 +75,8 @@ class Mixture:
             shapes: from ranks, float64, shape (groups,), to counts, shape (shapes, groups).
             geometric: as for the class.
         """
+        # The ranks k + 1 and 2k + 1 are the floors of the top k and the top 2k; the plateau of
+        # ``references`` ends at WIDTH·k.
         cuts = np.array([0, k, k + 1, 2 * k, 2 * k + 1, WIDTH * k, length - 1, length])
         spread = np.rint(np.geomspace(1, length, GROUPS)).astype(np.int64)
         edges = np.unique(np.append(spread, cuts))

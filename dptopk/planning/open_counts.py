@@ -107,8 +107,9 @@ class _RankCurves:
         exponent = np.interp(mean_over_kth, means_of_powers, EXPONENTS)[:, None]
         decay = np.interp(mean_over_kth, means_of_decays, DECAYS)[:, None]
         power_law = self.kth * (self.k / rank) ** exponent
-        ranks_before_k = np.maximum(1 - rank / self.k, 0.0)
-        return np.where(by_factors, self.kth * np.exp(decay * ranks_before_k), power_law)
+        # Ranks after k, whose counts ``counts_after_k`` has, get any number.
+        share_before_k = np.maximum(1 - rank / self.k, 0.0)
+        return np.where(by_factors, self.kth * np.exp(decay * share_before_k), power_law)
 
     def counts_after_k(self, rank: Array, fall: Array) -> Array:
         """Return the counts of ranks after k, shape (curves, ranks), which fall as ``fall``, shape
@@ -174,7 +175,7 @@ def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Arr
     rng = np.random.default_rng(number)
     largest_mean = max(users, 1.0)
     by_prior = _draws_of_prior(largest_mean, rng)
-    by_noise = seen - _draws_of_box_noise(mechanism, rng)
+    by_noise = seen - draws_of_box_noise(mechanism, len(FACTORS) + 1, 1, TRIED, rng)
     candidates = np.concatenate((by_prior, by_noise))
     candidates = candidates[np.argsort(candidates[:, 0], kind="stable")]
     log_prior = _log_prior(candidates, largest_mean)
@@ -225,7 +226,8 @@ def _log_fall(fall: Array) -> Array:
 
 
 def _log_look(noise: Array, epsilon: float) -> Array:
-    """Return the log density of box noise on some counts, shape (draws, counts) -> (draws,).
+    """Return the log density of box noise on some counts, for a cap of 1, shape (draws, counts) ->
+    (draws,).
 
     The ball of max(0, x) - min(0, x) <= 1 has the volume d + 1 in d dimensions.
     """
@@ -237,14 +239,21 @@ def _log_look(noise: Array, epsilon: float) -> Array:
     return log_density
 
 
-def _draws_of_box_noise(mechanism: Box, rng: np.random.Generator) -> Array:
-    """Return draws of box noise on the three values, for a cap of 1, in floats, shape
-    (TRIED, 3).
+def draws_of_box_noise(
+    mechanism: Box, counts: int, linf: int, draws: int, rng: np.random.Generator
+) -> Array:
+    """Return draws of box noise on some counts, in floats, shape (draws, counts).
+
+    Args:
+        mechanism: what has this noise.
+        counts: how many counts there are.
+        linf: the most that one user adds to a count.
+        draws: how many draws are made.
+        rng: draws the noise.
     """
-    values = len(FACTORS) + 1
     # Differences of d uniform numbers and a shared one have the density 1 - L, with the length L
-    # of ``_log_look``; times a gamma variable of shape d + 2 and scale 1/ε they have a density in
-    # proportion to e^{-εL}.
-    side = rng.gamma(values + 2, 1 / mechanism.epsilon, size=(TRIED, 1))
-    noise: Array = side * (rng.random((TRIED, values)) - rng.random((TRIED, 1)))
+    # of ``_log_look``; times a gamma variable of shape d + 2 and scale linf/ε they have a density
+    # in proportion to e^{-εL/linf}.
+    side = rng.gamma(counts + 2, linf / mechanism.epsilon, size=(draws, 1))
+    noise: Array = side * (rng.random((draws, counts)) - rng.random((draws, 1)))
     return noise

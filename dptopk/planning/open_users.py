@@ -93,6 +93,7 @@ def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Genera
     seen = np.maximum(noisy, 0.0)
     least = np.maximum(seen - FURTHEST * scale, 0.0)
     numbers = np.linspace(least, seen + FURTHEST * scale, NUMBERS).T
+    # The density after the look, up to a factor: that of Laplace noise times that before the look.
     likely = np.exp(-np.abs(numbers - seen[:, None]) / scale) / (numbers + 1)
     cumulative = likely.cumsum(axis=1)
     distributions = cumulative / cumulative[:, -1:]
@@ -122,9 +123,10 @@ def _falling_tail(seen: Array, scale: float, largest: int) -> Array:
         largest: the cell with most users.
     """
     most = np.full(len(seen), np.inf)
-    certain = seen >= CERTAIN * scale
+    certain = seen >= CERTAIN * scale  # more than noise
     last = int(np.flatnonzero(certain)[-1]) if certain.any() else 0
-    # The power is that of two neighbouring cells of which more is seen than noise.
+    # The power is that of the last certain cell and the one before it, if that is certain too and
+    # not before the largest cell.
     if last <= largest or not certain[last - 1]:
         return most
     density = seen[last - 1 : last + 1] / WIDTHS[last - 1 : last + 1]

@@ -28,6 +28,7 @@ from dptopk.mechanisms import Box
 from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.mechanisms.samplers.random import narrow
 from dptopk.planning.mixture import Mixture
+from dptopk.planning.open_counts import draws_of_box_noise
 from dptopk.planning.protocol import Paying, PaysAll, Reading, Step
 from dptopk.planning.single import Single
 from dptopk.planning.topk_plan import OnePhase, TopKPlan, joint_charge
@@ -486,7 +487,7 @@ def likely_counts(
         seed: the seed of all draws.
         finer: how many times as many are drawn, of which quantiles by their first count are taken.
     """
-    noises = _draws_of_box_noise(
+    noises = draws_of_box_noise(
         mechanism, len(seen), linf, NOISE_DRAWS, np.random.default_rng(seed)
     )
     # Each noise that may have been drawn is weighed: by how much the counts that it leaves rise, or
@@ -503,24 +504,6 @@ def likely_counts(
         by_first_count = np.argsort(true[drawn, 0], kind="stable")
         drawn = drawn[by_first_count][finer // 2 :: finer]
     return np.array([_nearest_falling_counts(seen - noise) for noise in noises[drawn]])
-
-
-def _draws_of_box_noise(
-    mechanism: Box, ranks: int, linf: int, draws: int, rng: np.random.Generator
-) -> Array:
-    """Return draws of box noise on counts, in floats, shape (draws, ranks).
-
-    Args:
-        mechanism: what has this noise.
-        ranks: how many counts there are.
-        linf: the most that one user adds to a count.
-        draws: how many draws are made.
-        rng: draws the noise.
-    """
-    # As in ``open_counts``: differences of uniform numbers and a shared one, scaled.
-    side = rng.gamma(ranks + 2, linf / mechanism.epsilon, size=(draws, 1))
-    noise: Array = side * (rng.random((draws, ranks)) - rng.random((draws, 1)))
-    return noise
 
 
 def _nearest_falling_counts(counts: Array) -> Array:

@@ -162,7 +162,7 @@ def choice_by_looks(
         usual: the way that is taken without a look.
     """
     scene = _scene_after_looks(plan, users, counts, rest)
-    offered = menu(plan.k, _noise_families(plan, rest))
+    offered = menu(plan.k, (_noise_family(plan, rest),))
     if plan.counted and plan.family is None:
         offered += capped_menu()
     predicted = losses(scene, [usual, *offered])
@@ -206,18 +206,17 @@ def _counts_in_order(released: Release, names: Sequence[object]) -> Array:
     return np.array([by_label[name] for name in names], dtype=np.float64)
 
 
-def _noise_families(plan: TwoPhasePlan, rest: Budget) -> tuple[Counting | None, ...]:
-    """Return the family of noise on the counts, as a tuple of one: the one that was asked for, else
-    the one with less noise in a way that divides the budget by COMMON_DIVISION; None where no
-    counts are shown.
+def _noise_family(plan: TwoPhasePlan, rest: Budget) -> Counting | None:
+    """Return the family of noise on the counts: the one that was asked for, else the one with less
+    noise in a way that divides the budget by COMMON_DIVISION; None where no counts are shown.
     """
     if not plan.counted:
-        return (None,)
+        return None
     if plan.family is not None:
-        return (plan.family,)
+        return plan.family
     ways = [Way("weights", *COMMON_DIVISION, family, WEIGHTED_CAP) for family in COUNTING]
     least_noise = min(ways, key=lambda way: deviation(way, plan.k, rest))
-    return (least_noise.counting,)
+    return least_noise.counting
 
 
 def answer(plan: TwoPhasePlan, histogram: EventCounts, rng: np.random.Generator | None) -> Release:

@@ -6,12 +6,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CHARGES, COUNTS, DOMAINS, ChargeAs, Counts, Domain
 from dptopk._internal.rounding import floor_digits
-from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.mechanism import require_add_remove
@@ -148,24 +147,3 @@ def number_of_labels(k: int) -> int:
         InvalidParameter: for a k outside of this range.
     """
     return validate.count(k=k, at_most=10**6)
-
-
-def total_of(
-    epsilon: float | None,
-    rho: float | None,
-    accuracy: float | None,
-    delta: float,
-    *,
-    mark: str = "",
-) -> dict[str, Any]:
-    """Return a total in plain numbers as the arguments of plan_topk: a budget, or an accuracy with
-    its δ; ``mark`` stands before the names in messages.
-
-    Raises:
-        InvalidParameter: unless exactly one of the first three is given.
-    """
-    if [epsilon, rho, accuracy].count(None) != 2:
-        raise InvalidParameter(f"give exactly one of {mark}epsilon, {mark}rho and {mark}accuracy")
-    if accuracy is not None:
-        return {"accuracy": accuracy, "delta": delta}
-    return {"budget": Budget(epsilon, delta, rho=rho)}

@@ -61,7 +61,7 @@ def charge_of_selections(request: Request, split: Split) -> SelectionCharge:
     auto = request.charge_as == "auto"
     if auto and largest_gain(request) < LEAST_GAIN:
         return ranges
-    # The gain hardly depends on the share of δ: that of one half is taken for all.
+    # The gain depends little on the share of δ: that of one half is taken for all.
     delta = request.delta / 2
     if not delta > 0:
         return ranges

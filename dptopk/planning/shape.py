@@ -23,7 +23,8 @@ MOST_COUNTS = 5000
 # An answer's counts are continued up to the rank 10 k + 100: lower ones seldom come into the top k.
 RANKS_TIMES_K = 10
 MORE_RANKS = 100
-# Counts below 1/2 are as good as 0. Those that hardly fall in the answer fall a little after it.
+# Counts below 1/2 are as good as 0. Counts that fall by less than this power in the answer fall by
+# it afterwards.
 SMALLEST_LAST = 0.5
 LEAST_EXPONENT = 0.1
 

@@ -16,7 +16,7 @@ from dptopk.mechanisms.samplers.optimal_factorisation import is_computable
 from dptopk.mechanisms.samplers.participation import Error
 
 # The share of δ, in a private domain, for labels that one user-day alone has. Thresholds and noise
-# hardly depend on it.
+# depend little on it.
 FAILURE_SHARE = 0.5
 
 
@@ -54,7 +54,8 @@ def plan_continual(
         delta=budget.delta) confirms it.
 
     Raises:
-        InvalidParameter: for a δ of 0, or a sensitivity that the labels do not allow.
+        InvalidParameter: for arguments outside their ranges, a δ of 0, a sensitivity that the
+            labels do not allow, and a budget that no noise meets.
 
     >>> mechanism = plan_continual(5, 7, Budget(1, 1e-6), sensitivity=Sensitivity(l0=1),
     ...     labels=1000)

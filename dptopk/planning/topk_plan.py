@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.random import Generator
 
-# Budgets beyond these are allowed, and hardly ever meant.
+# Budgets beyond these are allowed, and seldom meant.
 LARGEST_EPSILON = 20.0
 LARGEST_DELTA = 1e-3
 # Smaller chances are only said to be less than this.

@@ -28,7 +28,7 @@ NEVER = 1e-250
 TAIL_ERROR = 1e-6
 
 
-def level(alpha: float, rows: int) -> float:
+def level_of_each(alpha: float, rows: int) -> float:
     """Return the error probability that each of ``rows`` independent intervals may have so that
     some interval fails with probability at most alpha: 1 - (1 - alpha)^(1/rows).
     """

@@ -18,7 +18,7 @@ from dptopk._internal import tails, validate
 from dptopk._internal.choices import INTERVALS, Intervals
 from dptopk._internal.search import first_true
 from dptopk.errors import InvalidParameter
-from dptopk.release.conditional import PassedCount, level
+from dptopk.release.conditional import PassedCount, level_of_each
 from dptopk.release.noise_laws import NoiseLaw, law_of
 
 if TYPE_CHECKING:
@@ -191,7 +191,12 @@ class Measurement:
 
     @classmethod
     def from_dict(cls, plain: Mapping[str, Any]) -> Measurement:
-        """Return the measurement that ``to_dict`` wrote."""
+        """Return the measurement that ``to_dict`` wrote.
+
+        Raises:
+            InvalidParameter: for a law of noise that is not known here.
+            KeyError, TypeError: for fields that ``to_dict`` did not write.
+        """
         values = dict(plain)
         values["noise"] = law_of(plain["noise"])
         if plain["common"]:
@@ -454,7 +459,7 @@ def _conditional_intervals(
         int(measurement.threshold or 0), measurement.noise.tail, measurement.at_threshold
     )
     low, high = law.intervals(values, _row_level(kind, alpha, len(values), passed))
-    lowest, highest = law.intervals(values, level(alpha, passed))
+    lowest, highest = law.intervals(values, level_of_each(alpha, passed))
     # The joint intervals hold together: where one is entirely above another, so is its true count.
     above = (lowest[None, :] > highest[:, None]).sum(axis=1)
     perhaps_above = (highest[None, :] >= lowest[:, None]).sum(axis=1)
@@ -467,7 +472,7 @@ def _row_level(kind: Intervals, alpha: float, rows: int, passed: int) -> float:
     shown; ``alpha`` is that of all of them, in the sense of ``kind``.
     """
     if kind == "simultaneous":
-        return level(alpha, passed)
+        return level_of_each(alpha, passed)
     if kind == "fcr":  # Benjamini-Yekutieli: of m counts that passed R are shown, at level αR/m
         return alpha * rows / max(passed, 1)
     return alpha
@@ -581,13 +586,13 @@ def _hidden_above(exact: Array, measurement: Measurement, width: int) -> Array |
     else:
         largest_hidden = least + width
     may_reach = max(largest_hidden, 0) >= low
-    if measurement.counted is None:
+    if measurement.counted is None:  # how many labels are hidden has no bound
         if may_reach.any():
             return None
         return np.zeros(len(exact), dtype=np.int64)
     if measurement.noisy_floor:
-        # Labels without a slot are at most the floor, and floor + its noise + threshold < the least
-        # value shown.
+        # How many labels have no slot has no bound either. Their counts are at most the floor, and
+        # floor + its noise + threshold < the least value shown.
         threshold = divisor * int(measurement.threshold or 0)
         floor = least - 1 - threshold + width
         if (max(floor, 0) >= low).any():

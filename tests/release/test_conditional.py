@@ -7,7 +7,7 @@ import pytest
 
 from dptopk import Histogram, Sensitivity
 from dptopk.mechanisms import TruncatedLaplace
-from dptopk.release.conditional import PassedCount, level
+from dptopk.release.conditional import PassedCount, level_of_each
 from dptopk.release.noise_laws import GaussianNoise, law_of
 
 
@@ -54,7 +54,7 @@ def test_error_bars_of_cut_laplace_noise_are_those_of_its_law_not_its_bound():
 
 def test_very_high_confidence_ends():
     law = PassedCount(9, GaussianNoise(2.0).tail)
-    low, high = law.intervals(np.array([40]), level(1e-12, 25))
+    low, high = law.intervals(np.array([40]), level_of_each(1e-12, 25))
     assert low[0] >= 20
     assert high[0] <= 60
 

@@ -69,10 +69,10 @@ class _RankGrid:
         log_sizes: logarithm of the number of sets of each kind, shape (m, w).
         levels: the levels j, shape (n,): between whole numbers of labels found; the last one is
             reached by the best set alone.
-        heads: for each level and worst rank, the first index in ``missed`` whose sets reach the
-            level, shape (n, w).
-        tails: for each level and missing rank, how many of the ``worst`` ranks reach the level,
-            shape (n, m).
+        first_reaching: for each level and worst rank, the first index in ``missed`` whose sets
+            reach the level, shape (n, w).
+        reaching_worst: for each level and missing rank, how many of the ``worst`` ranks reach the
+            level, shape (n, m).
         ranks: the middle rank of each cell of ranks, shape (c,).
         widths: the number of ranks in each cell, shape (c,).
         top_cells: how many of the cells belong to the top k; they come first.
@@ -82,8 +82,8 @@ class _RankGrid:
     worst: Ints
     log_sizes: Floats
     levels: Floats
-    heads: Ints
-    tails: Ints
+    first_reaching: Ints
+    reaching_worst: Ints
     ranks: Ints
     widths: Ints
     top_cells: int
@@ -101,7 +101,7 @@ def advantage(
 ) -> float:
     """Return the statistic in users, cut to [-most, most].
 
-    Neighbours move it by at most 1, and floating point by at most ``rounding(k)``/epsilon.
+    Neighbours move it by at most 1, and floating point by at most ``rounding_error(k)``/epsilon.
 
     Args:
         ranked: the counts, of more than k labels.
@@ -131,7 +131,7 @@ def advantage(
     return min(max(best, -most), most)
 
 
-def rounding(k: int) -> float:
+def rounding_error(k: int) -> float:
     """Return an upper bound on the rounding error of ``advantage``, times epsilon.
 
     Log-odds are sums of logarithms of about k ln(size), each off by a few ulps. The argument of a
@@ -158,12 +158,12 @@ def _largest_odds(
     last_in, first_out = heights(np.array([k - 1, k])).tolist()
     log_best_set = rate * -(first_out - last_in)
     # Log-weights of the sets that miss a level, and of those that reach it, for each worst rank.
-    missing, reaching = _log_sums_by_split(weights, grid.heads)
+    missing, reaching = _log_sums_by_split(weights, grid.first_reaching)
     all_reaching = np.logaddexp(log_best_set, np.logaddexp.reduce(reaching, axis=1))
     total_odds = all_reaching - np.logaddexp.reduce(missing, axis=1)
     odds_by_worst = (reaching - missing).min(axis=1)
     # The same for each best missing rank.
-    reaching, missing = _log_sums_by_split(weights.T, grid.tails)
+    reaching, missing = _log_sums_by_split(weights.T, grid.reaching_worst)
     odds_by_missed = (reaching - missing).min(axis=1)
     return np.maximum(total_odds, 2 * np.maximum(odds_by_worst, odds_by_missed))
 
@@ -252,8 +252,8 @@ def _rank_grid(size: int, k: int) -> _RankGrid:
         worst=(lower_cuts[:-1] + lower_cuts[1:] - 1) // 2,
         log_sizes=_log_sizes(top_cuts, lower_cuts, missed, k),
         levels=levels,
-        heads=missed.size - reached.sum(axis=1),
-        tails=reached.sum(axis=2),
+        first_reaching=missed.size - reached.sum(axis=1),
+        reaching_worst=reached.sum(axis=2),
         ranks=np.concatenate((_middle_ranks(top_cuts), _middle_ranks(lower_cuts))),
         widths=np.concatenate((np.diff(top_cuts), np.diff(lower_cuts))),
         top_cells=top_cuts.size - 1,

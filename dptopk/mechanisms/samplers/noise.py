@@ -111,8 +111,9 @@ class ExactNoise:
         largest = math.ceil(_FARTHEST * self.scale) + 2
         last = largest if self.bound is None else min(largest, self.bound)
         if last > _MOST_SUMMED and not self.linear:
-            # Euler-Maclaurin; the next term is below 1/(360·scale³), and the scale exceeds 6000
-            # here.
+            # Euler-Maclaurin: the sum from -last to last is the integral + (f(last) + f(-last))/2 +
+            # (f'(last) - f'(-last))/12, f the weight. The next term is below 1/(360·scale³), and
+            # the scale exceeds 6000 here.
             edge = last / self.scale
             at_edge = math.exp(-edge * edge / 2)
             slope = edge / self.scale * at_edge
