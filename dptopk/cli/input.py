@@ -9,12 +9,10 @@ import json
 import shutil
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-
-import numpy as np
 
 from dptopk import datasets
 from dptopk._internal import validate
@@ -34,6 +32,7 @@ from dptopk.datasets.text_files import (
 from dptopk.datasets.warehouse import is_counted_file
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.labels import label_text
 
 if TYPE_CHECKING:
     from dptopk.planning import Plan
@@ -379,14 +378,18 @@ class Source(Columns):
         """
         if self.label_domain == "private":
             return histogram
-        labels = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
+        lines = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
+        is_json = not {".jsonl", ".ndjson", ".json"}.isdisjoint(self.path.suffixes)
+        labels: object = histogram.labels
         public: Literal["public"] | list[Any] = "public"  # the labels of the file itself
-        if labels is not None:
-            is_json = not {".jsonl", ".ndjson", ".json"}.isdisjoint(self.path.suffixes)
-            json_lines = is_json and self.user is None
-            public = _public_names(labels, histogram.labels, json_lines=json_lines)
+        if lines is not None and is_json and self.user is None:
+            # In JSON lines every label has a type of its own, which the line of a label states.
+            public = [_json_label(line) for line in lines]
+        elif lines is not None:
+            public = lines
+            labels = _as_lines(histogram.labels)
         return Histogram(
-            histogram.labels,
+            labels,
             histogram.counts,
             sensitivity=sensitivity,
             domain=public,
@@ -491,29 +494,11 @@ class Source(Columns):
         }
 
 
-def _public_names(lines: list[str], labels: np.ndarray[Any, Any], *, json_lines: bool) -> list[Any]:
-    """Return the public labels, in the types that the labels of the data have.
-
-    The lines and the type of the label column decide alone, so that nothing private is told: a text
-    column holds texts, an integer column integers. In JSON lines every label has a type of its own:
-    there a line is the integer or the quoted text that it spells in JSON, or else the text itself.
-
-    Args:
-        lines: the lines of the file of public labels.
-        labels: the labels of the data, for their type.
-        json_lines: whether the data are JSON lines.
-
-    Raises:
-        InvalidParameter: for a line that is no integer, if the labels of the data are integers.
+def _as_lines(labels: Iterable[Hashable]) -> list[str]:
+    """Return labels as a file of public labels spells them, each by itself: the type of a whole
+    column of labels may hang on one of them, and without rows it is not known.
     """
-    if json_lines:
-        return [_json_label(line) for line in lines]
-    if not len(labels) or labels.dtype.kind != "i":
-        return list(lines)
-    try:
-        return [int(line) for line in lines]
-    except ValueError:
-        raise InvalidParameter("--domain: the labels must be integers, as the column is") from None
+    return [label if isinstance(label, str) else label_text(label) for label in labels]
 
 
 def _json_label(line: str) -> Any:

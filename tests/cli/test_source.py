@@ -9,7 +9,7 @@ import os
 import pandas as pd
 import pytest
 
-from dptopk import InvalidParameter, Sensitivity
+from dptopk import Sensitivity
 from dptopk.cli.input import Source
 
 ONE = Sensitivity(l0=1)
@@ -50,11 +50,30 @@ def test_the_source_is_where_data_come_from_and_never_what_they_are(tmp_path):
     assert Source(path=copy).state_fingerprint() != rewritten
 
 
-def test_a_public_integer_column_takes_integers(tmp_path):
+@pytest.mark.parametrize(
+    ("labels", "counts"),
+    [([7, 8], [20, 0, 0]), ([8, 7, 2**64 - 1], [30, 0, 0]), ([None, None], [0, 0, 0])],
+    ids=["integers", "one beyond 64 bits with a sign", "none"],
+)
+def test_public_labels_of_an_integer_column_are_the_lines_whatever_the_rows(
+    tmp_path, labels, counts
+):
     data, domain = tmp_path / "data.parquet", tmp_path / "domain.txt"
-    pd.DataFrame({"label": [7, 8], "count": [30, 20]}).to_parquet(data)
-    domain.write_text("8\n9\n")
-    assert Source(path=data, domain=domain).capped_histogram(ONE).counts.tolist() == [20, 0]
-    domain.write_text("eight\n")
-    with pytest.raises(InvalidParameter, match="integers"):
-        Source(path=data, domain=domain).capped_histogram(ONE)
+    column = pd.array(labels, dtype="UInt64")
+    pd.DataFrame({"label": column, "count": [30, 20, 1][: len(labels)]}).to_parquet(data)
+    domain.write_text("8\n9\neight\n")
+    histogram = Source(path=data, domain=domain).capped_histogram(ONE)
+    assert histogram.labels.tolist() == ["8", "9", "eight"]
+    assert histogram.counts.tolist() == counts
+
+
+def test_public_labels_of_integer_events_are_the_lines_whatever_the_rows(tmp_path):
+    data, domain = tmp_path / "data.parquet", tmp_path / "domain.txt"
+    domain.write_text("8\neight\n")
+    for label, counts in ((8, [1, 0]), (None, [0, 0])):
+        column = pd.array([label], dtype="Int64")
+        pd.DataFrame({"u": [1], "i": column}).to_parquet(data)
+        events = Source(path=data, user="u", item="i", domain=domain)
+        histogram = events.capped_histogram(ONE)
+        assert histogram.labels.tolist() == ["8", "eight"]
+        assert histogram.counts.tolist() == counts

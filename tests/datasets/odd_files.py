@@ -60,7 +60,9 @@ COLUMNS: dict[str, tuple[Callable[[list[Any]], pa.Array], list[Any]]] = {
     "bytes": (_typed(pa.binary()), [b"x", b"\xff", b"", None]),
     "truth": (_typed(pa.bool_()), [True, False, None]),
     "day": (_times(pa.date32()), TICKS_32),
-    "time of day": (_times(pa.time64("us")), [0, 1, 86_399_999_999, None]),
+    "time of day": (_times(pa.time64("us")), [0, 1, 86_399_999_999, 90_000_000_000, -5, None]),
+    "time of day ms": (_times(pa.time32("ms")), [0, 86_400_000, 86_400_001, -(2**31), None]),
+    "time of day ns": (_times(pa.time64("ns")), [0, 999, 2**63 - 1, None]),
     "nothing": (_typed(pa.null()), [None]),
     "list": (_typed(pa.list_(pa.int64())), NESTED),
     "struct": (_typed(pa.struct({"a": pa.int64()})), [{"a": 1}, {"a": None}, None]),
@@ -126,6 +128,11 @@ FIELDS = {
 CONDITIONS: dict[str, dict[str, Callable[[Any], Any]]] = {
     "double": ARITHMETIC, "float": ARITHMETIC, "int": ARITHMETIC, "uint": ARITHMETIC,
     "decimal": ARITHMETIC, "day": FIELDS, "time m": FIELDS, "time u": FIELDS, "time n": FIELDS,
+    "time of": {
+        "hour": lambda t: t.s.hour() > 0,
+        "text": lambda t: t.s.cast("string") > "00:00:00.000001",
+        "missing": lambda t: t.s.isnull(),
+    },
     "text": {
         **CASTS,
         "cast to a date": lambda t: t.s.cast("date") > ibis.date("2000-01-01"),

@@ -355,6 +355,36 @@ def test_durations_beyond_microseconds_are_missing(unit):
     assert counts(events, where=lambda t: t.t.isnull()) == {"x": 3}
 
 
+@pytest.mark.parametrize(
+    "kind", [pa.time32("s"), pa.time32("ms"), pa.time64("us"), pa.time64("ns")]
+)
+def test_times_of_day_beyond_a_day_are_missing(tmp_path, kind):
+    """One of them refused a Parquet file, and each condition that writes an Arrow column as text."""
+    day = pa.scalar(86_400, pa.int64()).cast(pa.duration("s"))
+    last = day.cast(pa.duration(kind.unit)).cast(pa.int64()).as_py()
+    ticks = pa.int32() if kind.bit_width == 32 else pa.int64()
+    times = pa.array([0, last, last + 10**6, -(10**6), None], ticks).view(kind)
+    events = pa.table({"u": [1, 2, 3, 4, 5], "i": ["x", "y", "x", "x", "x"], "t": times})
+    path = tmp_path / "events.parquet"
+    pq.write_table(events, path)
+    for table in (events, path):
+        assert counts(table, where=lambda t: t.t.cast("string") != "") == {"x": 1, "y": 1}
+        assert counts(table, where=lambda t: t.t.isnull()) == {"x": 3}
+
+
+def test_another_user_decides_no_digits_of_a_time_of_day(tmp_path):
+    """Beside text that is not UTF-8 a time of day in nanoseconds lost its last three digits."""
+    path = tmp_path / "events.parquet"
+    found = []
+    for text in (b"x", b"\xff"):
+        texts = pa.array([b"x", text], pa.binary()).buffers()[1:]
+        times = pa.array([999, 0], pa.int64()).view(pa.time64("ns"))
+        events = {"u": [1, 2], "i": pa.StringArray.from_buffers(2, *texts), "t": times}
+        pq.write_table(pa.table(events), path)
+        found.append(counts(path, where=lambda t: (t.u == 1) & t.t.cast("string").endswith("999")))
+    assert found[0] == found[1]
+
+
 CONDITIONS = {
     "isnull": lambda text: text.isnull(),
     "notnull": lambda text: text.notnull(),

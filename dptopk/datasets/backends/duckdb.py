@@ -337,7 +337,7 @@ def _open_files(
         if not _are_integers(opened, columns):
             connection.con.execute(f"SET disabled_optimizers = '{_BY_STATISTICS}'")
         rows = ReadableFiles(connection, opened.op().name, files.paths, columns)
-        read_or_refuse(files.kind, rows.read_maps_once)
+        read_or_refuse(files.kind, rows.read_once)
         run = rows.with_second_attempt(run)
         keep = rows.with_second_attempt(keep)
         stream = rows.with_second_attempt(stream)

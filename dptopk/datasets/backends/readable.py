@@ -1,6 +1,7 @@
 """Values that an engine cannot read count as missing, in Parquet files and Arrow data: text that is
-not UTF-8, times and durations beyond 64 bits of microseconds, and maps with one key twice, also in
-the fields of structures. A list or map that holds such a value is missing as a whole.
+not UTF-8, times and durations beyond 64 bits of microseconds, times of day below 0:00 or beyond
+24:00, and maps with one key twice, also in the fields of structures. A list or map that holds such
+a value is missing as a whole.
 
 Writers need not check what they write. An engine that meets such a value refuses the whole table:
 one user's value would decide whether there is an answer.
@@ -66,9 +67,9 @@ def _readable_values(values: pa.Array) -> pa.Array:
     kind = values.type
     if isinstance(kind, pa.BaseExtensionType) and _may_be_unreadable(kind):
         return pa.ExtensionArray.from_storage(kind, _readable_values(values.storage))
-    is_time = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
-    if is_time and kind.unit in _MICROSECONDS:
-        return _times_in_range(values, _MICROSECONDS[kind.unit])
+    limits = _limits_of_duckdb(kind)
+    if limits is not None:
+        return _null_outside(values, *limits)
     if pa.types.is_struct(kind) and kind.num_fields:
         return _readable_fields(values)
     if pa.types.is_nested(kind):
@@ -93,6 +94,21 @@ def with_values_of_python(table: pa.Table) -> pa.Table:
     return table
 
 
+def _limits_of_duckdb(kind: pa.DataType) -> tuple[int, int] | None:
+    """Return the smallest and the largest number that stands for a time or duration which DuckDB
+    can read; None where it can read them all, and for other types.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_time(kind):
+        return 0, _DAY[kind.unit]
+    is_moment = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
+    if is_moment and kind.unit in _MICROSECONDS:
+        largest = (2**63 - 1) // _MICROSECONDS[kind.unit]
+        return -largest, largest
+    return None
+
+
 def _limits_of_python(kind: pa.DataType) -> tuple[int, int] | None:
     """Return the smallest and the largest number that stands for a day or a time of Python's;
     None for other types.
@@ -115,8 +131,8 @@ def _limits_of_python(kind: pa.DataType) -> tuple[int, int] | None:
 
 
 def _null_outside(values: pa.Array, least: int, largest: int) -> pa.Array:
-    """Return days or times with NULL for those whose numbers are below ``least`` or above
-    ``largest``.
+    """Return days, times or durations with NULL for those whose numbers are below ``least`` or
+    above ``largest``.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -124,7 +140,10 @@ def _null_outside(values: pa.Array, least: int, largest: int) -> pa.Array:
     stored = pa.int32() if values.type.bit_width == 32 else pa.int64()
     numbers = values.cast(stored).cast(pa.int64())
     is_between = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, largest))
-    return pc.if_else(pc.fill_null(is_between, False), values, pa.scalar(None, values.type))
+    is_between = pc.fill_null(is_between, False)
+    # DuckDB converts what is stored below a NULL of a duration as well.
+    readable = pc.if_else(is_between, numbers, 0).cast(stored).cast(values.type)
+    return pc.if_else(is_between, readable, pa.scalar(None, values.type))
 
 
 def _readable_fields(values: pa.StructArray) -> pa.StructArray:
@@ -135,37 +154,6 @@ def _readable_fields(values: pa.StructArray) -> pa.StructArray:
     pairs = zip(values.type, parts, strict=True)
     fields = [field.with_type(part.type).with_nullable(True) for field, part in pairs]
     return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
-
-
-def _times_in_range(column: pa.Array, microseconds: int) -> pa.Array:
-    """Return times or durations with NULL for those that are too large for 64 bits of microseconds.
-
-    Args:
-        column: the times, as numbers of a unit.
-        microseconds: how many microseconds one unit has.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    is_in_range = _is_in_range(column, microseconds)
-    null = pa.scalar(None, column.type)
-    # DuckDB converts what is stored below a NULL of a duration as well.
-    stored = pc.if_else(is_in_range, column.cast(pa.int64()), 0).cast(column.type)
-    return pc.if_else(is_in_range, stored, null)
-
-
-def _is_in_range(column: pa.Array, microseconds: int) -> pa.BooleanArray:
-    """Return which times or durations fit 64 bits of microseconds; False for those that are NULL.
-    The arguments are those of ``_times_in_range``.
-    """
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    largest = (2**63 - 1) // microseconds
-    ticks = column.cast(pa.int64())
-    is_not_below = pc.greater_equal(ticks, -largest)
-    is_not_above = pc.less_equal(ticks, largest)
-    return pc.fill_null(pc.and_(is_not_below, is_not_above), False)
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -227,7 +215,7 @@ def _unreadable_rows(values: pa.Array) -> NDArray[np.bool_]:
         if _is_valid(values):
             return is_unreadable
         return _has_become_null(values, _decoded_texts(values))
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+    if _limits_of_duckdb(kind) is not None:
         return _has_become_null(values, _readable_values(values))
     if pa.types.is_struct(kind):
         for part in values.flatten():
@@ -330,13 +318,16 @@ class ReadableFiles:
     paths: Sequence[str]
     columns: Sequence[str] | None
 
-    def read_maps_once(self) -> None:
-        """Read the values once and for all where a needed column holds maps.
+    def read_once(self) -> None:
+        """Read the values once and for all where a needed column holds maps, or times of day in
+        nanoseconds.
 
-        DuckDB reads a map with one key twice in a Parquet file, and refuses it in Arrow data, so
-        that other values of the file would decide whether it counts.
+        DuckDB reads a map with one key twice in a Parquet file, and refuses it in Arrow data; of
+        Arrow's times of day it reads whole microseconds. So other values of the file would decide
+        what these are.
         """
-        if any("MAP(" in kind for name, kind in self._kinds().items() if self._is_needed(name)):
+        kinds = [kind for name, kind in self._kinds().items() if self._is_needed(name)]
+        if any("MAP(" in kind or "TIME_NS" in kind for kind in kinds):
             self._replace_view()
 
     def with_second_attempt(
@@ -456,8 +447,8 @@ def _may_be_unreadable(kind: pa.DataType) -> bool:
         kind = kind.storage_type
     if pa.types.is_dictionary(kind):
         kind = kind.value_type
-    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
-        return kind.unit in _MICROSECONDS
+    if _limits_of_duckdb(kind) is not None:
+        return True
     if pa.types.is_map(kind):  # a key may be there twice
         return True
     if pa.types.is_nested(kind):
