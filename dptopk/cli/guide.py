@@ -22,6 +22,8 @@ from dptopk.errors import InvalidParameter
 if TYPE_CHECKING:
     from typer._click.core import Parameter
 
+    from dptopk.planning import TopKPlan
+
 T = TypeVar("T")
 ROWS = {
     "1": "an event; a column says which person it is of",
@@ -99,7 +101,8 @@ def ask_for_arguments(file: str, params: list[Parameter]) -> list[str]:
         params: the parameters of the command, which tell the options that it has.
 
     Raises:
-        InvalidParameter: when the file cannot be read. typer.Exit: when the plan is declined.
+        InvalidParameter: when the file cannot be read, or has too few columns.
+        typer.Exit: when the plan is declined.
     """
     from dptopk.datasets import columns_of
     from dptopk.planning.request import number_of_labels
@@ -269,18 +272,6 @@ def _show_plan(answers: GuidedAnswers, console: Console) -> None:
         events = Events(labels_per_user=cap or "auto", profile=False)
     facts = Facts(sensitivity=sensitivity, events=events, looks=False)
     design = plan(question, facts)
-    finding = design.reading.finding
-    caution = {
-        "2": "Every row counts as one person: if somebody has several rows, the guarantee is "
-        "weaker for them.",
-        "3": "Nothing is cut off: dptopk trusts that one person changes no more than you said.",
-    }
-    if finding is not None:
-        caution["1"] = (
-            f"Labels are looked for under a cap ({describe_l0(finding.labels_per_user)} of one "
-            f"person), and what is found is counted on all events: the cap can hide a label, and "
-            f"makes no count smaller."
-        )
     width = design.mechanisms[-1].count_width(
         design.sensitivity, labels=design.k, confidence=CONFIDENCE
     )
@@ -290,4 +281,26 @@ def _show_plan(answers: GuidedAnswers, console: Console) -> None:
         f"{percent(CONFIDENCE)} of the noise on a count is within ±{width:g}; "
         f"{escape(design.appearing())}."
     )
-    console.print(f"{caution[kind]}\n")
+    console.print(f"{_caution(kind, design)}\n")
+
+
+def _caution(kind: str, design: TopKPlan) -> str:
+    """Return what the reader must know about the caps.
+
+    Args:
+        kind: what a row is, a key of ROWS.
+        design: the plan of the answer.
+    """
+    if kind == "2":
+        return (
+            "Every row counts as one person: if somebody has several rows, the guarantee is weaker "
+            "for them."
+        )
+    finding = design.reading.finding
+    if finding is None:  # a row is a label and its count: only events are read to find labels
+        return "Nothing is cut off: dptopk trusts that one person changes no more than you said."
+    cap = describe_l0(finding.labels_per_user)
+    return (
+        f"Labels are looked for under a cap ({cap} of one person), and what is found is counted on "
+        f"all events: the cap can hide a label, and makes no count smaller."
+    )

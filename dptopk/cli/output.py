@@ -128,7 +128,15 @@ class TopKSheet(AnswerSheet):
         budget_lines: Sequence[str] = (),
         about: Mapping[str, str] | None = None,
     ) -> Self:
-        """Return the sheet of an answer whose error bars have this confidence."""
+        """Return the sheet of an answer whose error bars have this confidence.
+
+        Args:
+            plan: the plan that ran.
+            release: its answer.
+            confidence: the confidence of the error bars, in (0, 1).
+            budget_lines: lines on what is left of the budget; empty where nothing pays.
+            about: the title block, heading to text; None: there is none.
+        """
         rows = release.shown(confidence=confidence)
         return cls(plan, release, confidence, rows, budget_lines, about or {})
 

@@ -132,7 +132,7 @@ def _refuse_alike_but_for_case(present: Sequence[str], names_by_role: Mapping[st
         InvalidParameter: naming the role.
     """
     for role, name in names_by_role.items():
-        if not isinstance(name, str):  # ``_column_of_role`` refuses it
+        if not isinstance(name, str):  # it is refused later, as no column
             continue
         similar_names = [other for other in present if name.casefold() == other.casefold()]
         if len(similar_names) > 1:

@@ -299,8 +299,9 @@ def read_counts(
         ``count``.
 
     Raises:
-        InvalidParameter: when the file does not exist, cannot be read in its format, lacks a
-            column, or holds a count that is none. The message never quotes the file's contents.
+        InvalidParameter: for another decimal mark, one column for both, an unknown encoding or
+            separator; when the file does not exist, cannot be read in its format, lacks a column,
+            or holds a count that is none. The message never quotes the file's contents.
     """
     file = _File(
         Path(path),
@@ -312,6 +313,7 @@ def read_counts(
         decimal=decimal,
     )
     reader = _READERS.get(file.kind)
+    # Parquet compresses its columns itself: a file that is compressed as a whole is not read.
     if reader is None or (file.path.suffix.lower() == ".gz" and file.kind not in _COMPRESSED):
         refuse_workbook(file.path)
         endings = ", ".join([*_READERS, *(f"{kind}.gz" for kind in _COMPRESSED)])

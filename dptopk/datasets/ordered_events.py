@@ -86,13 +86,14 @@ class CountsInOrder:
         if source.load is None or source.stream is None:
             return None
         (user,) = user_columns(events, ())
-        has_keys = events[user].type().is_integer() and events.item.type().is_integer()
-        if not has_keys or not self._ranks_once(source):
+        # Python reads users and labels as arrays of integers, which need no copy.
+        has_integers = events[user].type().is_integer() and events.item.type().is_integer()
+        if not has_integers or not self._ranks_once(source):
             return None
         counted = events_that_count(events)
-        columns = lot_columns(source, counted, self.bounds)
-        rows = counted.select("item", user=counted[user], **columns)
-        in_order = rows.order_by(["user", *columns, "item"])
+        lots = lot_columns(source, counted, self.bounds)
+        rows = counted.select("item", user=counted[user], **lots)
+        in_order = rows.order_by(["user", *lots, "item"])
         count = partial(source.stream, in_order, self._counts_of)
         counts = answer_of(source, count)
         if counts is None:

@@ -167,24 +167,16 @@ def segment_histograms(  # noqa: PLR0913
         s = validate.count(segments_per_user=segments_per_user)
     if top is not None:
         top = validate.count(top=top)
-    if not count_capped and (labels_per_user is None or top is not None):
-        raise InvalidParameter("count_capped=False: labels_per_user must be a number, and top None")
-    if profile and count_capped:
-        raise InvalidParameter("profile: with count_capped=False and weights=True")
-    if weights and (count_capped or per_label_cap != 1):
-        raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
     if count_capped:
+        if profile:
+            raise InvalidParameter("profile: with count_capped=False and weights=True")
+        if weights:
+            raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
         counting = _Counting(COUNT, contributions, partial(to_histogram, bounds=bounds, top=top))
     else:
-        counting = _Counting(
-            summed_columns(weights=weights, profile=profile),
-            partial(counts_with_and_without_cap, weights=weights, profile=profile),
-            partial(
-                event_counts_of,
-                bounds=bounds,
-                weights=weights,
-                clipped=weight is not None or per_label_cap > 1,
-            ),
+        clipped = weight is not None or per_label_cap > 1
+        counting = _counting_in_two_phases(
+            bounds, top, weights=weights, profile=profile, clipped=clipped
         )
     with selected_events(
         table, where, engine, table_name, user=user, item=item, weight=weight, segment=segment
@@ -225,6 +217,32 @@ class _Counting:
     sums: Mapping[str, str]
     contribute: Contribute
     histogram: Callable[[dict[str, Array]], Histogram | EventCounts]
+
+
+def _counting_in_two_phases(
+    bounds: Bounds, top: int | None, *, weights: bool, profile: bool, clipped: bool
+) -> _Counting:
+    """Return how the labels of each segment are counted without and with a cap on labels.
+
+    Args:
+        bounds: the bounds in each segment, with that cap.
+        top: the largest counts to be read, which must be None.
+        weights: whether labels are found by sums of weights.
+        profile: whether users are counted by their number of labels.
+        clipped: whether what one user adds to a label is cut at τ.
+
+    Raises:
+        InvalidParameter: for options that do not go together.
+    """
+    if bounds.labels_per_user is None or top is not None:
+        raise InvalidParameter("count_capped=False: labels_per_user must be a number, and top None")
+    if weights and bounds.per_label_cap != 1:
+        raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
+    return _Counting(
+        summed_columns(weights=weights, profile=profile),
+        partial(counts_with_and_without_cap, weights=weights, profile=profile),
+        partial(event_counts_of, bounds=bounds, weights=weights, clipped=clipped),
+    )
 
 
 def _rows_of_segments(

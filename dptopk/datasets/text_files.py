@@ -240,7 +240,7 @@ def _with_engine_quotes(lines: Iterable[str], separator: str) -> Iterator[str]:
     """
     unquoted_cell = re.compile(f"[^{re.escape(separator)}\\r\\n]*")
     ends = separator + "\r\n"
-    is_inside = False
+    is_inside = False  # whether the line before ended within a quoted cell
     for line in lines:
         if not is_inside and '"' not in line:
             yield line
@@ -248,30 +248,46 @@ def _with_engine_quotes(lines: Iterable[str], separator: str) -> Iterator[str]:
         pieces = list[str]()
         place = 0
         while place < len(line):
-            # A cell begins at ``place``, or a quoted one goes on from the line before.
+            # A cell begins at ``place``, or a quoted one goes on.
             opening = None if is_inside else _OPENING.match(line, place)
             if opening:
                 pieces.append('"')
                 place = opening.end()
                 is_inside = True
             if is_inside:
-                end = _match_end(_QUOTED, line, place)
-                pieces.append(line[place:end])
-                after = _match_end(_BLANKS, line, end + 1)
-                next_character = line[after : after + 1]
-                if next_character == '"':  # the cell goes on with the blanks
-                    pieces.append(line[end + 1 : after])
-                    place = after + 1
-                    continue
-                is_inside = end == len(line)  # the cell goes on in the next line
-                pieces.append(line[end : end + 1])
-                # Blanks before a separator or the end of the line are left out.
-                place = after if next_character in ends else end + 1
+                text, place, is_inside = _quoted_part(line, place, ends)
+                pieces.append(text)
+            if is_inside:
+                continue
             # What is not quoted, up to the separator and with it.
             end = _match_end(unquoted_cell, line, place) + 1
             pieces.append(line[place:end])
             place = end
         yield "".join(pieces)
+
+
+def _quoted_part(line: str, place: int, ends: str) -> tuple[str, int, bool]:
+    """Return a part of a quoted cell, up to its next quote and with it.
+
+    Args:
+        line: the line.
+        place: where the part begins in it.
+        ends: the characters that end a cell: the separator and those of the end of a line.
+
+    Returns:
+        the part, the place after it, and whether the cell goes on there: in this line, as after a
+        quote that only blanks separate from the next one, or in the next line.
+    """
+    end = _match_end(_QUOTED, line, place)
+    after = _match_end(_BLANKS, line, end + 1)
+    next_character = line[after : after + 1]
+    if next_character == '"':  # the cell goes on with the blanks
+        return line[place:end] + line[end + 1 : after], after + 1, True
+    if end == len(line):  # no quote follows in this line
+        return line[place:], end, True
+    # Blanks before a separator or the end of the line are left out.
+    following = after if next_character in ends else end + 1
+    return line[place : end + 1], following, False
 
 
 def _match_end(pattern: re.Pattern[str], line: str, place: int) -> int:

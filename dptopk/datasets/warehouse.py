@@ -272,6 +272,7 @@ def _csv_frame(path: Path) -> pd.DataFrame:
     """
     import pandas as pd
 
+    # The csv module reads cells of 131,072 characters, with one limit for the whole process.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     with path.open(encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file)

@@ -54,6 +54,7 @@ def gaps(point: tuple[float, int]) -> dict[str, float | None]:
         "epsilon_lower": adaptive.lower,
         "epsilon_upper": adaptive.epsilon,
     }
+    # No lower bound is known where ``lower`` is None.
     ratios = {"ratio_lower": (at_batch.lower or 0.0) / DELTA, "ratio_upper": at_batch.delta / DELTA}
     return ends | ratios | {"epsilon": epsilon}
 

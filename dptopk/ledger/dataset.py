@@ -175,6 +175,9 @@ class DatasetState:
         Args:
             analyst: the analyst, in any spelling.
             segments: the segments that a question is about; None: all data.
+
+        Raises:
+            InvalidParameter: on segments that were not declared.
         """
         name = canonical(analyst)
         accounts = {}

@@ -214,6 +214,7 @@ def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedData] | N
                 limited |= ledger.datasets[name].limited
             states[name] = DatasetState.of_state(name, _completed_state(recorded, limited)).state()
     except (DptopkError, KeyError, TypeError, ValueError, AttributeError):
+        # A state that this version cannot read, such as costs that it does not know.
         return None
     return states
 

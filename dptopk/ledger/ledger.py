@@ -53,6 +53,7 @@ from dptopk.ledger.reader import Reader
 from dptopk.ledger.spends import Receipt, stated_budget
 from dptopk.ledger.sqlite import ERRORS
 from dptopk.ledger.sqlite_file import LedgerFile
+from dptopk.ledger.transaction import Transaction
 from dptopk.ledger.verify import inspect, is_part
 
 
@@ -538,19 +539,7 @@ class Ledger(Reader):
         stored = None if answer is None else normal(answer=answer)
         with self._journal.write() as log:
             state = self._now.dataset(receipt.dataset)
-            charged = log.entry(receipt.seq)
-            if (
-                charged is None
-                or (charged.kind, charged.dataset) != ("charge", receipt.dataset)
-                or self._journal.find(log, "release", receipt.seq) is not None
-            ):
-                raise InvalidParameter(
-                    "receipt: this charge was already settled, or is not in this ledger"
-                )
-            if not self._journal.has_right_hash(charged):
-                raise LedgerError(
-                    f"entry {charged.seq} has a wrong hash: it was changed, or the key is another"
-                )
+            charged = self._open_charge(log, receipt)
             charge = Charge.parse(charged.body["charge"])
             if not is_part(used, charge):
                 raise InvalidParameter(f"used: {used} is not part of the charge {charge}")
@@ -568,6 +557,28 @@ class Ledger(Reader):
             self._journal.append(
                 log, "release", receipt.dataset, charged.analyst, normal(release=body)
             )
+
+    def _open_charge(self, log: Transaction, receipt: Receipt) -> Entry:
+        """Return the entry of a receipt's charge, which was not released yet, with a checked hash.
+
+        Raises:
+            InvalidParameter: when there is no such charge, or it was released.
+            LedgerError: when its entry was changed.
+        """
+        charged = log.entry(receipt.seq)
+        if (
+            charged is None
+            or (charged.kind, charged.dataset) != ("charge", receipt.dataset)
+            or self._journal.find(log, "release", receipt.seq) is not None
+        ):
+            raise InvalidParameter(
+                "receipt: this charge was already settled, or is not in this ledger"
+            )
+        if not self._journal.has_right_hash(charged):
+            raise LedgerError(
+                f"entry {charged.seq} has a wrong hash: it was changed, or the key is another"
+            )
+        return charged
 
     def reuse(
         self,

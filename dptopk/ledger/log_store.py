@@ -389,7 +389,12 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
 def head_of(url: str | Path | LedgerFile, head_file: str | Path) -> HeadFile | HeadTable:
     """Return the place where the head of a ledger is stored, which ``refuse_own_head`` has
     checked.
+
+    Args:
+        url: the path or URL of the ledger.
+        head_file: the path or the URL of a database.
     """
+    # The file is only compared with others, so that it does not matter where it lies.
     file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network=False)
     return witness_at(head_file, file)
 

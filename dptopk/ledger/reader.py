@@ -336,6 +336,13 @@ class Reader:
 
         The log must hold the entry of ``head``, the last one that this process has seen committed,
         and the one that the ledger's stored head names, if the ledger was opened with it.
+
+        Args:
+            head: a head that was exported; None: none.
+
+        Raises:
+            InvalidParameter: for a head that is none.
+            LedgerError: when the stored head cannot be read.
         """
         heads = [] if head is None else [Head.of(head)]
         all_heads = [*heads, *self._journal.committed_heads()]

@@ -194,6 +194,8 @@ class Access:
     def person(self, token: str) -> Person | None:
         """Return the person whose token this is, as of the last reading; None for a token that is
         not valid.
+
+        A valid token whose stored hash is one of scrypt is stored with a hash of today.
         """
         match = _TOKEN.fullmatch(token)
         if match is None:

@@ -244,18 +244,21 @@ def _ledger_problems(catalog: Catalog) -> Iterator[CatalogProblem]:
                 yield CatalogProblem(f"ledger: {ledger.refusal()}", refused=True)
             for difference in differences(catalog, ledger, tables):
                 yield CatalogProblem(f"{difference}; {HOW_TO_CHANGE}", refused=True)
-            for name in ledger.datasets():
-                if name not in catalog.datasets:
-                    yield CatalogProblem(f"ledger: its data set {name!r} is not in the catalog")
-            for name in set(ledger.datasets()) & set(catalog.datasets):
-                limits = set(map(canonical, catalog.datasets[name].limits))
-                for analyst in set(ledger.state(name).limits) - limits:
-                    yield CatalogProblem(
-                        f"datasets.{name}: the ledger also has a limit of {analyst!r}"
-                    )
+            yield from _left_over_accounts(catalog, ledger)
     finally:
         if tables is not None:
             tables.close()
+
+
+def _left_over_accounts(catalog: Catalog, ledger: Ledger) -> Iterator[CatalogProblem]:
+    """Yield a warning for each data set and each limit of the ledger that is not in the catalog."""
+    for name in ledger.datasets():
+        if name not in catalog.datasets:
+            yield CatalogProblem(f"ledger: its data set {name!r} is not in the catalog")
+    for name in set(ledger.datasets()) & set(catalog.datasets):
+        limits = set(map(canonical, catalog.datasets[name].limits))
+        for analyst in set(ledger.state(name).limits) - limits:
+            yield CatalogProblem(f"datasets.{name}: the ledger also has a limit of {analyst!r}")
 
 
 def _missing_ledger(catalog: Catalog) -> CatalogProblem:

@@ -87,6 +87,10 @@ def _read(
 
     An error of ``progress`` is raised unchanged; any other becomes Unreadable, whose message tells
     an analyst no more than its type.
+
+    Raises:
+        DptopkError: the error that ``progress`` raises.
+        Unreadable: for any other error.
     """
     errors_of_progress: list[DptopkError] = []
 

@@ -322,6 +322,7 @@ def question_of(plain: Mapping[str, Any]) -> PostedQuestion:
             return Run(**plain)
         return TopK(**plain)
     except ValidationError as error:
+        # As if the question was the body of a request, whose errors ``in_words`` knows.
         errors = [mistake | {"loc": ("body", *mistake["loc"])} for mistake in error.errors()]
         raise InvalidParameter(in_words(errors)) from None
 

@@ -360,20 +360,7 @@ class StreamSession:
             LedgerError: where the stream's budget was renewed, or what its file measures costs more
                 than was charged.
         """
-        days = turn.days()
-        if number != len(days) + 1:
-            next_day = self.calendar.name(len(days) + 1)
-            raise InvalidParameter(
-                f"day={number}: the next day to be answered is day {len(days) + 1} ({next_day}); "
-                f"for a day without data "
-                "give an empty histogram"
-            )
-        validate.text(partition=partition)
-        for same_day, (name, _) in days.items():
-            if name == partition:
-                raise InvalidParameter(
-                    f"partition: {partition!r} was counted on day {same_day}, and counts only once"
-                )
+        self._refuse_day(turn.days(), number, partition)
         spend = self._book.asked(stream_key(self.name))
         if spend is None or not spend.current:
             raise LedgerError(
@@ -395,6 +382,32 @@ class StreamSession:
         token = secrets.token_hex(16)
         turn.append(number, partition, token, release.to_dict(), stream.last_day)
         return _Latest(token, stream)
+
+    def _refuse_day(self, days: dict[int, tuple[str, str]], number: int, partition: str) -> None:
+        """Refuse a day that is not the next one, and data that were counted before.
+
+        Args:
+            days: the days that were answered: number -> (name of its data, token).
+            number: the day's number, from 1.
+            partition: the name of the day's data.
+
+        Raises:
+            InvalidParameter: naming the next day, or the day on which the data were counted.
+        """
+        next_number = len(days) + 1
+        if number != next_number:
+            next_day = self.calendar.name(next_number)
+            raise InvalidParameter(
+                f"day={number}: the next day to be answered is day {next_number} ({next_day}); "
+                f"for a day without data "
+                "give an empty histogram"
+            )
+        validate.text(partition=partition)  # refuses what is no text
+        for same_day, (name, _) in days.items():
+            if name == partition:
+                raise InvalidParameter(
+                    f"partition: {partition!r} was counted on day {same_day}, and counts only once"
+                )
 
     def _check_store(self, store: EventsStore) -> None:
         """Refuse a store that does not limit on how many days a user counts as this stream needs.

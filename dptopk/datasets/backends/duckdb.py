@@ -74,8 +74,11 @@ def _hash(*columns: ir.Value) -> ir.IntegerValue:
 
 
 def _mix(*columns: ir.Value) -> ir.IntegerValue:
-    """Return a 64-bit hash of some columns. It is hashed again: DuckDB joins the hashes of several
-    values by XOR, so that the order of two items would be one bit's.
+    """Return a 64-bit hash of some columns: DuckDB's hash of their joint hash.
+
+    DuckDB joins the hashes of several values by XOR. Without the second hash the order of two items
+    would be decided for all users by one bit of the user's hash: the highest one in which the
+    hashes of the items differ.
     """
     return _hash(_hash(*columns))
 

@@ -337,6 +337,19 @@ def files_of_table(table: EventTable) -> Files:
     else:
         paths = files_matching(str(path), path)
         folder = str(folder_before_wildcards(str(path)))
+    kind = _format_of_name(path)
+    if kind == "parquet":
+        refuse_tables_with_log(paths)
+    return Files(kind, paths, folder)
+
+
+def _format_of_name(path: Path) -> str:
+    """Return the format that a file's name ends in, before an ending that says how the file is
+    compressed.
+
+    Raises:
+        InvalidParameter: for a workbook, and another ending.
+    """
     endings = [suffix.lower() for suffix in path.suffixes]
     suffixes = [ending for ending in endings if ending not in _COMPRESSED]
     kind = _FORMATS.get(suffixes[-1]) if suffixes else None
@@ -345,9 +358,7 @@ def files_of_table(table: EventTable) -> Files:
         raise InvalidParameter(
             f"table: the format of {path.name!r} is none of {', '.join(_FORMATS)}"
         )
-    if kind == "parquet":
-        refuse_tables_with_log(paths)
-    return Files(kind, paths, folder)
+    return kind
 
 
 def common_columns(paths: Sequence[str]) -> list[str]:

@@ -103,7 +103,9 @@ def column_folders(path: str, folder: Path) -> list[str]:
 
 
 def parent_of_columns(path: str, folder: Path) -> Path:
-    """Return the folder below which, on the way to a file, the first folder is a column."""
+    """Return the folder that has the first folder which is a column, such as i=01, on the way from
+    ``folder`` to a file in it; ``folder`` itself if none is a column.
+    """
     parent = folder
     for part in Path(path).relative_to(folder).parent.parts:
         if "=" in part:
