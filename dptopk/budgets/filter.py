@@ -232,6 +232,7 @@ class Filter(Account):
         Raises:
             BudgetExceeded: when it is not covered.
             IncompatibleCosts: when the charge has no price here, or is for other neighbours.
+            InvalidParameter: for what is no Charge, and in another process.
         """
         validate.instance(Charge, charge=charge)
         if charge.neighbours != self.neighbours:

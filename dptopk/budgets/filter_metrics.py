@@ -540,7 +540,7 @@ class Variance(Metric):
         def falling_rho(number_of: tuple[VarianceOfCost, float]) -> float:
             """Return the key that sorts costs from the largest ρ down."""
             variance, _ = number_of
-            return -(variance.rho or 0.0)
+            return -(variance.rho or 0.0)  # for the type checker: these costs have a ρ
 
         small.sort(key=falling_rho)
         return min(_variances(covered, small))
@@ -588,7 +588,7 @@ def _variances(
     for cut in range(min(len(small), MOST_CUTS) + 1):
         rhos: dict[float, float] = {}
         for cost_variance, times in small[cut:]:
-            rho = cost_variance.rho or 0.0
+            rho = cost_variance.rho or 0.0  # for the type checker: these costs have a ρ
             rhos[rho] = rhos.get(rho, 0) + times
         theorem_h = concentrated_gaussian(rhos) if rhos else 0.0
         # Two sums and a product, of positive numbers.

@@ -381,7 +381,7 @@ def _by_criterion(candidates: list[Candidate]) -> list[Candidate]:
         candidates,
         key=lambda guess: (
             max(guess.criterion, tied),
-            guess.threshold or 0,
+            guess.threshold or 0,  # of a public domain, and of coins, it is None for all
             -guess.split.threshold,
         ),
     )
@@ -421,6 +421,7 @@ def _least_noisy_of_the_best(candidates: list[Candidate]) -> Candidate:
     """
     least = min(candidate.criterion for candidate in candidates)
     tied = [candidate for candidate in candidates if candidate.criterion <= least * (1 + FINE)]
+    # Without counts there is no noise on one.
     return min(tied, key=lambda candidate: (candidate.noise_std or 0.0, candidate.criterion))
 
 

@@ -139,7 +139,8 @@ class Design:
         # Where the noise is on all counts that one user changes, there must be a limit on these.
         needs_l0 = (threshold and self.fold is None) or self.joint
         short = request.shape is not None and len(request.shape.counts) < request.k
-        # How well coins do before counts depends on the shape of the counts.
+        # How well coins do before counts depends on the shape of the counts; and without a limit on
+        # the labels of a user, for which 0 stands below, there are no coins.
         counts_of_no_shape = request.counted and request.shape is None
         fits_coins = COIN_LABELS <= (l0 or 0) <= MOST_FOLD * request.k and not counts_of_no_shape
         # Each condition under which the design is left out, with the reason in words.
@@ -283,6 +284,7 @@ def _box_counts(request: Request, rho: float) -> Box:
             t = cost.constraints[1][1]  # the second constraint is (0, t)
         else:
             t = math.tanh(epsilon / 2)
+        # The mean loss εt grows about as ε².
         epsilon *= math.sqrt(rho / (epsilon * t))
     return Box(epsilon=floor_digits(epsilon))
 

@@ -130,8 +130,7 @@ class Part:
         mechanisms: what runs.
         charge: of all its times and segments together.
         epsilon: of one time, at the total's δ, by itself.
-        error: 95% of the noise on a count is within ± this many (an estimate's width, exact for the
-            noise).
+        error: 95% of the noise on a count is within ± this many.
         even: the same under an even split of the same total.
         share: of the total.
     """

@@ -38,8 +38,8 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
         InvalidParameter: when no plan fits.
     """
     unspent = Filter(budget)
-    # A filter in ρ accepts failures of up to half of its δ.
-    delta = budget.delta / 2 or REPORTED_AT
+    # A filter in ρ accepts failures of up to half of its δ; a δ of 0 states no (ε, δ).
+    delta = budget.delta / 2 if budget.delta else REPORTED_AT
     rho = budget.rho or 0.0  # for the type checker: the budget is in ρ
     epsilon = compose(Charge({ZCDP(rho): 1}), delta=delta).epsilon
     best: P | None = None

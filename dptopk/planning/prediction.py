@@ -94,7 +94,8 @@ class Scene:
         label has under the cap, shape (shapes, groups) both.
         """
         users = users_by_labels(self.users)
-        labels_taking_part = np.minimum(LABELS, way.cap or 1)
+        cap = way.cap or 1  # for the type checker: the way has a cap
+        labels_taking_part = np.minimum(LABELS, cap)
         weights = 1.0
         if way.find == "weights":
             weights = WEIGHT / np.sqrt(labels_taking_part)
@@ -274,7 +275,7 @@ def threshold(scene: Scene, way: Way) -> tuple[float, float]:
     from scipy.special import ndtri
 
     delta = FINDING_DELTA[way.find] * scene.budget.delta
-    cap = way.cap or 1
+    cap = way.cap or 1  # for the type checker: these ways have a cap
     mu = whole_mu(scene.budget, way.find)
     noise = 1 / (mu * math.sqrt(way.share * (1 - way.selecting)))
     # The labels that one user alone has stay hidden but with probability δ: one of them with all of

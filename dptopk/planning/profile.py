@@ -186,6 +186,7 @@ def _scene_after_looks(plan: TwoPhasePlan, users: Release, counts: Release, rest
     box = counts_look.mechanism
     assert isinstance(box, Box)  # noqa: S101 - for the type checker: ``looks`` made it
     noisy_users = _counts_in_order(users, CELLS)
+    # For the type checker: the look releases counts.
     std = users_look.mechanism.count_noise(Sensitivity(l0=1), labels=1) or 0.0
     # The sum of all cells has the noise of each.
     more_users = STDS_OF_MORE_USERS * std * math.sqrt(len(CELLS))

@@ -120,6 +120,7 @@ class TwoPhasePlan(TopKPlan):
     @property
     def reading(self) -> Reading:
         """Return that all events are read, and those under the cap."""
+        # Where labels are found without a cap, the histogram under this one is not used.
         cap = self.under.l0 or CAPS[False]
         finding = EventsReading(cap, weights=self.weights, profile=bool(self.looks))
         return Reading(self.sensitivity, finding=finding)
@@ -209,7 +210,7 @@ class TwoPhasePlan(TopKPlan):
         this one afterwards; with weights, the least number of users who have no other label whose
         sum of weights is.
         """
-        of_one_user = self.under.l2 or 1
+        of_one_user = self.under.l2 or 1  # without weights it is a count that is returned
         return -(-(count + self._most_of_too_few_users) // of_one_user)  # rounded up
 
     @property

@@ -169,7 +169,8 @@ def calibrate_way(
     fixed: tuple[Phase, ...]
     if way.counting == "capped":
         # μ for each of the counts that one user moves under the cap, which is under.l0.
-        size = mu * math.sqrt((1 - way.selecting) / (under.l0 or 1))
+        moved = under.l0 or 1  # for the type checker: under a cap l0 is finite
+        size = mu * math.sqrt((1 - way.selecting) / moved)
         fixed = (factory.selection_phase(floor_digits(selection_epsilon)),)
         scaled, bound = _phases_within_budget(fixed, factory.capped_counts_phase, budget, size)
         phases = scaled[::-1]  # labels are found first, by the phase that is scaled last
@@ -288,7 +289,8 @@ def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
     if way.counting == "capped":
         # Gaussian noise for as many counts as the cap, from all of μ² that is not for selecting.
         whole = whole_mu(budget, way.find)
-        return math.sqrt(way.cap or 1) * linf / (whole * math.sqrt(1 - way.selecting))
+        cap = way.cap or 1  # for the type checker: the way has a cap
+        return math.sqrt(cap) * linf / (whole * math.sqrt(1 - way.selecting))
     size = size_of_counts(way, budget)
     if not size > 0:
         return math.inf
@@ -399,7 +401,8 @@ def _mechanism_that_finds(way: Way, mu: float, delta: float, under: Sensitivity)
     if way.find == "weights":
         return WeightedGaussian(sigma=ceil_digits(1 / mu), delta=delta)
     if way.find == "threshold":
-        return SparseGaussian(sigma=ceil_digits(math.sqrt(under.l0 or 1) / mu), delta=delta)
+        moved = under.l0 or 1  # for the type checker: under a cap l0 is finite
+        return SparseGaussian(sigma=ceil_digits(math.sqrt(moved) / mu), delta=delta)
     raise unknown_finder(way.find)
 
 

@@ -277,15 +277,22 @@ class Measurement:
     def rank_width(self, alpha: float) -> int:
         """Return the smallest proven w, in steps of 1/divisor, with which no two noises of counts
         and floor differ by more than 2w, but for a probability alpha; Y moves no rank.
+
+        Raises:
+            InvalidParameter: where the number of noises has no bound, nor has the noise.
         """
         if self.counted is None:
-            return int(self.noise.bound or 0)
+            if self.noise.bound is None:
+                raise InvalidParameter("the number of noisy counts is not known")
+            return int(self.noise.bound)
         return smallest_width(self.noise, self._number_of_noises, alpha, apart=True)
 
     @property
     def _number_of_noises(self) -> int:
-        """Return how many noises N were drawn, for the counts and perhaps the floor."""
-        counted = self.counted or 0
+        """Return how many noises N were drawn, for the counts and perhaps the floor, where the
+        number of counts is known.
+        """
+        counted = self.counted or 0  # for the type checker: it is not None here
         return counted + 1 if self.noisy_floor else counted
 
     def _false_coverage(self, alpha: float, rows: int) -> int:
@@ -298,7 +305,7 @@ class Measurement:
             rows: how many rows are shown.
         """
         share = COMMON_SHARE if self.common is not None else 0.0
-        counted = max(self.counted or 1, 1)
+        counted = max(self.counted or 1, 1)  # for the type checker: it is not None here
         part = min(max(rows, 1) / counted, 1.0)
         row_level = (1 - share) * alpha * part
         own_width = smallest_width(self.noise, 1, row_level)
@@ -455,9 +462,8 @@ def _conditional_intervals(
                 "kind='row': of the labels that passed, these are the largest; use kind='fcr'"
             )
         kind = "simultaneous"
-    law = PassedCount(
-        int(measurement.threshold or 0), measurement.noise.tail, measurement.at_threshold
-    )
+    threshold = int(measurement.threshold or 0)  # for the type checker: there is one
+    law = PassedCount(threshold, measurement.noise.tail, measurement.at_threshold)
     low, high = law.intervals(values, _row_level(kind, alpha, len(values), passed))
     lowest, highest = law.intervals(values, level_of_each(alpha, passed))
     # The joint intervals hold together: where one is entirely above another, so is its true count.
@@ -495,7 +501,7 @@ def _are_above_hidden(lowest: Array, values: Array, measurement: Measurement) ->
         return False
     if measurement.cut:
         largest_hidden = int(values.min(initial=2**62))
-    else:
+    else:  # for the type checker: there is a threshold
         largest_hidden = int(measurement.threshold or 0)
     return bool(lowest.min() > largest_hidden + bound)
 
@@ -581,7 +587,7 @@ def _hidden_above(exact: Array, measurement: Measurement, width: int) -> Array |
     # A value that was not shown is at most the threshold over a fixed floor, or, where only the
     # largest remain, the least value shown.
     has_fixed_floor = measurement.threshold is not None and not measurement.noisy_floor
-    if has_fixed_floor and not measurement.cut:
+    if has_fixed_floor and not measurement.cut:  # so there is a threshold: 0 is never taken
         largest_hidden = divisor * int(measurement.threshold or 0) + width
     else:
         largest_hidden = least + width
@@ -593,7 +599,7 @@ def _hidden_above(exact: Array, measurement: Measurement, width: int) -> Array |
     if measurement.noisy_floor:
         # How many labels have no slot has no bound either. Their counts are at most the floor, and
         # floor + its noise + threshold < the least value shown.
-        threshold = divisor * int(measurement.threshold or 0)
+        threshold = divisor * int(measurement.threshold or 0)  # a noisy floor comes with one
         floor = least - 1 - threshold + width
         if (max(floor, 0) >= low).any():
             return None

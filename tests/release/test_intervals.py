@@ -429,3 +429,9 @@ def test_half_steps_of_the_largest_counts_do_not_overflow():
     )
     assert (answer["high"] - answer["low"]).max() < 2**13
     assert answer["rank_high"].tolist() == [1, 2, 3]
+
+
+def test_an_unknown_number_of_unbounded_noises_has_no_width_for_ranks():
+    with pytest.raises(InvalidParameter, match="number of noisy counts"):
+        Measurement(GaussianNoise(3.0), None).rank_width(0.05)
+    assert Measurement(GaussianNoise(3.0, bound=7), None).rank_width(0.05) == 7

@@ -88,7 +88,8 @@ class Bits(ABC):
         parts: list[Ints] = []
         missing = size
         while missing > 0:
-            # Half as many more than needed, because up to half of them are rejected.
+            # Half as many more than needed, because up to half of them are rejected; what is then
+            # missing is drawn in the next round.
             drawn = self.low_bits(missing + missing // 2 + 8, width)
             accepted = drawn[drawn < bound][:missing]
             parts.append(accepted)
