@@ -47,6 +47,8 @@ from dptopk.planning.whole_answers import COUNTED_DRAWS, DRAWS, draw_and_counts
 Mechanisms = tuple[Mechanism, ...]
 # What makes the mechanisms of a design: from the request, the division of the budget, and ρ of all.
 Build = Callable[[Request, Split, float], Mechanisms]
+# Whether a design is left out, and why, in words.
+Reason = tuple[bool, str]
 NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]
 # Shares of the zCDP budget for selections, tried where the shape of the counts is known.
 SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
@@ -132,32 +134,48 @@ class Design:
         """Return why the design does not answer the request, or is not compared for it; "" if it
         is.
         """
-        threshold = self.method == "threshold"
-        labels_only = self.noise == "none"
-        l0 = request.sensitivity.l0
-        named = request.method in (self.method, self.name)
-        # Where the noise is on all counts that one user changes, there must be a limit on these.
-        needs_l0 = (threshold and self.fold is None) or self.joint
-        short = request.shape is not None and len(request.shape.counts) < request.k
-        # How well coins do before counts depends on the shape of the counts; and without a limit on
-        # the labels of a user, for which 0 stands below, there are no coins.
-        counts_of_no_shape = request.counted and request.shape is None
-        fits_coins = COIN_LABELS <= (l0 or 0) <= MOST_FOLD * request.k and not counts_of_no_shape
-        # Each condition under which the design is left out, with the reason in words.
         reasons = (
+            *self._reasons_of_data_and_total(request),
+            *self._reasons_of_counts(request),
+            *self._reasons_unless_named(request),
+        )
+        return next((reason for holds, reason in reasons if holds), "")
+
+    def _is_named(self, request: Request) -> bool:
+        """Return whether the request names the design, or its kind."""
+        return request.method in (self.method, self.name)
+
+    def _reasons_of_data_and_total(self, request: Request) -> tuple[Reason, ...]:
+        """Return the conditions, by the data, the total and the method, under which the design is
+        left out.
+        """
+        l0 = request.sensitivity.l0
+        # Where the noise is on all counts that one user changes, there must be a limit on these.
+        needs_l0 = (self.method == "threshold" and self.fold is None) or self.joint
+        named = self._is_named(request)
+        return (
             (self.domain != request.domain, f"for a {self.domain} domain"),
-            (request.method not in ("auto", self.method, self.name), f"method={self.method!r}"),
+            (request.method != "auto" and not named, f"method={self.method!r}"),
             (needs_l0 and l0 is None, "needs a limit on the labels of one user"),
             ((self.fold or 0) * request.k > request.d_bar, "takes part of a larger top"),
             (self.whole is True and not request.whole, "needs the whole histogram (d_bar=None)"),
             (self.whole is False and request.whole and not named, "for a histogram that is cut"),
             (request.delta == 0 and not self.pure, "needs a delta above 0"),
+        )
+
+    def _reasons_of_counts(self, request: Request) -> tuple[Reason, ...]:
+        """Return the conditions, by what is to be shown and by the shape, under which the design is
+        left out.
+        """
+        labels_only = self.noise == "none"
+        # The others have noise on counts for nothing else than to show them.
+        selects_by_noise = self.method == "threshold" or labels_only or self.coins
+        other_noise = request.counts not in ("auto", "none", self.noise)
+        short = request.shape is not None and len(request.shape.counts) < request.k
+        return (
             (labels_only and request.counted, "releases labels only"),
-            (not (threshold or labels_only or self.coins or request.counted), "pays for counts"),
-            (
-                self.noise != "any" and request.counts not in ("auto", "none", self.noise),
-                f"counts={self.noise!r}",
-            ),
+            (not (selects_by_noise or request.counted), "pays for counts"),
+            (self.noise != "any" and other_noise, f"counts={self.noise!r}"),
             (
                 request.counts == "gaussian" and request.delta == 0,
                 "counts='gaussian' needs a delta above 0",
@@ -166,6 +184,19 @@ class Design:
                 self.method == "whole" and self.domain == "public" and short,
                 "the shape has fewer than k labels",
             ),
+        )
+
+    def _reasons_unless_named(self, request: Request) -> tuple[Reason, ...]:
+        """Return the conditions under which the design is not compared with others, but answers
+        where its name, or its kind or noise, is asked for.
+        """
+        l0 = request.sensitivity.l0
+        named = self._is_named(request)
+        # How well coins do before counts depends on the shape of the counts.
+        counts_of_no_shape = request.counted and request.shape is None
+        # Without a limit on the labels of a user, for which 0 stands here, there are no coins.
+        fits_coins = COIN_LABELS <= (l0 or 0) <= MOST_FOLD * request.k and not counts_of_no_shape
+        return (
             (
                 self.least > (l0 or math.inf) and not named and request.counts != self.noise,
                 f"for {self.least} labels a user or more",
@@ -179,7 +210,6 @@ class Design:
                 "how well it does depends on the gaps between the counts: give like=, or its name",
             ),
         )
-        return next((reason for holds, reason in reasons if holds), "")
 
     def splits(self, request: Request) -> list[Split]:
         """Return the divisions of the budget that are compared."""
