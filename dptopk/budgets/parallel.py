@@ -89,6 +89,7 @@ class Parallel(Account):
                 segment.
             IncompatibleCosts: for neighbours other than add_remove, or without a price in one of
                 the accounts.
+            InvalidParameter: for what is no Charge, and in another process.
         """
         validate.instance(Charge, charge=charge)
         if charge.neighbours != "add_remove":

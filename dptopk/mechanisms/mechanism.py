@@ -503,9 +503,9 @@ def _labels_without_row(histogram: Histogram, size: int, bits: Bits) -> list[Any
     # (absent - j) / domain_size. The sum of the inverses of these is the expected number of tries;
     # an integral bounds it. A hundred times as many tries are exceeded with a probability below
     # e^-90 (a sum of geometric variables: Janson 2018, Theorem 2.1).
-    least = histogram.absent - size + 1
-    tries_per_label = 1 / least + math.log(histogram.absent / least)
-    tries = math.ceil(100 * histogram.domain_size * tries_per_label)
+    fewest_left = histogram.absent - size + 1
+    sum_of_inverses = 1 / fewest_left + math.log(histogram.absent / fewest_left)
+    tries = math.ceil(100 * histogram.domain_size * sum_of_inverses)
     while len(names) < size:
         (index,) = bits.below(histogram.domain_size, 1).tolist()
         name = histogram.label_in_domain(index)

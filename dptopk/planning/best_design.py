@@ -182,8 +182,8 @@ def plan_topk(  # noqa: PLR0913
         guesses = [replace(guess, draws=FINAL_DRAWS) for guess in guesses]
         rough = list(map(scale_coarse, guesses))
         # Candidates that the rough look may have put behind the best are scaled exactly too.
-        most = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
-        guesses = [guess for guess in rough if guess.criterion <= most]
+        largest_criterion = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
+        guesses = [guess for guess in rough if guess.criterion <= largest_criterion]
         best = _least_noisy_of_the_best([scale_exact(guess, effort) for guess in guesses])
         if best.bound is not None and late():
             best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))

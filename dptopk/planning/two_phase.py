@@ -689,6 +689,10 @@ def _plan_of_finder(
         finder: how labels are found.
         share: the share of μ² for finding and selecting, as stated.
         budget: (ε, δ) of all phases.
+
+    Raises:
+        InvalidParameter: where the budget is too small for this way, or the counts that were asked
+            for are none of events.
     """
     everything = Sensitivity(linf=arguments.per_label_cap)
     if finder == "uncapped":
@@ -700,6 +704,7 @@ def _plan_of_finder(
         floor = 0
     usual_share, selecting = _usual_division(arguments.k)
     finding_share = usual_share if share == "auto" else share
+    # Without counts finding and selecting have all of μ².
     ways = [
         Way(finder, 1.0 if family is None else finding_share, selecting, family, under.l0, floor)
         for family in arguments.families

@@ -146,10 +146,13 @@ def _gram_by_program(participation: Participation, error: Error, error_nearby: f
     above = cp.Variable((most, most), nonneg=True)
     pairs, steps = _pairs_of_days(participation)
     constraints = [
+        # ``noise`` is at least sums gram⁻¹ sumsᵀ, whose diagonal has the variances of the totals.
         cp.bmat([[noise, sums], [sums.T, gram]]) >> 0,
+        # ``above`` is at least each entry, and falls with the first day and with the distance.
         above[steps] >= gram[pairs],
         above[:-1] >= above[1:],
         above[:, :-1] >= above[:, 1:],
+        # The energy of a user.
         cp.sum(above[_steps_of_user(most)]) <= most,
     ]
     if error == "max":
