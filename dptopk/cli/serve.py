@@ -73,10 +73,10 @@ def serve(
     # folder is deleted before.
     signal.signal(signal.SIGTERM, _exit_on_signal)
     with tempfile.TemporaryDirectory(prefix="dptopk-demo-") as folder:
-        from dptopk.service.demo import demo_catalog, tokens
+        from dptopk.service.demo import create_tokens, demo_catalog
 
         demonstration = demo_catalog(Path(folder))
-        _print_tokens(host, port, tokens(demonstration))
+        _print_tokens(host, port, create_tokens(demonstration))
         _run(demonstration, host, port, workers)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from dptopk.datasets.backends.base import OpenTable, hide_data_of_errors
 from dptopk.datasets.backends.rowwise import refuse_across_rows
-from dptopk.datasets.backends.total import is_total, total
+from dptopk.datasets.backends.total import is_total, total_expression
 from dptopk.datasets.text_files import hint_of_columns
 from dptopk.errors import InvalidParameter
 
@@ -66,7 +66,7 @@ def select_events(source: OpenTable, where: Condition, **columns: str | None) ->
             a condition that looks at several rows.
     """
     refuse_across_rows("table", source.table, hint=MATERIALISED)
-    rows = total("table", source.table, source.backend)
+    rows = total_expression("table", source.table, source.backend)
     names_by_role = {role: name for role, name in columns.items() if name is not None}
     roles: dict[Any, Any] = dict(names_by_role)
     if isinstance(where, Mapping):
@@ -308,7 +308,7 @@ def _row_condition(source: OpenTable, rows: ir.Table, where: Condition) -> ir.Bo
         partial(_resolved_condition, source.table, where),
     )
     refuse_across_rows("where", condition)
-    return total("where", condition, source.backend)
+    return total_expression("where", condition, source.backend)
 
 
 def _resolved_condition(table: ir.Table, where: Condition) -> ir.BooleanValue:

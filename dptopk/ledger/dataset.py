@@ -23,7 +23,7 @@ from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.entries import Entry
-from dptopk.ledger.names import canonical
+from dptopk.ledger.names import canonical_name
 from dptopk.ledger.recorded import (
     Declared,
     Merged,
@@ -179,7 +179,7 @@ class DatasetState:
         Raises:
             InvalidParameter: on segments that were not declared.
         """
-        name = canonical(analyst)
+        name = canonical_name(analyst)
         accounts = {}
         if name in self.limits:
             _, account = self.limits[name]
@@ -200,7 +200,7 @@ class DatasetState:
             InvalidParameter: on segments that were not declared.
             BudgetExceeded: for an analyst without a share of a budget that has no reserve.
         """
-        accounts = {"dataset": self.account.account(canonical(analyst))}
+        accounts = {"dataset": self.account.account(canonical_name(analyst))}
         return self._in_segments(accounts | self.limits_of(analyst), segments)
 
     def _in_segments(
@@ -291,7 +291,7 @@ class DatasetState:
         """
         refunds = {}
         records = charged.body.get("records", {})
-        if charged.seq < self.limited.get(canonical(charged.analyst), 0):
+        if charged.seq < self.limited.get(canonical_name(charged.analyst), 0):
             # The record of its limit is of a former one. The present limit took all earlier charges
             # as one, so that its refund must not be computed from that record.
             records = {owner: record for owner, record in records.items() if owner == "dataset"}
@@ -454,7 +454,7 @@ def _total_of(totals: dict[str, Total], analyst: str) -> list[Total]:
     """Return the total of an analyst, who may be written in any spelling, in a list; it is empty if
     there is none.
     """
-    name = canonical(analyst)
+    name = canonical_name(analyst)
     if name in totals:
         return [totals[name]]
     return []

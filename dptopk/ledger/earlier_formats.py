@@ -29,7 +29,7 @@ from dptopk.histogram.labels import to_plain
 from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.dataset import DatasetState, owner_of
 from dptopk.ledger.entries import FORMAT, Entry
-from dptopk.ledger.names import canonical
+from dptopk.ledger.names import canonical_name
 from dptopk.ledger.recorded import RecordedData, RecordedTerms
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ class EarlierFormats:
         """Return the entry of a limit, with what it takes for what the analyst has learnt
         before.
         """
-        analyst = canonical(entry.analyst)
+        analyst = canonical_name(entry.analyst)
         state = ledger.dataset(entry.dataset)
         terms = _terms_with_filter(entry.body["terms"])
         learnt = state.learnt_charge(analyst)
@@ -158,7 +158,7 @@ class EarlierFormats:
 
     def _charge(self, entry: Entry, ledger: LedgerState) -> Entry:
         """Return the entry of a charge, with the records of what it takes from each account."""
-        analyst = canonical(entry.analyst)
+        analyst = canonical_name(entry.analyst)
         charge = Charge.parse(entry.body["charge"])
         accounts = ledger.dataset(entry.dataset).accounts(analyst)
         records, refusing_owners = _charge_records(accounts, charge)

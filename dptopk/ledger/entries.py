@@ -104,7 +104,7 @@ def digest(key: bytes | None, text: str) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-def normal(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
+def normal_form(**bodies: Mapping[Any, Any] | None) -> dict[str, Any]:
     """Return the one keyword argument as JSON will give it back: keys as texts, tuples as lists.
 
     None becomes an empty object.

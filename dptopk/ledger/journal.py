@@ -451,7 +451,7 @@ class Journal:
             body = {"witnessed": self._head_at_start} | body
         self._has_appended = True
         entry = log.append(self.state.last, kind, dataset, analyst, body)
-        log.place(self.state.apply(entry))
+        log.write_places(self.state.apply(entry))
         return entry
 
     def copy(self, log: Transaction, entry: Entry, body: dict[str, Any]) -> None:
@@ -461,7 +461,7 @@ class Journal:
         self._has_appended = True
         names = (entry.kind, entry.dataset, entry.analyst)
         copied_entry = log.append(self.state.last, *names, body, at=entry.at)
-        log.place(self.state.apply(copied_entry))
+        log.write_places(self.state.apply(copied_entry))
 
     def rekey(self, key: bytes) -> None:
         """Hash the whole log again with another key; after an error nothing is changed.
@@ -636,7 +636,7 @@ class Journal:
         log.run("DELETE FROM places")
         index = Index()
         for entry in log.every_entry():
-            log.place(index.add(entry))
+            log.write_places(index.add(entry))
         if index.chains != self.state.index.chains:
             raise LedgerError(
                 "the log lacks keys or answers that were written to it: it was changed"

@@ -36,7 +36,7 @@ from dptopk.ledger.budget_terms import (
     with_fixed_division,
 )
 from dptopk.ledger.dataset import DatasetState
-from dptopk.ledger.entries import FORMAT, Entry, normal
+from dptopk.ledger.entries import FORMAT, Entry, normal_form
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
@@ -182,7 +182,7 @@ class Ledger(Reader):
             "version": version,
             "sensitivity": sensitivity.plain(),
         }
-        body = normal(dataset=dataset)
+        body = normal_form(dataset=dataset)
         with self._journal.write() as log:
             if name in self._now.datasets:
                 raise InvalidParameter(f"name: the dataset {name!r} already exists")
@@ -214,7 +214,7 @@ class Ledger(Reader):
                     f"the analyst {analyst!r} has already spent more than this limit"
                 ) from None
             body = {"terms": terms, "charge": str(learnt), "record": record}
-            self._journal.append(log, "limit", dataset, analyst, normal(limit=body))
+            self._journal.append(log, "limit", dataset, analyst, normal_form(limit=body))
 
     def set_version(self, dataset: str, version: str) -> None:
         """Record that the data changed; the budget is the same, since the same users may be in the
@@ -238,7 +238,7 @@ class Ledger(Reader):
             body: dict[str, object] = {"version": version}
             if merged:
                 body["merged"] = merged
-            self._journal.append(log, "version", dataset, "", normal(version=body))
+            self._journal.append(log, "version", dataset, "", normal_form(version=body))
 
     def renew(self, dataset: str, *, reason: str, **budget: Unpack[BudgetTerms]) -> None:
         """Open a new budget on the same data set, with a reason that the log records.
@@ -256,7 +256,7 @@ class Ledger(Reader):
         terms = shared_terms_of(**budget)
         with self._journal.write() as log:
             terms = terms_by_segment(terms, self._now.dataset(dataset).segments)
-            body = normal(renewal={"terms": terms, "reason": reason})
+            body = normal_form(renewal={"terms": terms, "reason": reason})
             self._journal.append(log, "renewal", dataset, "", body)
 
     def rekey(self, key: str | bytes) -> None:
@@ -480,7 +480,7 @@ class Ledger(Reader):
         """
         validate.instance(Charge, charge=charge)  # refuses other types, as two calls below
         analyst = analyst_name(analyst)
-        description = normal(mechanism=mechanism)
+        description = normal_form(mechanism=mechanism)
         validate.instance(str, query=query)
         validate.instance(str, once=once)
         if segments is not None and version is None:
@@ -515,7 +515,7 @@ class Ledger(Reader):
                 body["segments"] = list(segments)
             if once:
                 body["once"] = once
-            entry = self._journal.append(log, "charge", dataset, analyst, normal(charge=body))
+            entry = self._journal.append(log, "charge", dataset, analyst, normal_form(charge=body))
         return Receipt(entry.seq, dataset, analyst, charge)
 
     def finalize(
@@ -536,7 +536,7 @@ class Ledger(Reader):
             LedgerError: when the entry of the charge was changed.
         """
         validate.instance(Charge, used=used)  # refuses other types
-        stored = None if answer is None else normal(answer=answer)
+        stored = None if answer is None else normal_form(answer=answer)
         with self._journal.write() as log:
             state = self._now.dataset(receipt.dataset)
             charged = self._open_charge(log, receipt)
@@ -555,7 +555,7 @@ class Ledger(Reader):
             if unused and receipt.seq > state.accounts_since:
                 body["returned"] = state.refund_records(charged, unused)
             self._journal.append(
-                log, "release", receipt.dataset, charged.analyst, normal(release=body)
+                log, "release", receipt.dataset, charged.analyst, normal_form(release=body)
             )
 
     def _open_charge(self, log: Transaction, receipt: Receipt) -> Entry:
@@ -623,7 +623,7 @@ class Ledger(Reader):
             shown_before = self._journal.find(log, "seen", dataset, analyst, release.seq)
             if charged.analyst != analyst and shown_before is None:
                 body = _reuse_body(state, analyst, charged, release)
-                self._journal.append(log, "reuse", dataset, analyst, normal(reuse=body))
+                self._journal.append(log, "reuse", dataset, analyst, normal_form(reuse=body))
         return dict(release.body["answer"])
 
 

@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 
 from dptopk.errors import InvalidParameter, LedgerError
-from dptopk.ledger.entries import FORMAT, normal
+from dptopk.ledger.entries import FORMAT, normal_form
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.journal import Journal, refuse_damaged_log
 from dptopk.ledger.log_store import Store, ledger_file, no_fork
@@ -86,7 +86,7 @@ class Migration:
                 self._refuse_existing()
                 head = self._copy(log, state)
                 self._refuse_no_links(state.about.get("id"))
-                log.append(state.last, "retired", "", "", normal(retired={"to": asdict(head)}))
+                log.append(state.last, "retired", "", "", normal_form(retired={"to": asdict(head)}))
         with self._locked_old_log() as (_, state):
             new_head = Head.of(state.retired or {})  # it is retired now: ``of`` refuses {}
             self._complete(new_head, state)

@@ -29,7 +29,7 @@ def plain_text(**arguments: object) -> str:
     return text
 
 
-def canonical(name: str) -> str:
+def canonical_name(name: str) -> str:
     """Return the one spelling of a name: compatibility forms, case and spaces do not tell analysts
     apart.
     """
@@ -45,7 +45,7 @@ def analyst_name(name: object) -> str:
         InvalidParameter: on what ``plain_text`` refuses, or a mix of alphabets that look alike
             (Latin and Cyrillic, say).
     """
-    text = canonical(plain_text(analyst=name))
+    text = canonical_name(plain_text(analyst=name))
     alphabets = set()
     for letter in text:
         if letter.isalpha():

@@ -210,7 +210,7 @@ class Transaction:
             raise LedgerError("the ledger's database lost what was written")
         return entry
 
-    def place(self, places: Iterable[Place]) -> None:
+    def write_places(self, places: Iterable[Place]) -> None:
         """Write the rows that lead from names to entries."""
         for seq, name in places:
             self.run("INSERT INTO places VALUES (?, ?, ?)", bucket_of(name), seq, name)

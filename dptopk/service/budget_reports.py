@@ -21,7 +21,7 @@ from dptopk.errors import BudgetExceeded, DptopkError
 from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.entries import Entry
 from dptopk.ledger.ledger import Ledger
-from dptopk.ledger.names import canonical
+from dptopk.ledger.names import canonical_name
 from dptopk.ledger.spends import Spend
 from dptopk.planning.gauge import Kind, epsilon_left, kind_of
 
@@ -249,7 +249,7 @@ class BudgetReports:
             "total" is the budget of the data set. "mine" is the share or the limit of the analyst,
             if there is one; its "owner" is the reserve for an analyst without a share.
         """
-        name = canonical(analyst)
+        name = canonical_name(analyst)
         key = ("balance", dataset, name, segments, None if further is None else further.key)
         return self._cached_report(lambda: self._balance(dataset, name, further, segments), *key)
 

@@ -19,7 +19,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.keys import read_key
 from dptopk.ledger.log_store import refuse_own_file
-from dptopk.ledger.names import canonical
+from dptopk.ledger.names import canonical_name
 from dptopk.planning.protocol import EventsReading
 
 PLACES = ("ledger", "access", "key_file", "head_file")
@@ -228,7 +228,7 @@ class DatasetSpec:
             yield "limits are for a budget that is not divided into shares"
         if self.analysts is None:
             return
-        strangers = {canonical(name) for name in self.limits} - set(self.analysts)
+        strangers = {canonical_name(name) for name in self.limits} - set(self.analysts)
         if strangers:
             yield f"limits for {', '.join(strangers)}, not among its analysts"
 

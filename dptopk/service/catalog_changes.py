@@ -22,7 +22,7 @@ from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.budget_terms import segments_of, shared_terms_of, terms_by_segment
 from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.ledger import Ledger
-from dptopk.ledger.names import analyst_name, canonical
+from dptopk.ledger.names import analyst_name, canonical_name
 from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.catalog import Catalog, CatalogBudget, DatasetSpec
 from dptopk.service.tables import Tables
@@ -144,7 +144,7 @@ def create_accounts(ledger: Ledger, spec: DatasetSpec) -> None:
             if spec.name not in ledger.datasets():  # another worker may have written it meanwhile
                 raise
     for analyst, terms in spec.limits.items():
-        if not ledger.state(spec.name).limits_of(canonical(analyst)):
+        if not ledger.state(spec.name).limits_of(canonical_name(analyst)):
             ledger.set_limit(spec.name, analyst, **terms.arguments())
 
 
@@ -246,8 +246,8 @@ def _terms_differences(spec: DatasetSpec, state: DatasetState) -> Iterator[Diffe
     """Yield the budget and the limits of a data set that differ between catalog and ledger."""
     pairs = [("budget", state.terms, spec.terms)]
     for analyst, terms in spec.limits.items():
-        if canonical(analyst) in state.limits:
-            ledger_terms, _ = state.limits[canonical(analyst)]
+        if canonical_name(analyst) in state.limits:
+            ledger_terms, _ = state.limits[canonical_name(analyst)]
             pairs.append((f"limit of {analyst!r}", ledger_terms, terms))
     for what, ledger_terms, catalog_terms in pairs:
         in_ledger = _plain_terms(ledger_terms)

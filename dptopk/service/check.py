@@ -16,7 +16,7 @@ from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.heads import witness_at
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.log_store import refuse_own_head
-from dptopk.ledger.names import canonical, plain_text
+from dptopk.ledger.names import canonical_name, plain_text
 from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.access import Access
 from dptopk.service.catalog import (
@@ -140,7 +140,7 @@ def _dataset_problems(spec: DatasetSpec) -> Iterator[CatalogProblem]:
     yield from _budget_problems(spec, where)
     if spec.analysts is not None and spec.terms.shares is not None:
         strangers = (
-            {canonical(name) for name in spec.terms.shares} - {"reserve"} - set(spec.analysts)
+            {canonical_name(name) for name in spec.terms.shares} - {"reserve"} - set(spec.analysts)
         )
         if strangers:
             yield CatalogProblem(f"{where}: shares of {', '.join(strangers)}, who may not ask")
@@ -256,7 +256,7 @@ def _left_over_accounts(catalog: Catalog, ledger: Ledger) -> Iterator[CatalogPro
         if name not in catalog.datasets:
             yield CatalogProblem(f"ledger: its data set {name!r} is not in the catalog")
     for name in set(ledger.datasets()) & set(catalog.datasets):
-        limits = set(map(canonical, catalog.datasets[name].limits))
+        limits = set(map(canonical_name, catalog.datasets[name].limits))
         for analyst in set(ledger.state(name).limits) - limits:
             yield CatalogProblem(f"datasets.{name}: the ledger also has a limit of {analyst!r}")
 

@@ -51,7 +51,7 @@ def demo_catalog(folder: Path) -> Catalog:
     return load_catalog(folder / "catalog.toml")
 
 
-def tokens(catalog: Catalog) -> dict[str, str]:
+def create_tokens(catalog: Catalog) -> dict[str, str]:
     """Create a token for an analyst and one for an administrator; return analyst's name ->
     token.
     """

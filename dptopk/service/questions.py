@@ -18,7 +18,7 @@ from dptopk._internal.lru import LRUCache
 from dptopk.costs import Budget, Charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.labels import from_plain
-from dptopk.ledger.entries import normal
+from dptopk.ledger.entries import normal_form
 from dptopk.mechanisms.named import mechanism_of, names
 from dptopk.planning import Plan, TopKPlan, plan, revived as revived_plan
 from dptopk.planning.gauge import Kind
@@ -275,7 +275,7 @@ class Run(PostedQuestion):
         """
         for name in ("mechanism", "labels", "ranking"):
             value = self.model_dump(include={name})[name]
-            normal(**{name: {name: value}})  # called for its refusals; it takes objects only
+            normal_form(**{name: {name: value}})  # called for its refusals; it takes objects only
 
     @property
     def rows(self) -> int:

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from dptopk._internal.lru import LRUCache
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
-from dptopk.ledger.names import canonical
+from dptopk.ledger.names import canonical_name
 from dptopk.ledger.spends import Spend
 from dptopk.service.access import Access, Person
 from dptopk.service.answering import AnswerService, KeyUsed, job_of, sent_answer, sent_stream
@@ -189,7 +189,7 @@ class Service:
             owner, page = self.pages.get(("charge", spec.name, seq), read)
         except LookupError:
             return None
-        if owner == canonical(analyst):
+        if owner == canonical_name(analyst):
             return page
         return None
 

@@ -29,7 +29,7 @@ from dptopk.datasets.backends.datafusion import DATAFUSION  # noqa: E402
 from dptopk.datasets.backends.duckdb import DUCKDB  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
 from dptopk.datasets.backends.spark import SPARK  # noqa: E402
-from dptopk.datasets.backends.total import total  # noqa: E402
+from dptopk.datasets.backends.total import total_expression  # noqa: E402
 
 NAN = float("nan")
 OPTIONS = {"user": "u", "item": "i"}
@@ -130,9 +130,9 @@ def test_a_cast_in_a_table_that_fails_for_a_row_gives_null(role):
 def test_what_no_engine_can_make_total_is_refused_by_name(backend):
     table = ibis.table({"i": "string", "w": "int64"})
     with pytest.raises(InvalidParameter, match="where: Repeat may fail"):
-        total("where", table.i.repeat(table.w) == "x", backend)
+        total_expression("where", table.i.repeat(table.w) == "x", backend)
     with pytest.raises(InvalidParameter, match="Cast may fail"):
-        total("where", table.i.cast("int64") > 0, Backend(name=backend.name))
+        total_expression("where", table.i.cast("int64") > 0, Backend(name=backend.name))
 
 
 def test_a_long_cell_of_a_text_file_is_a_label(tmp_path):
@@ -447,15 +447,15 @@ def test_constants_of_days_and_truth_values_stay_as_they_are():
         & (table.price > Decimal("1.5")),
     )
     for condition in kept:
-        assert total("where", condition, POSTGRES).equals(condition)
+        assert total_expression("where", condition, POSTGRES).equals(condition)
     for pattern in ("^(a|b)+[0-9]*[^c]?$", "a"):
         condition = table.word.re_search(pattern)
-        assert total("where", condition, POSTGRES).equals(condition)
+        assert total_expression("where", condition, POSTGRES).equals(condition)
     for pattern in ("(", "a**", "[b-a]", "a*+", "^*", "(?<x>a)", "a{2}{3}", "[]a]", "[[a]"):
         with pytest.raises(InvalidParameter, match="RegexSearch may fail"):
-            total("where", table.word.re_search(pattern), POSTGRES)
+            total_expression("where", table.word.re_search(pattern), POSTGRES)
     with pytest.raises(InvalidParameter, match="InValues may fail"):
-        total("where", table.day.isin(["x"]), POSTGRES)
+        total_expression("where", table.day.isin(["x"]), POSTGRES)
 
 
 # A column of DuckDB with one odd value: what fails for it, or for a constant, if DuckDB converts.
@@ -535,13 +535,13 @@ def test_postgresql_has_no_cast_that_gives_null():
     table = ibis.table({"word": "string", "n": "int16", "price": "decimal"})
     for condition in (table.word.try_cast("int64") > 0, table.price >= float("inf")):
         with pytest.raises(InvalidParameter, match="may fail for the value"):
-            total("where", condition, POSTGRES)
+            total_expression("where", condition, POSTGRES)
     for kind in ("uint64", "int8"):
-        expected = total("where", table.n.cast(kind).isnull(), POSTGRES)
+        expected = total_expression("where", table.n.cast(kind).isnull(), POSTGRES)
         assert not expected.equals(table.n.cast(kind).isnull())
     for backend in (SPARK, DATAFUSION):
         condition = table.word.try_cast("int64") > 0
-        assert total("where", condition, backend).equals(condition)
+        assert total_expression("where", condition, backend).equals(condition)
 
 
 PATTERNS = {
@@ -564,8 +564,8 @@ def test_a_time_is_not_written_as_json():
     table = ibis.table({"time": "timestamp", "word": "string"})
     for cast in (table.time.cast("timestamp(0)").cast("json"), table.time.try_cast("json")):
         with pytest.raises(InvalidParameter, match="may fail for the value"):
-            total("where", cast.isnull(), DUCKDB)
-    assert total("where", table.word.cast("json").isnull(), DUCKDB) is not None
+            total_expression("where", cast.isnull(), DUCKDB)
+    assert total_expression("where", table.word.cast("json").isnull(), DUCKDB) is not None
 
 
 def test_a_replacement_of_a_row_fails_for_no_value(odd_tables):
@@ -576,9 +576,9 @@ def test_a_replacement_of_a_row_fails_for_no_value(odd_tables):
     table = ibis.table({"word": "string", "other": "string"})
     for replacement in ("$1", "$", "\\1", table.other):
         with pytest.raises(InvalidParameter, match="RegexReplace may fail"):
-            total("where", table.word.re_replace("x", replacement), SPARK)
+            total_expression("where", table.word.re_replace("x", replacement), SPARK)
     condition = table.word.re_replace("(a)b", "x")
-    assert total("where", condition, SPARK).equals(condition)
+    assert total_expression("where", condition, SPARK).equals(condition)
 
 
 def texts_of_users(folder, values, *, in_structure):

@@ -18,7 +18,7 @@ from dptopk.budgets.filter_metrics import Renyi
 from dptopk.costs import ZCDP, BoundedRange, Budget, Charge, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger import journal
-from dptopk.ledger.entries import normal
+from dptopk.ledger.entries import normal_form
 from dptopk.ledger.ledger import Ledger
 
 DATA = Path(__file__).parents[1] / "data"
@@ -54,7 +54,7 @@ def test_odd_keys_and_texts_are_read_as_they_were_written(path, ledger):
     ledger.finalize(receipt, ONE, answer=ODD)
     with Ledger(path) as again:
         assert again.verify()
-        assert again.stored_answer("d", "q") == normal(odd=ODD)
+        assert again.stored_answer("d", "q") == normal_form(odd=ODD)
         assert again.history("d")[0].mechanism["10"] == "b"
 
 

@@ -129,7 +129,7 @@ TWICE = [  # when what a process knows is read, and when the charge is written
     (SQLite, "give_back"),
 ]
 POINTS = [(*point, call) for point in TWICE for call in (1, 2)]
-POINTS += [(Transaction, "append", 1), (Transaction, "place", 1), (HeadFile, "swap", 1)]
+POINTS += [(Transaction, "append", 1), (Transaction, "write_places", 1), (HeadFile, "swap", 1)]
 
 
 @pytest.mark.parametrize("before", [True, False])

@@ -25,7 +25,7 @@ from dptopk import (
 from dptopk.costs import Charge, PureDP
 from dptopk.datasets import Segments
 from dptopk.errors import BudgetExceeded, LedgerError
-from dptopk.ledger.entries import normal
+from dptopk.ledger.entries import normal_form
 from dptopk.mechanisms import Centred, CountMLE, TruncatedGaussian, TruncatedLaplace
 from dptopk.mechanisms.named import mechanism_of
 from dptopk.planning import plan_topk
@@ -190,7 +190,7 @@ def test_a_charge_remembers_every_design(tmp_path):
     plans = Plans()
     plan = plans.get(wide, question)
     assert any(isinstance(getattr(one, "noise", None), Centred) for one in plan.mechanisms)
-    record = normal(mechanism=record_of(question, plan))
+    record = normal_form(mechanism=record_of(question, plan))
     assert revive(wide, record, plan.charge)[1].mechanisms == plan.mechanisms
     with pytest.raises(LedgerError, match="its charge stays"):
         revive(wide, record, Charge({PureDP(0.1): 1}))
@@ -209,7 +209,7 @@ def test_a_charge_of_a_design_that_went_is_revived(tmp_path):
     before = replace(count, mechanism=mechanism, charge=mechanism.charge(under, labels=2))
     once = replace(plan, phases=(select, before))
     assert plan.mechanisms != once.mechanisms
-    record = normal(mechanism=record_of(question, once))
+    record = normal_form(mechanism=record_of(question, once))
     assert revive(spec, record, once.charge)[1].mechanisms == once.mechanisms
 
 

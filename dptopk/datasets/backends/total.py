@@ -69,7 +69,7 @@ _SPELT = (
 )
 
 
-def total(argument: str, expression: ir.Expr, backend: Backend) -> ir.Expr:
+def total_expression(argument: str, expression: ir.Expr, backend: Backend) -> ir.Expr:
     """Return the expression with NULL for each value that an operation of it would fail on.
 
     NaN in a column of the tables it reads is NULL too: statistics of a Parquet file leave NaN out,
