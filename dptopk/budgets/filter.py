@@ -493,6 +493,10 @@ class Filter(Account):
     def _apply_divided(self, charge: Charge, record: Record) -> None:
         """Take over the division of δ and the method that the first charge chose, with that charge.
 
+        Args:
+            charge: the charge that chose.
+            record: what ``quote`` said of it; under "split" the terms of the filter that it chose.
+
         Raises:
             InvalidParameter: for a later charge, another total, or a choice that was not open.
         """

@@ -238,6 +238,7 @@ class RoutedTopK(LabelsOnly):
             return 1.0
         lead = self.margin(histogram) - self.threshold
         decay = math.exp(-abs(lead) * self.choice_epsilon / self.statistic_range)
+        # The weights of ``_side_weights`` over their sum.
         chance_of_own_side = 1 / (1 + decay) if self.delta else 1 - decay / 2
         if lead > 0:
             return chance_of_own_side

@@ -176,7 +176,8 @@ def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
         min_users=question.min_users,
         users=question.users,
     )
-    if not events.profile or (question.look is None and events.profile != "always"):
+    takes_looks = question.look is not None or events.profile == "always"
+    if not (events.profile and takes_looks):
         return planned()
     looking = planned(profile=True)
     if facts.covers(looking):

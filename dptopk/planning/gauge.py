@@ -307,7 +307,8 @@ class _LargestEpsilon:
         ``_estimated_excess``; None if there is none.
 
         The rule begins at the total, whose plan was made before. A plan that is within the
-        resolution of the root is tested at once, and so becomes one side of the bracket.
+        resolution of the root is tested at once, and so becomes one side of the bracket; within
+        half of it the root is known well enough to look for the other side.
         """
         epsilon = self.total
         excess = self._estimated_excess(epsilon)

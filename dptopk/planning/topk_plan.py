@@ -337,6 +337,11 @@ class OnePhase(TopKPlan):
     def draw(self, data: Histogram, rng: Generator | None, *, average: bool) -> Release:
         """Run the phases, one after the other, and return the answer.
 
+        Args:
+            data: the histogram, which ``check`` accepts.
+            rng: a generator for tests and experiments; None = a secure source.
+            average: whether counts that the phase before drew too are averaged with the new ones.
+
         Raises:
             ReleaseWithheld: when a phase cost more than its charge; then the answer is lost.
         """

@@ -432,7 +432,15 @@ class TwoPhasePlan(TopKPlan):
         return "; ".join(parts)
 
     def explain(self, *, confidence: float = CONFIDENCE) -> str:
-        """Return the plan in words."""
+        """Return the plan in words.
+
+        Args:
+            confidence: the probability for which it says from which count a label is found.
+
+        Raises:
+            InvalidParameter: for a confidence outside (0, 1).
+        """
+        validate.probability(allow_zero=False, confidence=confidence)
         moved = f"one user moves each count by at most {self.sensitivity.linf}"
         lines = [f"Top {self.k} of a private domain of events; {moved}."]
         lines += [

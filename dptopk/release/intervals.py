@@ -514,8 +514,9 @@ def _in_steps(values: Array, divisor: int) -> tuple[Array, int]:
     """
     if divisor == 1:
         return np.asarray(values).astype(np.int64), 0
-    # Each value is a whole number of steps over the divisor, as the nearest float: that and the
-    # product are each off by at most half the spacing of floats of their size.
+    # Each value is a whole number of steps over the divisor, as the nearest float. In spacings of
+    # floats of the size of a product, that is off by at most one, and the product and its rounding
+    # by a half each: together by two.
     steps = np.asarray(values, dtype=np.float64) * divisor
     largest = float(np.abs(steps).max(initial=0.0))
     if largest <= 2**50:  # the nearest integer is the exact one

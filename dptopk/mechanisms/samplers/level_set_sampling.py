@@ -77,7 +77,11 @@ class Ranked:
         return 0
 
     def at(self, ranks: Ints) -> Ints:
-        """Return the counts of ranks, int64, shape of ``ranks``."""
+        """Return the counts of ranks, 0 for labels without a row; int64, shape of ``ranks``.
+
+        Args:
+            ranks: any whole numbers from 0, the rank of the largest count.
+        """
         listed = self._rising.size
         if not listed:
             return np.zeros(ranks.shape, dtype=np.int64)
