@@ -15,6 +15,7 @@ import re
 import secrets
 import stat
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -36,6 +37,8 @@ if sys.platform != "win32":  # there heads are replaced without a lock
 
 
 _MAX_SEQ = 2**63 - 1  # the largest integer in SQLite and PostgreSQL
+LOCK_SECONDS = 60.0  # who waits so long for the lock of a head is refused
+LOOK_SECONDS = 0.001  # who waits for it looks so often
 _MAX_BYTES = 10_000  # a larger file is no head file; one that is written here has 150 bytes
 
 
@@ -106,14 +109,18 @@ class HeadFile:
         """Return the head; None if there is no file.
 
         Raises:
-            InvalidParameter: when the file holds no head.
+            InvalidParameter: when the file holds no head, or cannot be read.
         """
         try:
             with self._readable_path() as path:
                 return Head.of(json.loads(path.read_text(encoding="utf-8")))
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, RecursionError):
+        except OSError as error:  # the head may be there, and be the present one
+            raise InvalidParameter(
+                f"head: {self.path.name!r} cannot be read: {error.strerror}"
+            ) from None
+        except (ValueError, RecursionError):
             hint = (
                 "dptopk ledger export --head writes one; where a ledger stores its head, and it is "
                 "lost: dptopk ledger witness replace"
@@ -255,16 +262,41 @@ def lock_beside(path: Path) -> Path:
 
 @contextmanager
 def _hold_lock(path: Path) -> Iterator[None]:
-    """Hold a lock file, so that one process at a time compares and replaces a head."""
+    """Hold a lock file, so that one process at a time compares and replaces a head.
+
+    Raises:
+        OSError: when it cannot be opened, or another process holds it for LOCK_SECONDS.
+    """
     if sys.platform == "win32":
         yield
         return
     lock = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # closing the file releases the lock
+        _lock(lock)  # closing the file releases the lock
         yield
     finally:
         os.close(lock)
+
+
+def _lock(file: int) -> None:
+    """Lock a file that other processes lock too, by its descriptor.
+
+    A process that was stopped may hold the lock for ever.
+
+    Raises:
+        TimeoutError: when another process holds it for LOCK_SECONDS.
+    """
+    deadline = time.monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                reason = "another process, which may have been stopped, holds its lock"
+                raise TimeoutError(errno.ETIMEDOUT, reason) from None
+            time.sleep(LOOK_SECONDS)
+        else:
+            return
 
 
 class HeadTable:

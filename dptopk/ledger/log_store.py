@@ -173,7 +173,7 @@ class Store:
                 # It is a part of the transaction that this thread has begun.
                 yield self._open_transaction
                 return
-            try:
+            with _explaining_errors():
                 connection = database.take()
                 log = Transaction(database, connection, self.key)
                 try:
@@ -193,12 +193,6 @@ class Store:
                     database.drop(connection)
                     raise
                 database.give_back(connection)
-            except DptopkError:
-                raise
-            except Exception as error:
-                if not _is_database_error(error):
-                    raise
-                raise LedgerError(f"the ledger's database refused: {_reason(error)}") from None
 
     def _create(self) -> None:
         """Create the tables and indexes that are not there."""
@@ -226,8 +220,13 @@ class Store:
             after = page[-1].seq
 
     def backup(self, path: Path) -> None:
-        """Copy a SQLite ledger as of one moment into a new file."""
-        self._database.backup(path)
+        """Copy a SQLite ledger as of one moment into a new file.
+
+        Raises:
+            LedgerError: when it cannot be copied.
+        """
+        with _explaining_errors():
+            self._database.backup(path)
 
     def prepare_fork(self) -> None:
         """Close what a child must not inherit; whoever forks holds the lock."""
@@ -255,8 +254,26 @@ def _database(
     return SQLite(file, read_only=read_only, ahead=ahead)
 
 
+@contextmanager
+def _explaining_errors() -> Iterator[None]:
+    """Turn an error of the database inside a ``with`` block into a LedgerError that says why."""
+    try:
+        yield
+    except DptopkError:
+        raise
+    except Exception as error:
+        if not _is_database_error(error):
+            raise
+        raise LedgerError(f"the ledger's database refused: {_reason(error)}") from None
+
+
 def _reason(error: Exception) -> str:
     """Return the first line of a database's message, without the content of a cell."""
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_READONLY_ROLLBACK":
+        return (
+            "a process was killed while it wrote, and left its journal beside the file; it can be "
+            "read again once somebody has opened it for writing, as the service that uses it does"
+        )
     # SQLite writes "Could not decode to UTF-8 column 'body' with text '...'".
     message, _, _ = str(getattr(error, "orig", None) or error).partition(" with text ")
     lines = message.strip().splitlines()  # the first line names the problem

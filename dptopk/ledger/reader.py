@@ -76,6 +76,15 @@ class Reader:
         """Return whether this ledger was created for tests."""
         return bool(self._now.about.get("test"))
 
+    def identities(self) -> tuple[str, ...]:
+        """Return the identity of this ledger and, if it was migrated, that of the one before it."""
+        self._journal.refresh()
+        about = self._now.about
+        identities = [about.get("id")]
+        if "migrated" in about:
+            identities.append(about["migrated"]["head"]["ledger"])
+        return tuple(identity for identity in identities if identity is not None)
+
     def refusal(self) -> str:
         """Return why this ledger would refuse every charge; "" if it would not."""
         self._journal.refresh()
@@ -172,6 +181,7 @@ class Reader:
         charged = log.entry(release.body["charge"])
         if (
             charged is None
+            or charged.kind != "charge"
             or not self._journal.has_right_hash(charged)
             or charged.body["query"] != query
         ):

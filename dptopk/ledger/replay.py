@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import cast
 
+from dptopk._internal import validate
 from dptopk.budgets.account_base import Account, Record
 from dptopk.costs import Charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
@@ -24,6 +25,7 @@ from dptopk.ledger.entries import FORMAT, GENESIS, Entry
 from dptopk.ledger.heads import Head
 from dptopk.ledger.index import Index, Place
 from dptopk.ledger.recorded import About, HeadPlace, RecordedHead, RecordedLedger
+from dptopk.ledger.spends import Spend
 
 # The version of a state's JSON. A snapshot of another version is not read: the log is then folded
 # from its beginning.
@@ -283,7 +285,7 @@ class LedgerState:
         """Fold the charge of a question: each account takes what the entry records."""
         state = self.dataset(entry.dataset)
         body = entry.body
-        charge = Charge.parse(body["charge"])
+        charge = Spend.of_charge(entry).charge  # refuses an entry of which no spend can be made
         accounts = state.accounts(entry.analyst, body.get("segments"))
         beyond = body.get("beyond", [])  # owners whose account would refuse the charge today
         payers = {owner: account for owner, account in accounts.items() if owner not in beyond}
@@ -298,6 +300,10 @@ class LedgerState:
         state = self.dataset(entry.dataset)
         body = entry.body
         unused = Charge.parse(body["unused"])
+        # Readers of the log need these two, whatever comes back.
+        Charge.parse(body["used"])
+        if body["answer"] is not None:
+            validate.instance(dict, answer=body["answer"])
         accounts = state.accounts(entry.analyst, body.get("segments"))
         for owner, record in body["returned"].items():
             accounts[owner].revert(unused, record)

@@ -18,7 +18,7 @@ import os
 import sqlite3
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -247,24 +247,22 @@ class SQLite:
 
         Raises:
             LedgerError: if it exists, or cannot be written.
+            sqlite3.Error: if SQLite cannot copy it; the unfinished copy is removed.
         """
-        if path.exists() or path.is_symlink():
-            raise LedgerError(f"{path.name!r} exists already; name a new file")
         copy = LedgerFile.at(path)
+        if copy.exists() or path.is_symlink():
+            raise LedgerError(f"{path.name!r} exists already; name a new file")
         if self._file.includes(path):
             raise LedgerError(f"{path.name!r} is a name of SQLite's own; give another name")
-        copy.make()
         source = self._connect()
-        target = sqlite3.connect(copy.path)
         try:
-            source.backup(target)
-            # The copy is complete, and has no log.
-            target.execute(f"PRAGMA user_version = {COMPLETE}")
-            target.execute("PRAGMA journal_mode = DELETE")
-        except ERRORS as error:
-            raise LedgerError(f"the backup failed: {error}") from None
+            copy.make()
+            try:
+                _copy_all(source, copy)
+            except BaseException:
+                copy.path.unlink(missing_ok=True)
+                raise
         finally:
-            target.close()
             _close(_Idle(self._identity, [source]), self._file, os.getpid())
 
     def close(self) -> None:
@@ -281,6 +279,14 @@ class SQLite:
         opened = _opened.get(self._identity)
         if opened is not None and opened.log is not None:
             self.close()
+
+
+def _copy_all(source: sqlite3.Connection, copy: LedgerFile) -> None:
+    """Copy a database into an empty file, which is complete then and has no log."""
+    with closing(sqlite3.connect(copy.path)) as target:
+        source.backup(target)
+        target.execute(f"PRAGMA user_version = {COMPLETE}")
+        target.execute("PRAGMA journal_mode = DELETE")
 
 
 def _make_durable(connection: sqlite3.Connection, *, ahead: bool) -> None:

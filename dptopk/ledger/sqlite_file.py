@@ -42,6 +42,10 @@ SUFFIXES = ("-journal", "-wal", "-shm")  # the endings of files that SQLite make
 _LOG_ORDER = {0x377F0682: "<", 0x377F0683: ">"}
 _LOG_HEADER_BYTES = 32
 _MOUNTINFO = Path("/proc/self/mountinfo")
+# The errors that say that there is no file; any other one says that a file cannot be looked at.
+_NOT_THERE = (FileNotFoundError, NotADirectoryError)
+# The beginnings of SQLite's names for errors of the disk, whatever the file holds.
+_UNREADABLE = ("SQLITE_CANTOPEN", "SQLITE_IOERR")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,8 +141,11 @@ class LedgerFile:
         """
         try:
             status = self.path.stat()
-        except (OSError, ValueError):
-            raise LedgerError(f"cannot open the ledger {self.path.name!r}: no such file") from None
+        except (OSError, ValueError) as error:
+            reason = "no such file"
+            if isinstance(error, OSError) and not isinstance(error, _NOT_THERE):
+                reason = str(error.strerror)
+            raise LedgerError(f"cannot open the ledger {self.path.name!r}: {reason}") from None
         if not stat.S_ISREG(status.st_mode):
             raise LedgerError(f"the ledger {self.path.name!r} is not a regular file")
         if status.st_nlink != 1:
@@ -211,7 +218,7 @@ class LedgerFile:
         A file that left the mode with a log has taken in all of its log before. A program that
         looks into a file without its log makes SQLite leave an empty one.
         """
-        if self._has_log() or not self._uses_log():
+        if not self.exists() or self._has_log() or not self._uses_log():
             return False
         return self.mark() == NEEDS_LOG
 
@@ -220,27 +227,48 @@ class LedgerFile:
 
         SQLite locks the database and its -shm file, and never the log: so closing the log here
         drops no lock of this process.
+
+        Raises:
+            LedgerError: when there is something that cannot be read: it may be the log.
         """
         try:
             with self.log().open("rb") as log:
                 return _is_log_header(log.read(_LOG_HEADER_BYTES))
-        except OSError:
+        except _NOT_THERE:
             return False
+        except OSError as error:
+            raise LedgerError(f"{self.log().name!r} cannot be read: {error.strerror}") from None
 
     def mark(self) -> int:
-        """Return the mark in the file itself, whatever a log says; COMPLETE if it is unreadable:
-        whoever opens the file then gets the error.
+        """Return the mark in the file itself, whatever a log says.
+
+        It is COMPLETE for a file whose writer was killed in a commit, which SQLite undoes by its
+        journal.
+
+        Raises:
+            LedgerError: when the file cannot be read.
         """
         try:
             with closing(self._read_only_connection("immutable=1")) as connection:
                 return int(connection.execute("PRAGMA user_version").fetchone()[0])
-        except sqlite3.Error:
+        except sqlite3.Error as error:
+            if getattr(error, "sqlite_errorname", "").startswith(_UNREADABLE):
+                raise LedgerError(
+                    f"the ledger {self.path.name!r} cannot be read: {error}"
+                ) from None
             return COMPLETE
 
     def set_mark(self, mark: int) -> None:
-        """Write a mark into a file without a write-ahead log."""
-        with closing(sqlite3.connect(self.path)) as connection:
-            connection.execute(f"PRAGMA user_version = {mark}")
+        """Write a mark into a file without a write-ahead log.
+
+        Raises:
+            LedgerError: when it cannot be written.
+        """
+        try:
+            with closing(sqlite3.connect(self.path)) as connection:
+                connection.execute(f"PRAGMA user_version = {mark}")
+        except sqlite3.Error as error:
+            raise LedgerError(f"{self.path.name!r} cannot be written to: {error}") from None
 
     def mark_complete(self) -> None:
         """Mark a file whose log SQLite has taken in as complete, unless it is in use again."""
@@ -298,7 +326,7 @@ def _exists(path: Path) -> bool:
     """
     try:
         path.stat()
-    except (FileNotFoundError, NotADirectoryError):
+    except _NOT_THERE:
         return False
     except OSError as error:
         raise LedgerError(f"{path.name!r} cannot be looked at: {error.strerror}") from None

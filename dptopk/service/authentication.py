@@ -1,7 +1,8 @@
 """The sender of a request, who is found before its body is read, and the role that a route needs.
 
-A role is a dependency of the routes that need it (``Asking``, ``Spending``, ``Admin``). It depends
-on the token alone, and on nothing else of a request such as its path or its Host.
+A role is a dependency of the routes that need it (``Asking``, ``Questioning``, ``Spending``,
+``Admin``). It depends on the token alone, and on nothing else of a request such as its path or its
+Host.
 """
 
 from __future__ import annotations
@@ -114,17 +115,30 @@ async def person_of(
 Asking = Annotated[Person, Depends(person_of)]
 
 
-async def spender_of(request: Request, service: Worker, _: Asking) -> Person:
-    """Return the sender of a request that spends, whose token is valid now.
+async def questioner_of(request: Request, service: Worker, _: Asking) -> Person:
+    """Return the sender of a request that is about a question which spends, whose token is valid
+    now.
 
     Raises:
-        HTTPException: with status 401, 403 for a reader, or 429.
+        HTTPException: with status 401, or 403 for a reader.
     """
     person = await service.senders.find(token_of(request), now=True)
     if person is None:
         raise _unauthorized_error()
     if person.role == "reader":
         raise HTTPException(403, "This token asks nothing that is charged")
+    return person
+
+
+Questioning = Annotated[Person, Depends(questioner_of)]
+
+
+async def spender_of(service: Worker, person: Questioning) -> Person:
+    """Return the sender of a request that spends.
+
+    Raises:
+        HTTPException: with status 401, 403 for a reader, or 429.
+    """
     pay(service, person, spends=True)
     return person
 

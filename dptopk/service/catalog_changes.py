@@ -47,8 +47,8 @@ class Difference:
 
     Attributes:
         dataset: the name of the data set in the catalog.
-        what: "budget", "limit of 'NAME'", "source", or "ledger" if the ledger knows nothing of data
-            that were served before.
+        what: "budget", "limit of 'NAME'", "source", or "ledger" if the data were served before, and
+            the ledger knows nothing of them or is another one than the one that paid for them.
         ledger: what the ledger says.
         catalog: what the catalog says.
     """
@@ -106,7 +106,7 @@ def write_new_accounts(catalog: Catalog, ledger: Ledger, tables: Tables) -> None
         raise LedgerError(f"{'; '.join(differing)}; {HOW_TO_CHANGE}")
     for spec in catalog.datasets.values():
         create_accounts(ledger, spec)
-        _record_source(tables, spec)
+        _record_source(tables, spec, ledger)
 
 
 def terms_by_place(
@@ -170,6 +170,14 @@ def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iter
                 f"that it is {_source_name(source)}",
                 _source_name(spec.identity),
             )
+        paid_from = sources.ledgers.get(spec.name)
+        if spec.name in in_ledger and paid_from not in {None, *ledger.identities()}:
+            yield Difference(
+                spec.name,
+                "ledger",
+                f"that it is the ledger {_short(ledger.identities()[0])}",
+                f"data that were paid from the ledger {_short(paid_from)}",
+            )
         if spec.name in in_ledger:
             state = ledger.state(spec.name)
             _refuse_fixed_differences(spec, state)
@@ -207,17 +215,21 @@ class _Sources:
     Attributes:
         owners: source -> the data set whose budget it has, for every source that was ever read.
         current: data set -> its present source.
+        ledgers: data set -> the identity of the ledger that pays for it. A database of an older
+            version records none: the ledger that is there then is taken for it.
     """
 
     owners: Mapping[str, str] = field(default_factory=dict)
     current: Mapping[str, str] = field(default_factory=dict)
+    ledgers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, tables: Tables) -> _Sources:
         """Return what the access database records."""
         owners = served_before(tables)
         current = {row.dataset: row.source for row in tables.rows(sa.select(Tables.current))}
-        return cls(owners, current)
+        ledgers = {row.dataset: row.ledger for row in tables.rows(sa.select(Tables.ledgers))}
+        return cls(owners, current, ledgers)
 
     def source_of(self, spec: DatasetSpec) -> str:
         """Return the recorded source of a data set; of a new one, the source in the catalog.
@@ -231,6 +243,11 @@ class _Sources:
         if not recorded or spec.identity in recorded:
             return spec.identity
         return recorded[-1]
+
+
+def _short(identity: str | None) -> str:
+    """Return the beginning of a ledger's identity, which is enough for messages."""
+    return repr((identity or "")[:8])
 
 
 def _source_name(source: str) -> str:
@@ -280,13 +297,15 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
                 spec = catalog.datasets[change.dataset]
                 if change.what == "ledger":
                     create_accounts(ledger, spec)
-                # The renewal of a new account records the reason for it.
+                # The renewal of a new account, or in another ledger, records the reason for it.
                 if change.what in {"budget", "ledger"}:
                     ledger.renew(spec.name, reason=reason, **spec.terms.arguments())
+                if change.what == "ledger":
+                    _record_source(tables, spec, ledger)
                 elif change.what == "source":
                     # The account is made before the source is recorded as paid from it.
                     create_accounts(ledger, spec)
-                    _record_source(tables, spec)
+                    _record_source(tables, spec, ledger)
                 else:
                     _set_limit(ledger, spec, change)
             write_new_accounts(catalog, ledger, tables)
@@ -303,8 +322,8 @@ def _set_limit(ledger: Ledger, spec: DatasetSpec, difference: Difference) -> Non
             return
 
 
-def _record_source(tables: Tables, spec: DatasetSpec) -> None:
-    """Record that a source is the data of this data set from now on.
+def _record_source(tables: Tables, spec: DatasetSpec, ledger: Ledger) -> None:
+    """Record that a source is the data of this data set from now on, and which ledger pays for it.
 
     The shipped table is public, and may be the source of any number of data sets.
     """
@@ -316,11 +335,19 @@ def _record_source(tables: Tables, spec: DatasetSpec) -> None:
         "INSERT INTO service_sources (source, dataset) VALUES (:source, :dataset) "
         "ON CONFLICT (source) DO UPDATE SET dataset = :dataset"
     )
+    payer = (
+        "INSERT INTO service_ledgers (dataset, ledger) VALUES (:dataset, :ledger) "
+        "ON CONFLICT (dataset) DO UPDATE SET ledger = :ledger"
+    )
     texts = [current]
     if spec.source != "macbeth":
         texts.append(owner)
     values = {"source": spec.identity, "dataset": spec.name}
     statements = [sa.text(text).bindparams(**values) for text in texts]
+    identities = ledger.identities()
+    if identities:
+        paid_from = {"dataset": spec.name, "ledger": identities[0]}
+        statements.append(sa.text(payer).bindparams(**paid_from))
     tables.change(*statements, durable=True)
 
 

@@ -22,6 +22,7 @@ from dptopk.service.authentication import (
     Admin,
     Asking,
     Dataset,
+    Questioning,
     Spending,
     Worker,
     hold,
@@ -336,7 +337,7 @@ async def events(
 
 @router.delete("/jobs/{job}", responses=CONFLICT)
 @queued
-def cancel(service: Worker, person: Asking, job: JobId) -> dict[str, Any]:
+def cancel(service: Worker, person: Questioning, job: JobId) -> dict[str, Any]:
     """Call a question off before it is charged; its key is then used up."""
     status = _own_job(service, person, job)
     if not service.jobs.cancel(job):

@@ -36,6 +36,7 @@ from dptopk.service.answering import sent_stream
 from dptopk.service.authentication import Asking, Dataset, Spending, Worker, pay
 from dptopk.service.budget_reports import Further
 from dptopk.service.catalog import DatasetSpec, SegmentReading, valid_name
+from dptopk.service.data import Unreadable
 from dptopk.service.questions import MOST_ROWS, Body, Part, PostedQuestion
 from dptopk.service.routes import Wait
 from dptopk.service.worker import Service
@@ -148,7 +149,10 @@ class NewStream(WantedStream, StreamQuestion):
         )
         mechanism = self.mechanism(service, spec)
         path = _file(spec, analyst, self.stream)
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unusable_folder(spec, error) from None
         StreamSession.begin(budget, shape, self.stream, mechanism, path, self.calendar)
 
 
@@ -224,6 +228,15 @@ def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
     return Path(spec.streams or "") / f"{owner}-{name}.stream"
 
 
+def _unusable_folder(spec: DatasetSpec, error: OSError) -> Unreadable:
+    """Return the refusal where the folder of streams cannot be made or read; the caller raises
+    it.
+    """
+    return Unreadable(
+        f"the streams of {spec.name!r} cannot be read or written now ({type(error).__name__})"
+    )
+
+
 class AskedDay(Body):
     """A day of a stream."""
 
@@ -295,7 +308,10 @@ def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
     if spec.streams is None:
         return routes.reply([])
     pattern = _file(spec, person.analyst, "*")
-    files = pattern.parent.glob(pattern.name)
+    try:
+        files = list(pattern.parent.glob(pattern.name))
+    except OSError as error:
+        raise _unusable_folder(spec, error) from None
     start = pattern.name.index("*")  # where the stream's name begins in the file's
     sent = []
     for name in sorted(file.stem[start:] for file in files):

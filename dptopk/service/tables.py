@@ -65,6 +65,7 @@ USAGE = _table("service_usage", analyst=sa.Text, bytes=sa.BigInteger)
 SOURCES = _table("service_sources", source=sa.Text, dataset=sa.Text)
 LOGGED = _table("service_logged", day_and_analyst=sa.Text, bytes=sa.BigInteger)
 CURRENT = _table("service_current", dataset=sa.Text, source=sa.Text)
+LEDGERS = _table("service_ledgers", dataset=sa.Text, ledger=sa.Text)
 SETTINGS = _table("service_settings", name=sa.String(40), value=sa.BigInteger)
 RELOAD = "catalog"  # the setting that counts how often workers were asked to read the catalog again
 
@@ -93,6 +94,7 @@ class Tables:
     settings = SETTINGS
     logged = LOGGED
     current = CURRENT
+    ledgers = LEDGERS
 
     def __init__(self, url: str, *, read_only: bool = False) -> None:
         try:
@@ -222,7 +224,7 @@ def _copy_in_memory(path: Path) -> sa.Engine:
     memory.execute("ATTACH ? AS disk", (f"{path.as_uri()}?mode=ro",))
     rows_of_names = memory.execute("SELECT name FROM disk.sqlite_master WHERE type = 'table'")
     names = {name for (name,) in rows_of_names}
-    for table in (TOKENS, SOURCES, CURRENT, SETTINGS):
+    for table in (TOKENS, SOURCES, CURRENT, LEDGERS, SETTINGS):
         if table.name in names:
             rows = f"SELECT * FROM disk.{table.name}"  # noqa: S608
             memory.execute(f"CREATE TABLE {table.name} AS {rows}")

@@ -252,8 +252,7 @@ class Service:
                     )
                 return running
             self.questions.refuse_more(person.analyst)
-            if not charged:
-                self._refuse_full(person.analyst)
+            self._refuse_full(person.analyst, charged=charged)
             self.jobs.start(
                 job,
                 person.analyst,
@@ -261,19 +260,24 @@ class Service:
                 charged=charged,
                 cancellable=question.cancellable,
             )
-            answering = partial(self._answer, spec, person, key, question, job)
+            answering = partial(self._answer, spec, person, key, question, job, charged=charged)
             running = self.questions.submit(person.analyst, answering)
             self._running[job] = (question, running)
             running.add_done_callback(lambda ended: self._forget(job, ended))
         return running
 
-    def _refuse_full(self, analyst: str) -> None:
+    def _refuse_full(self, analyst: str, *, charged: bool) -> None:
         """Refuse an analyst who has written as much as the catalog allows.
+
+        Args:
+            analyst: the analyst.
+            charged: whether the question was charged before. Its answer is stored however much the
+                other answers take, since it is paid for.
 
         Raises:
             Busy: when the answers, or today's lines of the audit log, have reached their limit.
         """
-        if self.tables.value(Tables.usage, analyst) >= self.catalog.storage:
+        if not charged and self.tables.value(Tables.usage, analyst) >= self.catalog.storage:
             raise Busy(
                 "your stored answers take as much room as the catalog allows (storage): "
                 "ask its owner"
@@ -321,13 +325,20 @@ class Service:
                 del self._running[job]
 
     def _answer(
-        self, spec: DatasetSpec, person: Person, key: str, question: PostedQuestion, job: str
+        self,
+        spec: DatasetSpec,
+        person: Person,
+        key: str,
+        question: PostedQuestion,
+        job: str,
+        *,
+        charged: bool,
     ) -> Spend:
         """Answer a question, and return its charge.
 
         The question's line in the audit log is written before anything is charged, and its outcome
-        afterwards. The arguments are those of ``submit``; ``job`` is the name of the question's
-        job.
+        afterwards. A line for which this call charges nothing counts against the analyst's lines of
+        the day. The arguments are those of ``submit``; ``job`` is the name of the question's job.
         """
         ending = Ending()
         detail = {"question": question.plain(), "key": key, "job": job}
@@ -348,7 +359,7 @@ class Service:
             self._wait_for_schedule()
             self.metrics.count_question(spec.name, ending.outcome)
             changes: list[Any] = [self.access.outcome_statement(line, ending.outcome)]
-            if ending.written:
+            if ending.written and not charged:
                 changes.append(
                     self.tables.add_statement(Tables.usage, person.analyst, ending.written)
                 )

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sqlite3
+from dataclasses import replace
 
 import pytest
 
+from dptopk._internal.json_text import canonical_json
 from dptopk.costs import Budget, Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
+from dptopk.ledger.entries import GENESIS
 from dptopk.ledger.ledger import Ledger
 
 CHARGE = Charge({PureDP(0.3): 2})
@@ -74,3 +78,40 @@ def test_a_key_of_one_segment_pays_for_no_other(tmp_path):
         for segments in (["us"], ["eu", "us"], None):
             with pytest.raises(InvalidParameter, match="once: this key was charged for other"):
                 ledger.charge("d", "ann", CHARGE, segments=segments, **options)
+
+
+@pytest.mark.parametrize(
+    ("kind", "field", "value"),
+    [
+        ("charge", "query", None),
+        ("charge", "stated", [0.5]),
+        ("release", "answer", None),
+        ("release", "answer", 0),
+        ("release", "used", None),
+    ],
+)
+def test_an_entry_that_nobody_could_have_written_is_found(tmp_path, kind, field, value):
+    """A chain without a key can be forged; the history of such a ledger was a traceback."""
+    path = tmp_path / "forged.db"
+    with Ledger(path) as ledger:
+        ledger.create_dataset("d", budget=Budget(1.0, 0.0))
+        receipt = ledger.charge("d", "ann", CHARGE, stated=Budget(0.5, 0.0))
+        ledger.finalize(receipt, CHARGE, answer={"rows": [1]})
+        entries = list(ledger.entries())
+    previous = GENESIS
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as raw:
+        raw.execute("DROP TRIGGER entries_no_update")
+        for entry in entries:
+            body = dict(entry.body)
+            if entry.kind == kind:
+                body[field] = value
+                if value is None:
+                    del body[field]
+            unhashed = replace(entry, body=body, previous=previous)
+            row = (canonical_json(body), previous, unhashed.chain_hash(None), entry.seq)
+            raw.execute("UPDATE entries SET body = ?, previous = ?, hash = ? WHERE seq = ?", row)
+            previous = unhashed.chain_hash(None)
+    (problem,) = Ledger.inspect_file(path).problems
+    assert "could never have been written" in problem
+    with pytest.raises(LedgerError, match="could never have been written"):
+        Ledger(path, read_only=True)

@@ -14,7 +14,7 @@ import pytest
 
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter, LedgerError
-from dptopk.ledger import sqlite_file
+from dptopk.ledger import sqlite, sqlite_file
 from dptopk.ledger.ledger import Ledger
 
 REGISTERED = Charge({BoundedRange(0.1): 20}, delta=1e-7)
@@ -131,6 +131,64 @@ def test_a_disk_that_does_not_answer_is_refused_in_words(path, ledger, monkeypat
             Ledger(path)
         ledger.close()
     assert ledger.spent("d").count == 1
+
+
+def test_a_log_that_cannot_be_read_is_not_taken_for_lost(path, ledger, monkeypatch):
+    """Whoever was told that it was lost would have accepted the file without its last charges."""
+
+    def unreadable(*_, **__):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(Path, "open", unreadable)
+    with pytest.raises(LedgerError, match=r"ledger\.db-wal' cannot be read: Permission denied"):
+        Ledger(path)
+
+
+def test_a_file_that_cannot_be_looked_at_is_not_called_missing(path, ledger, monkeypatch):
+    plain_stat = Path.stat
+
+    def unreadable(self, **options):
+        if self == path:
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return plain_stat(self, **options)
+
+    monkeypatch.setattr(Path, "stat", unreadable)
+    with pytest.raises(LedgerError, match="Permission denied"):
+        ledger.charge("d", "ann", ONE)
+
+
+def test_what_a_killed_writer_began_is_said_in_words_to_readers(path, ledger, tmp_path):
+    """SQLite says "attempt to write a readonly database", whoever only reads."""
+    ledger.close()
+    copy = tmp_path / "copy"
+    copy.mkdir()
+    with contextlib.closing(sqlite3.connect(path)) as writer:
+        writer.execute("PRAGMA cache_size = 1")
+        writer.execute("CREATE TABLE other (text)")
+        writer.executemany("INSERT INTO other VALUES (?)", [("x" * 1000,)] * 500)
+        for name in ("ledger.db", "ledger.db-journal"):
+            shutil.copy(tmp_path / name, copy)
+        writer.rollback()
+    with pytest.raises(LedgerError, match="a process was killed while it wrote"):
+        Ledger(copy / "ledger.db", read_only=True)
+    (problem,) = Ledger.inspect_file(copy / "ledger.db").problems
+    assert "a process was killed while it wrote" in problem
+    Ledger(copy / "ledger.db").close()
+    assert not Ledger.inspect_file(copy / "ledger.db").problems
+
+
+@pytest.mark.parametrize("failing", ["connect", "copy"])
+def test_a_backup_that_fails_is_said_in_words_and_leaves_no_file(
+    path, ledger, tmp_path, monkeypatch, failing
+):
+    def refuse(*_, **__):
+        raise sqlite3.OperationalError("unable to open database file")
+
+    place = (sqlite.SQLite, "_connect") if failing == "connect" else (sqlite, "_copy_all")
+    monkeypatch.setattr(*place, refuse)
+    with pytest.raises(LedgerError, match="unable to open database file"):
+        ledger.backup(tmp_path / "backup.db")
+    assert not (tmp_path / "backup.db").exists()
 
 
 def test_only_its_owner_reads_a_new_ledger(path, ledger):

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from dptopk.cli.commands import app
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
-from dptopk.ledger import log_store, verify
+from dptopk.ledger import heads, log_store, verify
 from dptopk.ledger.heads import Head, HeadFile, HeadTable
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.ledger import Ledger
@@ -463,6 +463,27 @@ def test_the_name_of_a_head_is_durable(path, head, monkeypatch):
     with Ledger(path, head_file=head) as ledger:
         ledger.charge("d", "ann", ONE)
     assert synced == [False, True]
+
+
+def test_who_waits_too_long_for_the_lock_of_a_head_is_refused(path, head, monkeypatch):
+    """A process that was stopped held it, and all others waited for ever."""
+    monkeypatch.setattr(heads, "LOCK_SECONDS", 0.05)
+    with Ledger(path, head_file=head) as ledger:
+        held = heads._hold_lock(heads.lock_beside(head))
+        with held, pytest.raises(LedgerError, match="holds its lock"):
+            ledger.charge("d", "ann", ONE)
+        ledger.charge("d", "ann", ONE)
+        assert ledger.spent("d").count == 3
+        assert ledger.verify()
+
+
+def test_a_head_that_cannot_be_read_is_not_taken_for_another_file(path, head, monkeypatch):
+    def unreadable(*_):
+        raise PermissionError(errno.EACCES, "Permission denied")
+
+    monkeypatch.setattr(HeadFile, "_readable_path", unreadable)
+    with pytest.raises(InvalidParameter, match="cannot be read: Permission denied"):
+        Ledger(path, head_file=head)
 
 
 def test_a_link_to_a_head_on_another_disk_stays_a_link(path, head):

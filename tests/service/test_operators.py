@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -457,6 +458,37 @@ def test_data_that_were_served_before_get_no_new_ledger(catalog):
     with Ledger(service.ledger, read_only=True) as ledger:
         reasons = [entry.body["reason"] for entry in ledger.entries() if entry.kind == "renewal"]
         assert set(reasons) == {"the data are others"}
+
+
+def test_another_ledger_on_the_same_terms_is_refused(catalog):
+    """A ledger that was made anew in the place of the one before had the whole budget again."""
+    service = load_catalog(catalog)
+
+    def start(named):
+        with contextlib.closing(Tables(named.access)) as tables:
+            open_ledger(named, tables).close()
+
+    start(service)
+    place = Path(service.ledger)
+    place.rename(place.with_name("former.db"))
+    start(replace(service, access=str(place.with_name("other.access"))))  # it knows no data
+    with pytest.raises(LedgerError, match="paid from the ledger"):
+        start(service)
+    told = run(catalog, "--check")
+    assert told.exit_code == 1
+    assert "paid from the ledger" in told.output
+    assert run(catalog, "--apply", "--reason", "the former one is lost").exit_code == 0
+    start(service)
+    with Ledger(service.ledger, read_only=True) as ledger:
+        reasons = [entry.body["reason"] for entry in ledger.entries() if entry.kind == "renewal"]
+        assert set(reasons) == {"the former one is lost"}
+    new = place.with_name("new.db")
+    Ledger.migrate(place, new)
+    start(replace(service, ledger=str(new)))
+    new.rename(place)
+    place.with_name("former.db").rename(new)
+    with pytest.raises(LedgerError, match="paid from the ledger"):
+        start(replace(service, ledger=str(new)))
 
 
 def test_a_budget_without_terms_is_not_compared_with_the_ledger():

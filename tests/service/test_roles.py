@@ -25,6 +25,7 @@ SPENDS = {
     ("POST", "/v1/datasets/{dataset}/streams"),
     ("POST", "/v1/datasets/{dataset}/streams/{stream}/days"),
 }
+CALLS_OFF = {("DELETE", "/v1/jobs/{job}")}
 ADMIN = {
     ("POST", "/v1/datasets/{dataset}/versions"),
     ("GET", "/v1/datasets/{dataset}/spending"),
@@ -123,7 +124,7 @@ def wrong(route: tuple[str, str], role: str, status: int) -> bool:
     """Whether an answer is another one than a role gets."""
     if role in {"stranger", "forged", "ended"}:
         return status != 401
-    if route in SPENDS and role == "reader":
+    if route in SPENDS | CALLS_OFF and role == "reader":
         return status != 403
     if route in ADMIN and role != "admin":
         return status != 403
@@ -191,6 +192,8 @@ def test_every_route_says_what_it_asks_of_its_sender(tmp_path):
             asked = needs(route.dependant)
             assert authentication.person_of in asked
             assert (authentication.spender_of in asked) == ((method, route.path) in SPENDS)
+            is_of_analysts = (method, route.path) in SPENDS | CALLS_OFF
+            assert (authentication.questioner_of in asked) == is_of_analysts
             assert (authentication.admin_of in asked) == ((method, route.path) in ADMIN)
             seen.add((method, route.path))
     assert SPENDS | ADMIN <= seen

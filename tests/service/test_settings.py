@@ -14,6 +14,7 @@ from dptopk.cli import app
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.planning import choose
 from dptopk.service.access import Person
+from dptopk.service.answering import job_of
 from dptopk.service.app import create_app
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.check import check
@@ -427,6 +428,30 @@ def test_refused_questions_have_a_quota_of_the_audit_log(tmp_path):
     assert len(service.access.newest_lines(limit=1000)) == outcomes.count("BudgetExceeded") + 1
     service.access.sweep(days=0)
     assert service.access.newest_lines() == []
+    service.close()
+
+
+def test_repeats_of_a_charged_question_have_the_same_quota(tmp_path):
+    """Each repeat wrote a line, whatever the quota: a stream that was charged, or a charge that was
+    not answered before a renewal.
+    """
+    text = CATALOG.replace(LEDGER, LEDGER + "\naudit = { bytes = 3000 }")
+    service = Server(tmp_path, text).service
+    spec = service.catalog.datasets["words"]
+    question = TopK(**ASKED)
+    job = job_of("ann", "words", "charged-key")
+    service.jobs.start(job, "ann", "words")
+    service.answer_service._charge(spec, "ann", "charged-key", question, job)
+    service.reports.ledger.renew("words", reason="new users", **spec.terms.arguments())
+    outcomes = []
+    for _ in range(60):
+        try:
+            service.begin(spec, ANN, "charged-key", question).result(120)
+        except DptopkError as error:
+            outcomes.append(type(error).__name__)
+    assert outcomes[0] == "KeyUsed"
+    assert outcomes[-1] == Busy.__name__
+    assert outcomes.count("KeyUsed") < 12
     service.close()
 
 

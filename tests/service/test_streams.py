@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ from dptopk import Budget, BudgetExceeded, Client, InvalidParameter
 from dptopk.service import streams
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.streams import NewStream
+from dptopk.service.tables import Tables
 from dptopk.session.client import ServiceError
 
 from .conftest import CATALOG, Server
@@ -76,7 +78,10 @@ def test_one_charge_and_each_day_once(server, ann):
     made = ann.post(at, json=named)
     assert made.status_code == 200, made.text
     assert made.json()["charge"] == price["charge"] == str(ledger.spent("sales"))
+    stored_bytes = server.tables.value(Tables.usage, "ann")
     assert ann.post(at, json=named).json() == made.json()
+    assert server.tables.value(Tables.usage, "ann") == stored_bytes
+    assert server.access.uncharged_bytes("ann") > 0
     assert ann.post(at, json=named | {"k": 3}).status_code == 422
     assert ann.get(at).json() == [made.json()]
     assert oct((server.folder / "streams").stat().st_mode)[-3:] == "700"
@@ -111,6 +116,21 @@ def test_one_charge_and_each_day_once(server, ann):
     ]
     audit = server.client("eve").get("/v1/audit").json()
     assert {"stream", "stream day"} <= {note["action"] for note in audit}
+
+
+@pytest.mark.slow
+def test_a_folder_that_cannot_be_used_is_said_in_words(server, ann, monkeypatch):
+    """It was an internal error: a full or read-only disk, or a folder without permissions."""
+    at = "/v1/datasets/sales/streams"
+    (server.folder / "streams").write_text("a file", encoding="utf-8")
+    refused = ann.post(at, json=ASKED | {"stream": "top"})
+    assert (refused.status_code, refused.json()["error"]) == (503, "data_unreadable")
+
+    def unreadable(*_):
+        raise PermissionError
+
+    monkeypatch.setattr(Path, "glob", unreadable)
+    assert ann.get(at).status_code == 503
 
 
 @pytest.mark.slow
