@@ -386,7 +386,12 @@ class Filter(Account):
         return None
 
     def _refusal(self, charge: Charge, stated: Budget | None) -> DptopkError:
-        """Return the error that says why a charge is not accepted, in the terms of who asked."""
+        """Return the error that says why a charge is not accepted, in the terms of who asked.
+
+        Args:
+            charge: the charge that no way of accounting covers.
+            stated: the (ε, δ) that the question states for it; None: none was stated.
+        """
         total = self.budget
         failures_left = self._sums().failures_left
         if stated is not None and stated.epsilon > total.epsilon:

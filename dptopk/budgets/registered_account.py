@@ -110,6 +110,10 @@ class Accountant(Account):
         """Return the tokens that a spend would use: for every cost the smallest registered tokens
         that cover it.
 
+        Args:
+            charge: what is to be spent.
+            stated: the (ε, δ) that the question states for it, which only a refusal names.
+
         Raises:
             BudgetExceeded: when there are no tokens for all of it, or its delta is not covered.
             IncompatibleCosts: when the charge is stated for another neighbour relation.

@@ -737,7 +737,7 @@ class Stream:
         days = [[day.places.tolist(), day.counts.tolist()] for day in self._days]
         measured: list[list[int]] = []
         for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
-            numbers: list[int] = []
+            numbers: list[int] = []  # of all labels, in the order of their places
             for part in self._noisy_parts(measurement):
                 numbers.extend(part.tolist())
             measured.append(numbers)

@@ -112,7 +112,16 @@ class Exponential(PublicSelection):
     def rows(
         self, histogram: Histogram, bits: Bits, *, utilities: Utilities | None = None
     ) -> Sequence[int] | Ints:
-        """Draw the index of one row, by its utility or else by its count."""
+        """Draw the index of one row, by its utility or else by its count.
+
+        Args:
+            histogram: a public one, which ``check`` accepts.
+            bits: the source of words.
+            utilities: as for ``release``.
+
+        Raises:
+            InvalidParameter: for what are no utilities of this domain.
+        """
         if utilities is not None:
             rate = selection_rate(self.epsilon, self.utility_range)
             scores = _utility_array(utilities, histogram.domain_size)

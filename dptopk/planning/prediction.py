@@ -119,10 +119,14 @@ def users_by_labels(users: Array) -> Array:
     Within a cell their density follows the power law through it and its neighbours.
     """
     widths = np.diff(BOUNDS)
-    middles = np.log(np.sqrt((BOUNDS[:-1] + 1.0) * BOUNDS[1:]))
-    density = np.log((users + EMPTY_CELL) / widths)
-    log_density = np.array([np.interp(np.log(LABELS), middles, one) for one in density])
-    weights = np.exp(log_density) * np.gradient(LABELS)
+    # A power law is a line in the logarithms of densities and of the cells' geometric middles.
+    log_middles = np.log(np.sqrt((BOUNDS[:-1] + 1.0) * BOUNDS[1:]))
+    log_densities_of_cells = np.log((users + EMPTY_CELL) / widths)
+    log_labels = np.log(LABELS)
+    log_densities = np.array(
+        [np.interp(log_labels, log_middles, of_cells) for of_cells in log_densities_of_cells]
+    )
+    weights = np.exp(log_densities) * np.gradient(LABELS)
     # The users of a cell are divided in proportion to the weights of its numbers of labels.
     is_in_cell = CELL_OF[:, None] == np.arange(len(CELLS))
     users_per_weight = users / (weights @ is_in_cell)

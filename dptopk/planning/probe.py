@@ -527,8 +527,16 @@ def _nearest_falling_counts(counts: Array) -> Array:
 def worth_a_look(
     k: int, budget: Budget | None, sensitivity: Sensitivity, domain: str, counts: str | None
 ) -> bool:
-    """Return whether a look is worth its cost for most data, by public facts only
-    (docs/notes/utility.md); arguments as for plan_topk.
+    """Return whether a look is worth its cost for most data, by public facts only: in a private
+    domain, for an answer with counts, where one user may touch many labels for so few rows
+    (docs/notes/utility.md).
+
+    Args:
+        k: as for plan_topk, like all that follow.
+        budget: None where an accuracy is asked for.
+        sensitivity: of the histogram.
+        domain: "private" or "public".
+        counts: the noise on counts; None or "none" for labels only.
     """
     if domain != "private" or budget is None or budget.rho is not None:
         return False

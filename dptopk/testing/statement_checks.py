@@ -117,7 +117,7 @@ def _pure_epsilon(charge: Charge) -> float:
 
 def check_listed_law(subject: Subject) -> Mismatches:
     """Compare the charge with the exact law on all neighbouring histograms of a small world, if the
-    law can be listed.
+    law can be listed with one of the ``FACTORS``.
     """
     if subject.sensitivity.l2 is not None:
         return

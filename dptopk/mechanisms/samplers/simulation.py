@@ -55,6 +55,10 @@ class StandardNoise:
 
         For "laplace" it is a pair of such arrays of exponential variables, whose difference is
         Laplace noise.
+
+        Args:
+            kind: one of ``kinds``.
+            number: that of the block, from 0; the same block has the same noise each time.
         """
         if number == 0 and kind in self._first:  # the block that every design draws is stored
             return self._first[kind]
@@ -63,6 +67,7 @@ class StandardNoise:
         if pair:
             noise: Array = rng.exponential(size=(2, *self._shape))
         else:
+            # The other kinds are named as the generator's own methods.
             noise = getattr(rng, kind)(size=self._shape)
         if number == 0:
             self._first[kind] = noise
