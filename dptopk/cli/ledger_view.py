@@ -301,13 +301,11 @@ def _largest_charges(spends: list[Spend]) -> dict[str, tuple[Charge, Budget | No
         if not spend.charge:
             continue
         name = _query_name(spend)
-        charge, stated = spend.charge, spend.stated
-        if name in largest:
-            # Taken out and put back, so that the order is that of the latest spends.
-            earlier_charge, earlier_stated = largest.pop(name)
-            if earlier_charge.count >= charge.count:
-                charge, stated = earlier_charge, earlier_stated
-        largest[name] = (charge, stated)
+        latest_charge = (spend.charge, spend.stated)
+        # Taken out and put back, so that the order is that of the latest spends.
+        earlier_charge = largest.pop(name, latest_charge)
+        # Of charges with equally many costs ``max`` takes the earlier one.
+        largest[name] = max(earlier_charge, latest_charge, key=lambda charged: charged[0].count)
     latest = list(largest)[-MOST_KINDS:]
     return {name: largest[name] for name in latest}
 

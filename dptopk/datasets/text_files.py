@@ -169,20 +169,29 @@ def text_format(
         head = stream.read(_HEAD)
     coding = encoding or _encoding(head)
     text = head.decode(coding, errors="replace").removeprefix("\ufeff")
-    skipped = 0
     lines = text.splitlines(keepends=True)
-    for line in lines:
+    skipped, stated_in_file = _lines_before_header(lines)
+    if skipped == len(lines):
+        raise InvalidParameter(f"table: {Path(path).name!r} has no line that names the columns")
+    text = "".join(lines[skipped:])
+    separator = separator or stated_in_file
+    if separator is None:
+        separator = _separator(text, columns, is_tsv=_is_tabbed(Path(path)))
+    return TextFormat(separator, coding, _cells(text, separator), skipped)
+
+
+def _lines_before_header(lines: Sequence[str]) -> tuple[int, str | None]:
+    """Return how many lines come before the header, which are empty or state "sep=", and the
+    separator that the first such statement names; None: there is none.
+    """
+    separator = None
+    for number, line in enumerate(lines):
         separator_line = _SEPARATOR_LINE.fullmatch(line)
         if separator_line and separator is None:
             separator = separator_line[2]
         if not separator_line and line.strip():
-            break
-        skipped += 1
-    if skipped == len(lines):
-        raise InvalidParameter(f"table: {Path(path).name!r} has no line that names the columns")
-    text = "".join(lines[skipped:])
-    separator_found = separator or _separator(text, columns, is_tsv=_is_tabbed(Path(path)))
-    return TextFormat(separator_found, coding, _cells(text, separator_found), skipped)
+            return number, separator
+    return len(lines), separator
 
 
 def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:

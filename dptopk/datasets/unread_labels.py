@@ -144,6 +144,7 @@ def _store_counts(
     assert source.store is not None  # noqa: S101 - ``unread_counts`` has asked
     stored = source.store(_ROWS, names=None if keeps_items else NAMES, drop=(_COUNTS,))
     table_of_counts = engine_table(source, _COUNTS, _sums_by_label(rows, profile=profile))
+    # The tables so far are compressed before each further step, which needs the memory.
     answer_of(source, stored.compress)
     labels = table_of_counts.filter(table_of_counts.cell == NO_CELL).drop("cell")
     if not keeps_items:

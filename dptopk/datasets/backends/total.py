@@ -216,7 +216,7 @@ def _argument_groups(operation: ops.Value) -> tuple[tuple[ops.Value, ...], tuple
 def _are_of_one_kind(values: tuple[ops.Value, ...]) -> bool:
     """Return whether values that the engine brings to one type are of one kind."""
     constants, types = _constants_and_types(values)
-    if len({_kind(each) for each in types} - {"boolean", "null"}) > 1:
+    if len({_group_of(each) for each in types} - {"boolean", "null"}) > 1:
         return False
     return all(_is_comparable(constant, kind) for constant in constants for kind in types)
 
@@ -268,7 +268,7 @@ def _is_comparable(constant: ops.Literal, kind: dt.DataType) -> bool:
         return False  # PostgreSQL's decimals may be beyond its floating-point numbers
     if constant_type.is_date() or constant_type.is_timestamp():
         return _is_moment(constant.value, constant_type, kind)
-    return _class(constant_type) == _class(kind)
+    return _class_of(constant_type) == _class_of(kind)
 
 
 def _is_moment(value: date, given: dt.DataType, kind: dt.DataType) -> bool:
@@ -356,7 +356,7 @@ def _has_room(number: float | Decimal, kind: dt.Decimal, digits: int) -> bool:
     return max(kind.precision - kind.scale, whole) + scale <= digits
 
 
-def _class(kind: dt.DataType) -> str:
+def _class_of(kind: dt.DataType) -> str:
     """Return the name of the types of which an engine compares all values with a constant of one.
 
     With a constant of another class it would convert each value, such as a text to a date.
@@ -365,7 +365,7 @@ def _class(kind: dt.DataType) -> str:
         return "number"
     if kind.is_date() or kind.is_timestamp():
         return "moment"
-    return _kind(kind)
+    return _group_of(kind)
 
 
 def _spells(text: str | None, kind: dt.DataType) -> bool:
@@ -384,7 +384,7 @@ def _spells(text: str | None, kind: dt.DataType) -> bool:
     return False
 
 
-def _kind(kind: dt.DataType) -> str:
+def _group_of(kind: dt.DataType) -> str:
     """Return the name of a group of types that engines compare without a conversion that can fail.
 
     Decimals are a group for each number of digits: an integer of 64 bits does not fit most of them.
