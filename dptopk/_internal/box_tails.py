@@ -33,7 +33,11 @@ def log_power_sum(power: int, rate: float) -> float:
 
     It is power! Σ_j (rate + 2πij)^{-power-1} over all integers j, by Poisson summation; the terms
     but for j = 0 add at most 2ζ(power + 1)(rate/2π)^{power+1} of the first. Where that is not small
-    enough, the sum is short.
+    enough, ``rate`` is so large that the sum itself has few terms, and they are added.
+
+    Args:
+        power: at least 1.
+        rate: above 0.
     """
     ratio = rate / (2 * math.pi)
     log_share = (power + 1) * math.log(ratio)
@@ -93,6 +97,7 @@ def _tail_mass(power: int, rate: float, m: int) -> float:
         rate: of the law of m.
         m: the first value of the tail, above the peak of the law.
     """
+    # P(m + 1) / P(m) = e^-fall; this ratio falls as m grows.
     fall = rate - power * math.log1p(1 / m)
     first = float(np.exp(_log_pmf(power, rate, float(m))))
     return tail_up(first / -math.expm1(-fall))
@@ -100,21 +105,23 @@ def _tail_mass(power: int, rate: float, m: int) -> float:
 
 @lru_cache(maxsize=32)
 def _blocks(power: int, rate: float) -> tuple[Array, Array]:
-    """Return the last m of each block of the law, and upper bounds on the blocks' masses; each term
-    is below the tangent of the logarithm at the middle.
+    """Return the last m of each block of the law, and upper bounds on the blocks' masses.
+
+    A block has ``width`` integers. The logarithm of P(m) is concave, so that each term of a block
+    is below the tangent at its middle; those add up to e^{(width-1)h} (1 - e^{-2·width·h}) /
+    (1 - e^{-2h}) times the middle, with h half the slope of the tangent, either sign.
 
     The first block, all m that are 10 deviations or more below the peak, is bounded by the term
-    that follows it, times their number.
+    that follows it, times their number. Any other first term below the peak would be sound.
     """
     first = max(math.floor((power - 10 * math.sqrt(power)) / rate), 1)
     terms = _last_side(power, rate) - first + 1
-    width = -(-terms // TERMS_AT_A_TIME)
+    width = -(-terms // TERMS_AT_A_TIME)  # rounded up, so that there are TERMS_AT_A_TIME at most
     blocks = np.arange(-(-terms // width), dtype=np.float64)
     middle = first + (width - 1) / 2 + width * blocks
     slopes = np.abs(power / middle - rate)
     half = np.maximum(slopes / 2, 1e-100)  # a steeper slope only adds, and 0 cannot divide
     with np.errstate(over="ignore", under="ignore"):
-        # sinh(width·half)/sinh(half), whose factors may be beyond floats
         ratio = np.expm1(-2 * width * half) / np.expm1(-2 * half)
         highest = _log_pmf(power, rate, middle) + (width - 1) * half
         mass = np.exp(highest) * ratio
@@ -170,8 +177,9 @@ def _chance_to_exceed(n: Array, special: int, c: int) -> Array:
     """Return an upper bound on P[max(U_1, ..., U_special) - U_0 > c] for each n > c + 1.
 
     Given U_0 = j - c - 1 it is 1 - (j/n)^special, for j = c + 1 to n - 1, and 0 for larger U_0. The
-    mean of (j/n)^special is bounded below by the trapezoids over a convex function: its integral
-    and half of both ends. The bound is exact for one special noise.
+    sum of (j/n)^special over these j is at least the integral between the first and the last of
+    them and half of both terms there, because trapezoids lie above a convex function. The bound is
+    exact for one special noise.
 
     Args:
         n: numbers of integers on which the noises are uniform, floats.

@@ -20,7 +20,7 @@ def attach(
             package's ``if TYPE_CHECKING:`` imports, which type checkers and editors read (SPEC 1 of
             Scientific Python); a test compares the two.
     """
-    home_of = {name: home for home, listed in names.items() for name in listed.split()}
+    home_of = {name: home for home, shown in names.items() for name in shown.split()}
 
     def load(name: str) -> object:
         """Import the module of a name, and return what it stands for."""

@@ -35,6 +35,7 @@ class LRUCache(Generic[Value]):
             key: the key; equal keys have equal results.
             make: a function that makes the result if the cache has none.
         """
+        # A lock for each key, so that making one result does not hold up the others.
         with self._lock:
             key_lock = self._key_locks.setdefault(key, threading.Lock())
         with key_lock:

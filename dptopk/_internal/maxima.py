@@ -31,7 +31,7 @@ from dptopk._internal.tails import (
 
 Array = np.ndarray[Any, Any]
 CELLS_AT_A_TIME = 16384
-# Below this, products of small terms could underflow, and the union bound (in closed form) is kept.
+# Below this, products of small terms could underflow, and the union bound (a closed form) stands.
 SMALLEST_SUM = 1e-280
 
 
@@ -97,6 +97,7 @@ def _smallest_maximum_offset(
         return special * single(c)
 
     high = smallest_offset(union, delta, "delta", low)
+    # The logarithms of tail / delta: above 0 at ``low``, at most 0 at ``high``.
     above = math.log(maximum(special, low) / delta)
     below = math.log(maximum(special, high) / delta)
     has_moved_low = False
@@ -121,12 +122,18 @@ def _smallest_maximum_offset(
 
 
 def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None) -> float:
-    """Return an upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-rate |n|); at
-    most the union bound.
+    """Return an upper bound on P[max(N1, ..., Nm) - N0 > c] for P[n] ∝ exp(-rate |n|); at most the
+    union bound where all have one rate.
 
-    ``other`` is the rate of N0 where it has one of its own; the laws are symmetric, so m = 1 is
-    then a sum's tail. The terms are added over a range of N0; what is outside it is bounded by
+    The terms are added over a range of N0; what is outside it is bounded by
     P[N0 < first] + P[N0 > last] P[max(N1, ..., Nm) > last + c].
+
+    Args:
+        rate: of N1, ..., Nm.
+        m: the number of slots, at least 1.
+        c: the threshold, at least 0.
+        other: the rate of N0; None: the same. The laws are symmetric, so that with m = 1 this is
+            the tail of a sum of two noises.
     """
     if other is None:
         union = min(m * laplace_difference_tail(rate, c), 1.0)
@@ -168,9 +175,10 @@ def _laplace_terms(rate: float, other: float, m: int, c: int, n: Array) -> tuple
 
 
 def _laplace_survival(rate: float, x: Array) -> tuple[Array, Array]:
-    """Return P[N > x] at each x and how fast its logarithm falls.
+    """Return S(x) = P[N > x] at each x, and the slope of -log S there.
 
-    It is continued to the reals so that it is concave: the two formulas meet at x = -1.
+    With q = e^{-rate}, S(x) (1 + q) is q^{x+1} for x >= -1 and 1 + q - q^{-x} below, at integers;
+    the same formulas continue log S to the reals as a concave function.
     """
     q = math.exp(-rate)
     distance = np.maximum(x + 1, 0)
@@ -178,17 +186,23 @@ def _laplace_survival(rate: float, x: Array) -> tuple[Array, Array]:
     rising = np.exp(rate * np.minimum(x, 0))
     survival = np.where(x >= -1, falling, 1 + q - rising)
     survival /= 1 + q
-    # Where ``falls`` is used, at x < -1, S is above 1/2; elsewhere it may be 0, and cannot divide.
-    falls = rate * rising / ((1 + q) * np.maximum(survival, 0.1))
-    return survival, np.where(x >= -1, rate, falls)
+    # This slope is used at x < -1, where S is above 1/2; elsewhere S may be 0, and cannot divide.
+    slope_below = rate * rising / ((1 + q) * np.maximum(survival, 0.1))
+    return survival, np.where(x >= -1, rate, slope_below)
 
 
 def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = None) -> float:
-    """Return an upper bound on P[max(N1, ..., Nm) - N0 > c], c >= 0, for P[n] ∝ exp(-n²/(2
-    scale²)); at most the union bound.
+    """Return an upper bound on P[max(N1, ..., Nm) - N0 > c] for P[n] ∝ exp(-n²/(2 scale²)); at most
+    the union bound where all have one scale.
 
-    ``other`` is the scale of N0 where it has one of its own, at most ``scale``. The terms are added
-    over a range of N0; what is outside it is bounded as in ``laplace_maximum_tail``.
+    The terms are added over a range of N0; what is outside it is bounded as in
+    ``laplace_maximum_tail``.
+
+    Args:
+        scale: of N1, ..., Nm.
+        m: the number of slots, at least 1.
+        c: the threshold, at least 0.
+        other: the scale of N0, at most ``scale``; None: the same.
     """
     if other is None:
         union = min(m * gaussian_difference_tail(scale, c), 1.0)
@@ -255,7 +269,11 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
     from scipy.special import erfc, erfcx
 
     def terms(n: Array) -> tuple[Array, Array]:
-        """Return the terms at each n, and the slopes of their logarithms."""
+        """Return the terms at each n, and the slopes of their logarithms.
+
+        With Φc(x) = erfc(z)/2 and z = x/(√2 scale), the slope of -log Φc is √(2/π)/(scale
+        erfcx(z)).
+        """
         edge = n + c + 0.5
         z = edge / (scale * math.sqrt(2))
         normal = (1 + 1 / scale**2) * erfc(z) / 2

@@ -67,8 +67,10 @@ def bracket(
     while high < most and below(high):
         low = high
         high = high * factor
-    # Where the search rose, high is beyond start, and low is a point at which ``below`` held.
-    while low == high or (high <= start and low > least and not below(low)):
+    if low < high:  # ``below`` held at ``low``
+        return low, high
+    low = high / factor
+    while low > least and not below(low):
         high = low
         low = low / factor
     return low, high
@@ -142,8 +144,8 @@ def cross_each(
     """Return about where each of many falling functions is 0, inside its range; where it is 0
     nowhere there, an end.
 
-    The steps are secants inside a bracket, and its middle where these lead outside it, and every
-    fourth time.
+    The steps are secants inside a bracket, and its middle where these lead outside it. Every fourth
+    step takes the middle too, because secants may move one end of the bracket only.
 
     Args:
         excess: evaluates all functions together; logarithms of what falls about as e^(-x/scale)

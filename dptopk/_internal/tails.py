@@ -99,13 +99,16 @@ def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
 
 
 def laplace_total(decay: float, bound: int) -> float:
-    """Return 1 + q - 2 q^{bound + 1}, q = e^{-decay}, as two sums from 0 and from 1 on: of little
-    decay the terms would cancel.
+    """Return 1 + q - 2 q^{bound + 1}, q = e^{-decay}: (1 - q) times the sum of q^|n| over |n| <=
+    bound.
+
+    It is computed as (1 - q^{bound + 1}) + q (1 - q^bound), the parts of n >= 0 and of n < 0,
+    because the three terms cancel where ``decay`` is small.
     """
     q = math.exp(-decay)
     from_zero = -math.expm1(-decay * (bound + 1))
-    from_one = q * math.expm1(-decay * bound)
-    return from_zero - from_one
+    from_one = -q * math.expm1(-decay * bound)
+    return from_zero + from_one
 
 
 def laplace_difference_tail(rate: float, c: int) -> float:
@@ -245,9 +248,9 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
     # Beyond 160 more points the density is below e^-700, and the larger of the weights serves.
     d = np.arange(c + 1, c + 161, dtype=np.float64)
     weights = np.where(d % 2 == 0, theta(narrow), theta(narrow, 0.5))
-    listed = float((density(d, wide) * weights).sum())
-    beyond_c = _half_sum(wide, c + 160) * theta(narrow)
-    return tail_up((listed + beyond_c) / theta(scale) ** 2)
+    up_to_160 = float((density(d, wide) * weights).sum())
+    beyond_160 = _half_sum(wide, c + 160) * theta(narrow)
+    return tail_up((up_to_160 + beyond_160) / theta(scale) ** 2)
 
 
 def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:

@@ -222,22 +222,22 @@ def _answers_near(questions: Sequence[_CompositionQuery], effort: Effort) -> lis
     """
     if len(questions) < 2:
         return [_answer_without_clock(question, effort, "best") for question in questions]
-    place = len(questions) // 2
+    middle = len(questions) // 2
     answers = _answers_by_middle(questions)
-    gap_of_middle = _relative_gap(questions[place], answers[place])
-    enough = FAR_WIDER * max(gap_of_middle, questions[place].rtol)
+    gap_of_middle = _relative_gap(questions[middle], answers[middle])
+    widest = FAR_WIDER * max(gap_of_middle, questions[middle].rtol)
     is_wide = [
-        _relative_gap(question, answer) > enough
+        _relative_gap(question, answer) > widest
         for question, answer in zip(questions, answers, strict=True)
     ]
-    for part in _parts_to_ask_again(is_wide, place):
+    for part in _parts_to_ask_again(is_wide, middle):
         anew = [question.fresh(Work.of(effort)) for question in questions[part]]
         near = _answers_near(anew, effort)
-        answers[part] = map(_better_of, anew, answers[part], near)
+        answers[part] = list(map(_better_of, anew, answers[part], near))
     return answers
 
 
-def _parts_to_ask_again(is_wide: Sequence[bool], place: int) -> tuple[slice, slice]:
+def _parts_to_ask_again(is_wide: Sequence[bool], middle: int) -> tuple[slice, slice]:
     """Return the questions to ask again, before and after the one in the middle.
 
     Brackets widen away from the middle: on each side they are the question with a wide bracket that
@@ -245,12 +245,13 @@ def _parts_to_ask_again(is_wide: Sequence[bool], place: int) -> tuple[slice, sli
 
     Args:
         is_wide: of each question, whether its bracket is too wide.
-        place: the place of the one in the middle.
+        middle: the place of the one in the middle.
     """
-    number_before = max((at + 1 for at in range(place) if is_wide[at]), default=0)
-    wide_after = (at for at in range(place + 1, len(is_wide)) if is_wide[at])
+    wide_before = [place for place in range(middle) if is_wide[place]]
+    wide_after = [place for place in range(middle + 1, len(is_wide)) if is_wide[place]]
+    last_before = max(wide_before, default=-1)
     first_after = min(wide_after, default=len(is_wide))
-    return slice(number_before), slice(first_after, None)
+    return slice(last_before + 1), slice(first_after, None)
 
 
 def _relative_gap(question: _CompositionQuery, answer: Bound) -> float:
@@ -272,7 +273,7 @@ def _answers_by_middle(questions: Sequence[_CompositionQuery]) -> list[Bound]:
     if typical.answer_without_theorem is not None:
         return [question.answer_without_theorem or _smallest(question) for question in questions]
     best = [question.no_guarantee("") for question in questions]  # to begin with
-    answers: dict[str, Bound] = {}
+    answers: dict[str, Bound] = {}  # to ``typical``, by the bound's name
     quick: list[BoundSpec] = []  # those that answer each question by itself
     optimum_applies = not typical.why_not(_spec("optimal_setwise"))
     for spec in _bounds_in_order(typical, answers):
@@ -285,7 +286,8 @@ def _answers_by_middle(questions: Sequence[_CompositionQuery]) -> list[Bound]:
         else:
             quick.append(spec)
             answers[spec.name] = typical.ask(spec)
-        if _is_narrow(typical, answers[spec.name]):  # no other bound can help
+        if _is_narrow(typical, answers[spec.name]):
+            # No other bound can help. One that refines has answered all questions above.
             quick = [] if spec.refines else [spec]
             break
     for spec in quick:
@@ -427,6 +429,7 @@ def _bounds_in_order(question: _CompositionQuery, answers: dict[str, Bound]) -> 
 def _candidates(question: _CompositionQuery) -> list[BoundSpec]:
     """Return the bounds that may give the best answer; other modules are not loaded."""
     ranges = sum(question.failure_free.of(BoundedRange).values())
+    # With a single range there is none to choose by the answers of others.
     for_batch = ranges == 1 or (ranges > 1 and question.interaction == "batch")
     left_out = (PUBLISHED,) if for_batch else (PUBLISHED, FOR_BATCH)
     return [spec for spec in _registry(*left_out).values() if not spec.published]
@@ -566,6 +569,7 @@ class _CompositionQuery:
         lower = validate.instance(bool, lower=self.lower)
         failure_free, failure = split_failure(charge)
         _, summed = split_failure(charge, summed=True)
+        # ``failure`` is above p by a relative 2 FAILURE_SLACK at most (``split_failure``).
         attained = failure * (1 - 2 * FAILURE_SLACK)
         if interaction == "filter":
             failure = summed
@@ -668,11 +672,14 @@ class _CompositionQuery:
             answers = []
         if not answers:
             return [question.ask(spec) for question in questions]
-        next_answer = iter(answers)  # one for each question that needs a theorem
-        return [
-            question.answer_without_theorem or question.bound_by(spec, next(next_answer))
-            for question in questions
-        ]
+        next_answer = iter(answers)  # one for each question in ``asked``
+        bounds = []
+        for question in questions:
+            bound = question.answer_without_theorem
+            if bound is None:
+                bound = question.bound_by(spec, next(next_answer))
+            bounds.append(bound)
+        return bounds
 
     def bound_by(self, spec: BoundSpec, answer: Answer) -> Bound:
         """Return a bound's answer for the charge without failures as one for the whole charge."""

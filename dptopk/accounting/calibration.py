@@ -125,7 +125,8 @@ def _largest_by_ratio(
     by nearly a constant factor.
 
     The x at which the cheap bound reaches the target times the ratio of both bounds, as last seen,
-    is tried next: two or three steps suffice.
+    is tried next: two or three steps suffice. Where MOST_RATIO_STEPS do not, ``epsilon`` itself is
+    searched from there.
 
     Args:
         epsilon: ε by the best bound, as a function of x.
@@ -138,6 +139,7 @@ def _largest_by_ratio(
     low = 0.0
     high = math.inf
     smallest_tried = math.inf
+    # The ratio of the cheap bound to the best one, which is near the target at a known ``start``.
     factor = cheap(start) / target if start else 1.0
     for _ in range(MOST_RATIO_STEPS):
         x, tried = _largest_fitting(cheap, target * factor, x, rtol / FINER_FOR_CHEAP)
@@ -218,8 +220,10 @@ def _next_scale(
     """Return the scale x to try next: ε is interpolated or extrapolated as a power of x, to a point
     just below the target.
 
-    Outside the known bracket, strides at least double with every ``step``: beside costs that take
-    nearly all of the budget, ε hardly depends on x.
+    Outside the known bracket, the least stride doubles with every ``step``: beside costs that take
+    nearly all of the budget, ε hardly depends on x. It begins at 5e-4 upwards and 1e-3 downwards,
+    below which a step would tell little; strides decide how many steps the search takes, not what
+    fits.
 
     Args:
         low: the largest x known to fit, or 0.
@@ -320,8 +324,8 @@ class Affordable(int):
     """A number of queries that is within a budget.
 
     Attributes:
-        at_most: no more than this many are: what is proven by lower bounds; None where there is
-            none.
+        at_most: lower bounds prove that more than this many are not, up to the largest number that
+            was considered; None where nothing is proven.
     """
 
     at_most: int | None
@@ -345,8 +349,10 @@ class Affordable(int):
 def _largest_not_excluded(
     lower: Callable[[int], float | None], budget: Budget, affordable: int, most: int
 ) -> int | None:
-    """Return a number that is at least the largest n not proven to cost more than the budget; None
-    where none is found.
+    """Return an n for which it is proven that more than n queries, and at most ``most``, cost more
+    than the budget; None where none is found.
+
+    A lower bound above the budget proves it for its own number of queries and all larger ones.
 
     Args:
         lower: a lower bound on the ε of n queries, None where none is known.

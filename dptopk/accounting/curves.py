@@ -365,18 +365,19 @@ def smallest_where(
     brackets = _RootBrackets(low, excess(low), high, excess(high))
     grow = (brackets.at_high > 0) & (brackets.high < LARGEST_ROOT)
     while grow.any():
-        brackets = brackets.with_larger_ends(excess, grow, max(epsilon_max, 1.0))
+        brackets = brackets.with_larger_ends(excess, grow, epsilon_max)
         grow = (brackets.at_high > 0) & (brackets.high < LARGEST_ROOT)
-    solved = brackets.at_low <= 0  # already satisfied at ε = 0
+    # A bracket that grew begins at an end where the inequality did not hold: these begin at ε = 0.
+    holds_at_0 = brackets.at_low <= 0
     impossible = brackets.at_high > 0
     for _ in range(MOST_STEPS):
         wide = brackets.high - brackets.low > ROOT_WIDTH * brackets.high
-        unfinished = ~solved & ~impossible & wide
+        unfinished = ~holds_at_0 & ~impossible & wide
         if not unfinished.any():
             break
         points = brackets.probes()
         brackets = brackets.cut_at(points, excess(points), unfinished)
-    return np.where(impossible, np.inf, np.where(solved, 0.0, brackets.high))
+    return np.where(impossible, np.inf, np.where(holds_at_0, 0.0, brackets.high))
 
 
 @dataclass(frozen=True)

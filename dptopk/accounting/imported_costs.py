@@ -22,7 +22,7 @@ from dptopk._internal.rounding import Floats
 from dptopk.costs import MultiDP
 from dptopk.errors import InvalidParameter
 
-POINTS = 400  # of a profile that is kept
+POINTS = 400  # the number of ε's at which a profile is stated, unless another is asked for
 SUM_ERROR = 1e-9  # by which probabilities may miss 1
 NEGLIGIBLE = 1e-20  # a δ: beyond, a profile ends with this much mass of infinite loss
 LARGEST_LOSS = 500.0
@@ -51,7 +51,7 @@ def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
         p: shape (n,), probabilities of the n outcomes on one data set, >= 0, sum 1 to within 1e-9;
             what is missing counts as an answer that gives everything away.
         q: shape (n,), on the other.
-        points: how many ε's are kept at most.
+        points: the largest number of ε's in the cost.
 
     Returns:
         MultiDP: the (ε, δ) of both directions together.
@@ -98,13 +98,13 @@ def from_pld(pld: DeltaByEpsilon, *, points: int = POINTS) -> MultiDP:
     Args:
         pld: of one mechanism or of a composition, estimated pessimistically; its δ's are rounded
             outward by a relative 1e-12, and its floating-point error beyond that is its own.
-        points: how many ε's are kept at most; chords between them are above the profile.
+        points: the largest number of ε's in the cost; chords between them are above the profile.
 
     Returns:
         MultiDP: an upper bound on the distribution's profile, in both directions.
 
     Raises:
-        InvalidParameter: when its δ's are no profile (outside [0, 1], rising), or never positive.
+        InvalidParameter: when its δ's are no profile (outside [0, 1], rising), or 1 at every ε.
 
     >>> from dp_accounting.pld import privacy_loss_distribution
     >>> laplace = privacy_loss_distribution.from_laplace_mechanism(10.0)
@@ -128,7 +128,7 @@ def from_profile(delta: Callable[[Floats], Floats], epsilons: Floats) -> MultiDP
         epsilons: the ε's, in any order.
 
     Raises:
-        InvalidParameter: when the δ's are not in [0, 1], or rise.
+        InvalidParameter: when the δ's are not in [0, 1], rise, or are all 1.
     """
     x = np.unique(epsilons)
     values = delta(x)
@@ -155,7 +155,7 @@ def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
     first, last = delta(np.array([0.0, LARGEST_LOSS])).tolist()
     if not last <= first + SUM_ERROR:
         raise InvalidParameter("the δ's of a profile must be numbers that do not rise")
-    floor = max(last * (1 + ROUNDING), NEGLIGIBLE)
+    floor = max(last * (1 + ROUNDING), NEGLIGIBLE)  # ``last`` is what it never falls below
     low = 0.0
     high = LARGEST_LOSS
     for _ in range(HALVINGS):

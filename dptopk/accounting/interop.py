@@ -66,6 +66,7 @@ def to_dp_event(charge: Charge, *, bounded_range: str = "refuse") -> DpEvent:
     Raises:
         IncompatibleCosts: naming the cost that has no event; also for replace_one, for which those
             accountants would change the sensitivity that our costs have in them already.
+        InvalidParameter: when dp-accounting is not installed, or ``bounded_range`` is another word.
 
     >>> from dptopk.costs import GaussianDP
     >>> to_dp_event(Charge({GaussianDP(0.5): 3}))  # doctest: +ELLIPSIS
@@ -112,7 +113,8 @@ def to_pld(
 
     Raises:
         IncompatibleCosts: naming the cost that has no privacy loss distribution.
-        InvalidParameter: on an interval that is not positive.
+        InvalidParameter: on an interval that is not positive or another word for
+            ``bounded_range``, and when dp-accounting is not installed.
 
     >>> pld = to_pld(Charge({PureDP(0.1): 25}, delta=1e-7), interval=1e-3)
     >>> round(pld.get_epsilon_for_delta(1e-6), 2)
@@ -182,12 +184,13 @@ def to_opendp(
             δ)); "zcdp" -> (zero_concentrated_divergence, ρ); "approximate_zcdp" ->
             (approximate(zcdp), (ρ, δ)).
         delta: in (0, 1), for "approximate" alone: then ε is that of ``compose`` at this δ, of
-            whatever costs; without it ε is the sum. OpenDP takes no pair of laws, so this is how a
-            whole charge is told to it most closely.
+            whatever costs; without it ε is the sum. OpenDP takes no pair of laws, so this is the
+            closest statement of a whole charge that it can take.
 
     Raises:
         IncompatibleCosts: when the charge has no finite distance in that measure.
-        InvalidParameter: on another measure.
+        InvalidParameter: on another measure, a delta outside its range or with a measure that takes
+            none, and when opendp is not installed.
 
     >>> to_opendp(Charge({PureDP(0.5): 2}), "pure")
     (MaxDivergence, 1.0)

@@ -1,10 +1,11 @@
 """A privacy profile: δ at many ε, or ε at many δ, with lower ends, to look at.
 
-Bounds are composed at two ε, answer some more near these (``bounds.compose_near``), and are carried
-to all others by what is true of every profile: with u =
-e^ε, δ is a convex, non-increasing function of u with values in [0, 1]. So it lies below the chord
-between two points that bound it from above, and above the lines that continue the chords of its
-neighbours: by lower values near, and upper values far (docs/notes/setwise.md, Lemma 1).
+Bounds are composed at two ε or three; the same evaluations answer for some more ε near these
+(``bounds.compose_near``), the nodes. Between nodes bounds follow from what is true of every
+profile: with u = e^ε, δ is a convex, non-increasing function of u with values in [0, 1]. So it lies
+below the chord between two points that bound it from above, and above the line through two nodes
+continued beyond the nearer one, where that has its lower and the farther one its upper bound
+(docs/notes/setwise.md, Lemma 1).
 """
 
 from __future__ import annotations
@@ -83,6 +84,7 @@ def profile(
         if points.size and points.max() > LARGEST_EPSILON:
             raise InvalidParameter(f"epsilons must be at most {LARGEST_EPSILON:g}")
         return engine.profile_at(points)
+    # ``deltas`` is not None here; the empty list is for the type checker.
     levels = np.atleast_1d(validate.probabilities(deltas=[] if deltas is None else deltas)).ravel()
     if levels.size and levels.min() <= 0:
         raise InvalidParameter("deltas must be in (0, 1)")

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dptopk.accounting.curves import Profile
 
 # The product of survivals is known to a few units of roundoff, of its logarithm's terms and of
-# expm1: 45 of them.
+# expm1; this is 45 units.
 FAILURE_SLACK = 1e-14
 
 Builder = Callable[[Charge], Curve]

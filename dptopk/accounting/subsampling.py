@@ -39,7 +39,8 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
         cost: of the mechanism on the sample, for neighbours that differ by one user.
         rate: q in (0, 1), the chance of each user to be in the sample, independently of all others
             and secret.
-        points: how many (ε, δ) are kept at most.
+        points: the largest number of (ε, δ) in the cost; at most POINTS_ONE_BY_ONE where each takes
+            a composition.
 
     Returns:
         MultiDP: an upper bound on the profile of the sampled mechanism, whichever direction: at its
@@ -64,7 +65,8 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
         """Return upper bounds on the δ of the mechanism itself."""
         return _cost_deltas(cost, x)
 
-    reach = compose(Charge({cost: 1}), delta=0.0).epsilon  # of pure DP
+    # The largest ε of the profile: that of pure DP, else where δ is negligible.
+    reach = compose(Charge({cost: 1}), delta=0.0).epsilon
     if reach > LARGEST_LOSS:
         _, reach = epsilons_of(delta_of_cost, 2).tolist()
     if not reach < LARGEST_LOSS:
@@ -78,9 +80,9 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
     # Half of the points suit the one direction, half the other; the last one ends the profile.
     grid = np.unique(np.concatenate([y[::2], other_direction[1::2], y[-1:]]))
 
-    def delta_of_sampled(at: Floats) -> Floats:
+    def delta_of_sampled(epsilons: Floats) -> Floats:
         """Return upper bounds on the δ of the sampled mechanism."""
-        return _delta_of_sampled(cost, share, at)
+        return _delta_of_sampled(cost, share, epsilons)
 
     return from_profile(delta_of_sampled, np.maximum(grid, 0.0))
 
@@ -94,13 +96,13 @@ def _delta_of_sampled(cost: Cost, share: float, y: Floats) -> Floats:
         share: q.
         y: ε's >= 0.
     """
-    gain = np.expm1(y)
+    gain = np.expm1(y)  # g - 1
     with_user = share * _cost_deltas(cost, np.log1p(gain / share) * (1 - ROUNDING))
     scale = share - gain * (1 - share)  # 1 - g (1 - q)
     is_positive = scale > 0  # else δ' is 0 in this direction, and any ε will do
     shifted = np.log1p(gain / np.where(is_positive, scale, 1.0)) * (1 - ROUNDING)
-    at = np.where(is_positive, shifted, LARGEST_LOSS)
-    without_user = np.where(is_positive, scale * _cost_deltas(cost, at), 0.0)
+    x = np.where(is_positive, shifted, LARGEST_LOSS)
+    without_user = np.where(is_positive, scale * _cost_deltas(cost, x), 0.0)
     return np.maximum(with_user, without_user)
 
 
@@ -109,9 +111,9 @@ def _cost_deltas(cost: Cost, x: Floats) -> Floats:
     if isinstance(cost, GaussianDP):
         return gaussian_curve(cost.mu).delta(x)
     if isinstance(cost, PureDP):  # randomised response: (1 - e^{x-ε})_+ / (1 + e^{-ε})
-        gains = -np.expm1(np.minimum(x - cost.epsilon, 0.0))
-        falls = gains / (1 + math.exp(-cost.epsilon))
-        return falls * (1 + ROUNDING)
+        differences = -np.expm1(np.minimum(x - cost.epsilon, 0.0))
+        deltas = differences / (1 + math.exp(-cost.epsilon))
+        return deltas * (1 + ROUNDING)
     if isinstance(cost, LaplaceDP):  # (1 - e^{(x-ε)/2})_+
         epsilon = cost.shift / cost.scale
         return -np.expm1(np.minimum(x - epsilon * (1 + ROUNDING), 0.0) / 2) * (1 + ROUNDING)

@@ -60,8 +60,9 @@ class Budget:
     @classmethod
     def of_terms(cls, terms: list[float]) -> Budget:
         """Return the budget that ``terms`` wrote."""
-        epsilon, delta, *others = terms
-        (rho,) = others or (None,)
+        if len(terms) == 2:
+            return cls(*terms)
+        epsilon, delta, rho = terms
         return cls(epsilon, delta, rho=rho)
 
     def __repr__(self) -> str:

@@ -107,6 +107,7 @@ class Charge:
         the same.
 
         Raises:
+            InvalidParameter: when one of them is no Charge, or their deltas add up to 1 or more.
             IncompatibleCosts: when the charges are stated for different neighbour relations.
         """
         if not all(isinstance(charge, Charge) for charge in charges):
@@ -129,7 +130,12 @@ class Charge:
         return Charge(costs, delta=delta, adaptive=adaptive, neighbours=neighbours)
 
     def times(self, repetitions: int) -> Charge:
-        """Return the charge of ``repetitions`` independent runs, that of joining as many copies."""
+        """Return the charge of ``repetitions`` independent runs, that of joining as many copies.
+
+        Raises:
+            InvalidParameter: unless it is an integer of at least 0, and all deltas add up to less
+                than 1.
+        """
         repetitions = validate.count(repetitions=repetitions, at_least=0)
         costs = {cost: times * repetitions for cost, times in self}
         delta = sum_up({self.delta: repetitions})

@@ -241,7 +241,11 @@ class ExponentialClockDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class ApproxDP(Cost):
-    """(ε, δ)-differential privacy, 0 <= ε < inf, 0 <= δ < 1 (not both 0)."""
+    """(ε, δ)-differential privacy.
+
+    Raises:
+        InvalidParameter: unless 0 <= epsilon < inf and 0 <= delta < 1, and not both are 0.
+    """
 
     symbol: ClassVar[str] = "ADP"
     epsilon: float
@@ -278,7 +282,10 @@ def checked_pairs(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, flo
 class MultiDP(Cost):
     """Several (ε_i, δ_i) guarantees that one mechanism gives at once (Cadir-Najib-Shkel 2026).
 
-    ``constraints`` is kept sorted by falling ε, without repetitions.
+    ``constraints`` are sorted by falling ε here, and repetitions are left out.
+
+    Raises:
+        InvalidParameter: when there is none, or one of them is no ``ApproxDP``.
     """
 
     symbol: ClassVar[str] = "MultiDP"

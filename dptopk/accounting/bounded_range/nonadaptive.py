@@ -64,6 +64,9 @@ def br_nonadaptive_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -
         count: k >= 1.
         at_epsilon: ε_g >= 0, any shape.
 
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
     Source: DDR Theorem 3. Not valid when a mechanism depends on earlier answers, nor for the k
     selections of one peeling top-k (unless k = 1).
 
@@ -80,6 +83,9 @@ def br_nonadaptive_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> F
         epsilon: ε in (0, 700].
         count: k >= 1.
         delta: in [0, 1), any shape.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
 
     Source: DDR Theorem 3; valid where ``br_nonadaptive_delta`` is.
 
@@ -158,6 +164,9 @@ def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
     Returns:
         Rising integers in [0, k), at least one.
 
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
     >>> len(candidates(0.1, 10_000, at_epsilon=20.0)) < 200
     True
     """
@@ -189,27 +198,36 @@ def _last_index(epsilon: float, count: int, x: float) -> int:
 
 @dataclass(frozen=True)
 class _LogSlopes:
-    """Derivatives of ln(1-q) and of -ln q in t, at the τ of each candidate.
+    """Derivatives of ln(1-q) and of -ln q in t, at the τ of each candidate; q is the probability of
+    a mechanism's larger loss, t, and 1 - q that of the smaller one, t - ε.
 
     Attributes:
-        hit: those of ln(1-q).
-        miss: those of -ln q.
+        smaller: those of ln(1-q).
+        larger: those of -ln q.
     """
 
-    hit: Floats
-    miss: Floats
+    smaller: Floats
+    larger: Floats
 
-    def exponents(self, step: Floats, hits: Floats, misses: Floats) -> tuple[Floats, Floats]:
+    def exponents(
+        self, step: Floats, smaller_losses: Floats, larger_losses: Floats
+    ) -> tuple[Floats, Floats]:
         """Return the tangent at 0 and the chord, both at ``step``, of the concave A or B.
 
-        A or B is the change of t + hits · ln(1-q) + misses · ln q when t moves by ``step``.
+        A or B is the change of t + m · ln(1-q) + n · ln q when t moves by ``step``.
+
+        Args:
+            step: by how much t moves, for each candidate.
+            smaller_losses: m, the number of mechanisms with the smaller loss.
+            larger_losses: n, the number of those with the larger one.
         """
         growth = np.expm1(step)
-        tangent = step * (1 + hits * self.hit - misses * self.miss)
+        tangent = step * (1 + smaller_losses * self.smaller - larger_losses * self.larger)
+        # Rounding may move the new 1 - q, or the new q, below 0: it is cut to 0.
         chord = (
             step
-            + hits * np.log1p(np.maximum(growth * self.hit, -1.0))
-            + misses * np.log1p(-np.minimum(growth * self.miss, 1.0))
+            + smaller_losses * np.log1p(np.maximum(growth * self.smaller, -1.0))
+            + larger_losses * np.log1p(-np.minimum(growth * self.larger, 1.0))
         )
         return tangent, chord
 
@@ -225,11 +243,11 @@ def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats,
         index: the indices l, shape (n,).
     """
     tau = (x + (index + 1) * epsilon) / k
-    # ε - τ, kept positive: rounding may make the last one 0.
+    # ε - τ is above 0, but rounding may make the last one 0.
     s = np.maximum(((k - 1 - index) * epsilon - x) / k, 5e-324)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
         frozen, mean_s, mean_tau = _frozen_ratio(k, index, s, tau)
-        slopes = _LogSlopes(hit=1 / -np.expm1(-tau), miss=1 / np.expm1(s))
+        slopes = _LogSlopes(smaller=1 / -np.expm1(-tau), larger=1 / np.expm1(s))
         a_tangent, a_chord = slopes.exponents(s / (k + 1), index + 1, k - index - 2)
         b_tangent, b_chord = slopes.exponents(-tau / (k + 1), index, k - index - 1)
         low = frozen + a_chord * mean_s - np.log1p(np.expm1(b_tangent) * mean_tau)
@@ -332,13 +350,14 @@ def _largest_value(epsilon: float, count: int, x: float, index: Ints) -> LogDelt
 
 @dataclass(frozen=True)
 class _Candidates:
-    """Candidates l with the law Bin(k, 1-q) of the true answers at each; arrays of shape (m,).
+    """Candidates l with the law Bin(k, 1-q) of the number of smaller losses at each; arrays of
+    shape (m,).
 
     Attributes:
         index: l.
         s: ε - t_l.
-        q: the probability of a false answer.
-        one_minus_q: 1 - q, to full relative precision.
+        q: the probability of a mechanism's larger loss, t_l.
+        one_minus_q: 1 - q, that of the smaller loss, t_l - ε, to full relative precision.
     """
 
     index: Floats
@@ -363,7 +382,7 @@ class _PmfWindows:
     """A window of the binomial pmf for each candidate, from ``top`` downwards.
 
     Attributes:
-        top: shape (m,), the largest number of true answers in the window, at most l.
+        top: shape (m,), the largest number of smaller losses in the window, at most l.
         offset: shape (n,), the numbers are top - offset.
         weights: shape (m, n), pmf(top - offset) / (pmf(top) e^peak).
         peak: shape (m,), the largest ln of pmf(top - offset) / pmf(top).
@@ -377,33 +396,34 @@ class _PmfWindows:
     cut: Floats
 
     @classmethod
-    def of(cls, k: int, at: _Candidates) -> _PmfWindows:
+    def of(cls, k: int, tried: _Candidates) -> _PmfWindows:
         """Return the windows of candidates among k mechanisms; they are wide enough for a relative
         e^-46.
         """
-        mode = np.minimum(np.floor((k + 1) * at.one_minus_q), k)
-        top = np.minimum(at.index, mode + bernstein_reach(k * at.one_minus_q * at.q))
-        start = np.minimum(at.index, mode)  # the largest pmf(i) with i <= l is at this i
-        width = np.maximum(top - start, 0) + _reach_downwards(k, start, at.q, at.one_minus_q)
+        mode = np.minimum(np.floor((k + 1) * tried.one_minus_q), k)
+        top = np.minimum(tried.index, mode + bernstein_reach(k * tried.one_minus_q * tried.q))
+        start = np.minimum(tried.index, mode)  # the largest pmf(i) with i <= l is at this i
+        width = np.maximum(top - start, 0) + _reach_downwards(k, start, tried.q, tried.one_minus_q)
         offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
         i = np.maximum(top[:, None] - offset, -1.0)  # at -1 the pmf is 0
-        odds = at.q / at.one_minus_q
+        odds = tried.q / tried.one_minus_q
         rises = np.log((i + 1) / (k - i) * odds[:, None])  # ln of pmf(i) / pmf(i+1)
         rises[:, 0] = 0.0  # of the top itself
         log_weights = np.cumsum(rises, axis=1)
         peak = log_weights.max(axis=1)
         weights = np.exp(log_weights - peak[:, None])
-        cut = _weights_left_out(k, at.index, i, odds, weights)
+        cut = _weights_left_out(k, tried.index, i, odds, weights)
         return cls(top, offset, weights, peak, cut)
 
 
 def _weights_left_out(k: int, index: Floats, i: Floats, odds: Floats, weights: Floats) -> Floats:
-    """Return a bound on the weights of true answers below and above a window, up to l = ``index``.
+    """Return a bound on the weights of the numbers of smaller losses below and above a window, up
+    to l = ``index``.
 
     Args:
         k: the number of mechanisms.
         index: l of each candidate.
-        i: shape (m, n), the numbers of true answers in the windows, falling.
+        i: shape (m, n), the numbers of smaller losses in the windows, falling.
         odds: q / (1 - q).
         weights: the weights in the windows.
     """
@@ -429,17 +449,17 @@ def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, Log
         x: ε_g.
         indices: the l, shape (m,).
     """
-    at = _Candidates.of(epsilon, k, x, indices.astype(float))
-    window = _PmfWindows.of(k, at)
-    gap = (at.index - window.top)[:, None] + window.offset  # l - i
-    gains = -np.expm1(-at.s[:, None] - gap * epsilon)
+    tried = _Candidates.of(epsilon, k, x, indices.astype(float))
+    window = _PmfWindows.of(k, tried)
+    gap = (tried.index - window.top)[:, None] + window.offset  # l - i
+    gains = -np.expm1(-tried.s[:, None] - gap * epsilon)
     total = (window.weights * gains).sum(axis=1)
     slope = -(window.weights.sum(axis=1) + window.cut - total) / total
-    log_anchor = log_binomial_pmf(window.top, k, at.one_minus_q, at.q)
+    log_anchor = log_binomial_pmf(window.top, k, tried.one_minus_q, tried.q)
     log_value = log_anchor + window.peak + np.log(total)
     # Every step of the sum of logarithms rounds by at most an ulp of its size, which matters down
     # to e^-46 only.
-    anchoring = 1e-15 * (10 + np.abs(window.top - k * at.one_minus_q) + 2 * np.abs(log_anchor))
+    anchoring = 1e-15 * (10 + np.abs(window.top - k * tried.one_minus_q) + 2 * np.abs(log_anchor))
     rounding = anchoring + 3e-16 * window.offset.size * (50 + window.peak)
     # t_l and s are rounded by a few units of roundoff of kε + x, which the slope carries to ln G.
     error = rounding + np.log1p(window.cut / total) - 4e-16 * (k * epsilon + x) * slope
@@ -453,8 +473,8 @@ def _reach_downwards(k: int, i: Floats, q: Floats, one_minus_q: Floats) -> Float
 
     Args:
         k: the number of mechanisms.
-        i: the number of true answers where a window begins, for each candidate.
-        q: the probability of a false answer.
+        i: the number of smaller losses where a window begins, for each candidate.
+        q: the probability of a larger loss.
         one_minus_q: 1 - q.
     """
     ratio = (k - i + 1) / i * (one_minus_q / q)  # pmf(i) / pmf(i - 1), larger for all terms below

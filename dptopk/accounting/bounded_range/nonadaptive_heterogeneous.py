@@ -107,7 +107,7 @@ class _Heterogeneous(Curve):
         if delta <= UNDERFLOW:
             return Answer(self.epsilon_max, 0.0)
         root = 0.0
-        gap = rtol / 4
+        gap = rtol / 4  # the first one tried; each next one is four times as large
 
         def too_small(x: float) -> bool:
             """Return whether δ(x) is certainly too large."""
@@ -149,12 +149,12 @@ class _Heterogeneous(Curve):
             middle = (low + high) / 2
             lower = max(lower, self._strategy_lower_bounds(x, middle).max())
             evaluated += len(low)
-            keep = ~(upper <= lower * (1 + rtol))  # keeps a NaN
-            dropped = max(dropped, float(upper[~keep].max(initial=0.0)))
-            low = low[keep]
-            middle = middle[keep]
-            high = high[keep]
-            upper = upper[keep]
+            is_open = ~(upper <= lower * (1 + rtol))  # True also where ``upper`` is NaN
+            dropped = max(dropped, float(upper[~is_open].max(initial=0.0)))
+            low = low[is_open]
+            middle = middle[is_open]
+            high = high[is_open]
+            upper = upper[is_open]
             if not len(low):
                 return lower, min(float(outward(dropped)), 1.0)
             # Every cell is halved along each of its axes, into 2**d cells.
@@ -185,9 +185,9 @@ class _Heterogeneous(Curve):
         for _ in range(GRIDS):
             t = np.clip(centre + width * steps, 0, epsilons)
             values = self._strategy_lower_bounds(x, t)
-            at = int(values.argmax())
-            best = max(best, float(values[at]))
-            centre = t[at]
+            place = int(values.argmax())
+            best = max(best, float(values[place]))
+            centre = t[place]
             width = width * GRID_SHRINKS
         return best
 

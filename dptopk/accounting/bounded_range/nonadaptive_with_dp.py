@@ -67,6 +67,9 @@ def br_dp_nonadaptive_delta(
         pure: m >= 0, number of DP mechanisms; at least one of the two is positive.
         at_epsilon: ε_g >= 0, any shape.
 
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
     Source: CR Theorem 3. The order does not matter; the DP mechanisms may be adaptive, and so may
     the BR mechanism if it is the only one (CR Corollary 5.1).
 
@@ -89,6 +92,9 @@ def br_dp_nonadaptive_epsilon(
         ranged: k - m >= 0, number of BR mechanisms.
         pure: m >= 0, number of DP mechanisms; at least one of the two is positive.
         delta: in [0, 1), any shape.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
 
     Source: CR Theorem 3; valid where ``br_dp_nonadaptive_delta`` is.
 
@@ -191,19 +197,19 @@ def _log_delta_at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaP
     t = min(max((x + (n + 1 - m) * epsilon) / (b + 1), 0.0), epsilon)
     # s = ε - t is above 0 for all candidates, but rounding may make the last one 0.
     s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)
-    answers = _TrueAnswers.of(epsilon, b, m, t, s, n)
-    first, law = answers.sum()
+    numbers = _SmallerLosses.of(epsilon, b, m, t, s, n)
+    first, law = numbers.sum()
     gap = n - (first + np.arange(len(law)))
     law = law[gap >= 0]  # the sum is over ν <= n
     gap = gap[gap >= 0]
-    law = law * np.exp(answers.tilt * gap)
+    law = law * np.exp(numbers.tilt * gap)
     gains = -np.expm1(-s - gap * epsilon)
     total = float((law * gains).sum())
     if total <= 0:
-        return LogDeltaPoint(answers.log_untilted(math.log(CUT), n))
+        return LogDeltaPoint(numbers.log_untilted(math.log(CUT), n))
     slope = -(float(law.sum()) + CUT - total) / total
-    log_value = answers.log_untilted(math.log(total), n)
-    size = answers.size + abs(answers.tilt) * (n + b + m)
+    log_value = numbers.log_untilted(math.log(total), n)
+    size = numbers.size + abs(numbers.tilt) * (n + b + m)
     # Each of the steps rounds by a few units of roundoff of what it adds up; what the windows leave
     # out is added, and the rounding of the loss is carried to ln δ by the slope.
     error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(CUT / total)
@@ -226,8 +232,9 @@ class _TiltedBinomial:
 
 
 @dataclass(frozen=True)
-class _TrueAnswers:
-    """The tilted laws of the numbers i and j of true answers of the BR and the DP mechanisms.
+class _SmallerLosses:
+    """The tilted laws of the numbers i and j of smaller losses: t - ε of the BR mechanisms, and -ε
+    of the DP mechanisms.
 
     Attributes:
         tilt: θ <= 0; i is tilted by θ, j by 2θ.
@@ -240,7 +247,7 @@ class _TrueAnswers:
     pure: _TiltedBinomial
 
     @classmethod
-    def of(cls, epsilon: float, b: int, m: int, t: float, s: float, n: int) -> _TrueAnswers:
+    def of(cls, epsilon: float, b: int, m: int, t: float, s: float, n: int) -> _SmallerLosses:
         """Return the laws at t = ε - s, tilted so that i + 2j has mean n, if its mean is not below
         n without a tilt.
 
@@ -290,9 +297,9 @@ def _tilt_to_mean(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) 
     Args:
         n: the mean that is wanted.
         b: the number of BR mechanisms.
-        ranged_odds: the odds of a true answer of a BR mechanism.
+        ranged_odds: the odds of the smaller loss, t - ε, of a BR mechanism.
         m: the number of DP mechanisms.
-        pure_odds: the odds that i counts a DP mechanism.
+        pure_odds: the odds of the loss -ε of a DP mechanism.
     """
 
     def mean(theta: float) -> float:

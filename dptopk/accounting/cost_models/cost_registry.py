@@ -63,8 +63,8 @@ class CostModel:
             directions (docs/theorems.md, Theorem A); None where there are none.
         family: (name, size) such that of two costs of one name the larger is the weaker promise;
             None: each its own.
-        dp_event, pld: how a cost is told to dp-accounting, as an event and (given the interval) as
-            a privacy loss distribution; None where it cannot be, and ``no_counterpart`` says why.
+        dp_event, pld: a cost as an event of dp-accounting and (given the interval) as a privacy
+            loss distribution of it; None where there is none, and ``no_counterpart`` says why.
     """
 
     cost_type: CostType

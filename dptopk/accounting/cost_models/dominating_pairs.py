@@ -215,12 +215,16 @@ class _GridWork:
         return self.listing + WORK_PER_PLACE * self.places / scale
 
     def finer(self, scale: float, work_left: float) -> float | None:
-        """Return the next scale after ``scale``: half of it, or what the work that is left allows;
-        None where it allows none.
+        """Return the next scale after ``scale``: half of a scale of at most 1, and the finest from
+        1 on that the work allows after a larger one; None where it allows none.
+
+        Args:
+            scale: the last one; inf before the first.
+            work_left: the work that the next grids may take, in seconds.
         """
-        for candidate in SCALES:
-            fits = candidate < scale and self.amount(candidate) <= work_left
-            if fits and candidate >= min(1.0, scale / 2):
+        finest = min(1.0, scale / 2)
+        for candidate in SCALES:  # from fine to coarse
+            if finest <= candidate < scale and self.amount(candidate) <= work_left:
                 return candidate
         return None
 
@@ -454,7 +458,7 @@ class _Products:
         if query.epsilon is None:
             return min(self.above.epsilon(query.delta), largest)
         upper = self.above.delta(query.epsilon)
-        if query.epsilon < largest:  # a δ that is positive, however small
+        if query.epsilon < largest:  # δ is positive, and may have underflowed
             return max(upper, math.ulp(0.0))
         return upper
 
@@ -475,8 +479,8 @@ class _Products:
 
         if query.epsilon is not None:
             return max(delta_lower(query.epsilon), 0.0)
-        # Where δ is certainly above the one asked for, the optimal ε is larger: any such point will
-        # do.
+        # Where δ is certainly above the one asked for, the optimal ε is larger: any such point is a
+        # lower bound, and the points tried decide only how close it is.
         for retreat in min(query.rtol, 0.01) * np.geomspace(0.1, 100, 31):
             x = upper * (1 - retreat)
             if x >= 0 and delta_lower(x) > query.delta_below:
@@ -521,10 +525,13 @@ class BracketCurve(Curve):
             return super().answers(query, others)
         grids = _scaled_grids(first, scale)
         products = _Products.of(self.charge, parts, grids, lower=query.lower)
-        return [
-            self._answer_by_largest_loss(other) or self._as_answer(products.bracket(other), other)
-            for other in others
-        ]
+        answers = []
+        for other in others:
+            answer = self._answer_by_largest_loss(other)
+            if answer is None:
+                answer = self._as_answer(products.bracket(other), other)
+            answers.append(answer)
+        return answers
 
     def _answer_by_largest_loss(self, query: Query) -> Answer | None:
         """Return the answer that follows from the largest possible loss alone: that loss, for a δ

@@ -231,10 +231,10 @@ class MixtureCurve(Curve):
                 dropped += worst_case(cost, 0.0).dropped
         if len(dropped) > MOST_NAMED_COSTS:
             return f"{len(dropped)} inactive constraints dropped"
-        listed = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in dropped)
-        if dropped:
-            return f"inactive constraints dropped: {listed}"
-        return ""
+        if not dropped:
+            return ""
+        pairs = ", ".join(f"({epsilon:g}, {delta:g})" for epsilon, delta in dropped)
+        return f"inactive constraints dropped: {pairs}"
 
     def _deltas(self, epsilon: Floats) -> Floats:
         """Return upper bounds on δ."""
@@ -248,10 +248,10 @@ class MixtureCurve(Curve):
     def answer(self, query: Query) -> Answer:
         """Return the upper and the lower bound on the answer."""
         if query.epsilon is not None:
-            at = np.array([query.epsilon])
-            return Answer(
-                float(self.delta(at)[0]), float(self.law_below.delta_lower(at)[0]), self.note
-            )
+            epsilons = np.array([query.epsilon])
+            delta = float(self.delta(epsilons)[0])
+            lower_delta = float(self.law_below.delta_lower(epsilons)[0])
+            return Answer(delta, lower_delta, self.note)
         upper = float(self.epsilon(query.delta)) if query.delta else self.epsilon_max
         if query.delta_below:
             lower = self._lower_epsilon(query.delta_below)

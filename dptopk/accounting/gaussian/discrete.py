@@ -43,7 +43,7 @@ from dptopk.errors import InvalidParameter
 
 # Up to this error in ln mass the closed form replaces the convolution.
 _CLOSED_FORM_ERROR = 1e-11
-# Standard deviations kept on either side: Q(38) < 3e-316.
+# A law is listed up to this many standard deviations on either side: Q(38) < 3e-316.
 _WIDTH = 38.0
 _TAIL = 1e-313
 # Largest standard deviations, in lattice steps, that are listed and that are convolved.
@@ -167,8 +167,8 @@ def _exact_masses(scale: float) -> Power:
         total = weights[0] + 2 * sum(weights[1:])
         masses = np.array([float(weight / total) for weight in weights])
     masses = masses[masses >= LEAST_MASS]
-    # Left out: masses below LEAST_MASS, and all beyond ``half``, together less than 1e-312
-    # (_WIDTH).
+    # Left out on each side: fewer than ``half`` + 1 masses below LEAST_MASS, and all beyond
+    # ``half``, which are less than 1e-312 together (_WIDTH).
     symmetric_masses = np.concatenate([masses[:0:-1], masses])
     return Power(symmetric_masses, 1 - len(masses), EPS, 2.1 * LEAST_MASS * (half + 1))
 
@@ -190,7 +190,8 @@ def discrete_gaussian_curve(
         A curve whose work is done when it is first asked.
 
     Raises:
-        InvalidParameter: when scale is below about 1.6 and scale * sqrt(count) above 300.
+        InvalidParameter: when scale is below about 1.6 and scale * sqrt(count) above 300, or when
+            shift * sqrt(count) / scale is above 1e100.
     """
     width = scale * math.sqrt(count)
     if shift * math.sqrt(count) / scale > _LARGEST_MU:
@@ -319,6 +320,10 @@ def discrete_gaussian_delta(
         count: number of mechanisms, >= 1.
         epsilon: >= 0, any shape.
 
+    Raises:
+        InvalidParameter: on arguments outside their ranges, or a scale too small for the shift or
+            the count.
+
     >>> float(discrete_gaussian_delta(2.0, epsilon=1.0).round(6))
     0.007249
     """
@@ -336,6 +341,10 @@ def discrete_gaussian_epsilon(
         shift: the largest move of one value, an integer >= 1.
         count: number of mechanisms, >= 1.
         delta: in [0, 1), any shape.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges, or a scale too small for the shift or
+            the count.
     """
     return _validated_curve(scale, shift, count).epsilon(validate.probabilities(delta=delta))
 
@@ -353,8 +362,8 @@ def discrete_gaussian_scale(
         count: number of mechanisms, >= 1.
 
     Raises:
-        InvalidParameter: when the scale would have to be below about 1.6 for thousands of
-            mechanisms.
+        InvalidParameter: on arguments outside their ranges, or when the scale would have to be
+            below about 1.6 for thousands of mechanisms.
 
     >>> round(discrete_gaussian_scale(epsilon=2.07906, delta=1e-6, count=25), 4)
     10.7646
@@ -367,7 +376,9 @@ def discrete_gaussian_scale(
         """Return whether this scale does not give (ε, δ)-DP, or is not seen to (NaN)."""
         return not discrete_gaussian_curve(scale, shift, count).delta(epsilon) <= delta
 
-    # The discrete scale is close to that of continuous noise, from which the search goes out.
+    # The discrete scale is close to that of continuous noise, from which the search goes out. The
+    # answer is a ``high``, which was tried; a ``low`` of 1e-3 of the start or less need not be. 30
+    # halvings of a factor of 1.01 leave a relative 1e-11.
     low, high = bracket(too_small, continuous, 1.01, least=1e-3 * continuous)
     _, large_enough = bisect(too_small, low, high, halvings=30, geometric=True)
     return large_enough

@@ -135,6 +135,9 @@ def gaussian_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
         mu: μ > 0, shift over standard deviation; of a composition the root of Σ μ_i².
         epsilon: ε >= 0, any shape.
 
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
     >>> float(gaussian_delta(1.0, epsilon=1.0).round(6))
     0.126937
     """
@@ -147,6 +150,9 @@ def gaussian_epsilon(mu: float, *, delta: ArrayLike) -> Floats:
     Args:
         mu: μ > 0, as for ``gaussian_delta``.
         delta: in [0, 1), any shape.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
 
     >>> float(gaussian_epsilon(25**0.5 / 10.7645, delta=1e-6).round(4))
     2.0791
@@ -161,6 +167,9 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
         epsilon: >= 0.
         delta: in (0, 1).
 
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
     >>> round(25**0.5 / gaussian_mu(epsilon=2.07906, delta=1e-6), 4)
     10.7645
     """
@@ -171,11 +180,7 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     # A bracket of ln μ: at μ = e (ε + 100) the pair has δ > 1/2.
     low = LEAST_LOG_MU
     high = math.log(x[0] + 100) + 1
-    # First guess: ε/μ - μ/2 = t with t = sqrt(2 ln(1/δ)), that is μ = sqrt(t² + 2ε) - t; cut so
-    # that 2ε is a float, and μ has a logarithm.
-    tail = math.sqrt(-2 * target)
-    twice = 2 * min(float(x[0]), 8e307)
-    log_mu = math.log(max(math.sqrt(tail * tail + twice) - tail, 1e-300))
+    log_mu = _first_log_mu(float(x[0]), target)
     slope = math.nan
     previous_log_mu = math.nan
     previous_value = math.nan
@@ -199,6 +204,17 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
         if not low < log_mu < high or number % 6 == 5:
             log_mu = (low + high) / 2
     return math.exp(low) * (1 - SLACK)  # the largest that fits, less the ripple of rounding
+
+
+def _first_log_mu(epsilon: float, log_delta: float) -> float:
+    """Return about the logarithm of the largest μ for which μ-Gaussian DP is (ε, δ)-DP.
+
+    It solves ε/μ - μ/2 = t with t = sqrt(2 ln(1/δ)): μ = sqrt(t² + 2ε) - t.
+    """
+    tail = math.sqrt(-2 * log_delta)
+    twice = 2 * min(epsilon, 8e307)  # cut, so that it is a float
+    mu = math.sqrt(tail * tail + twice) - tail
+    return math.log(max(mu, 1e-300))  # a μ of 0 has no logarithm
 
 
 def gaussian_curve(mu: float) -> DeltaCurve:

@@ -38,8 +38,7 @@ LISTED_SCALE = 400.0
 LOG_DELTA_STEP = 0.03
 # At most this many statements below ε = μ²/2, where the noise is as good as none.
 MOST_BEFORE_MEAN = 1000
-# δ's below this are not told apart.
-SMALLEST_DELTA = 1e-40
+SMALLEST_DELTA = 1e-40  # statements go down to about this δ, unless 1 - h^n is larger
 FLAT = 1e-9  # relative: where δ is this close to its last value the curve is flat
 
 
@@ -63,6 +62,7 @@ def sparse_gaussian_delta(
     9.927e-07
     """
     log_hidden = math.log1p(-gaussian_tail(scale, threshold - shift))
+    # Where j = 0 the user's own labels are all there is: δ = 1 - h^n at every ε.
     worst = np.full(epsilon.shape, -math.expm1(labels * log_hidden))
     previous_j = 0
     for j in _bounded_splits(labels):

@@ -25,9 +25,8 @@ from numpy.typing import ArrayLike
 from dptopk._internal.rounding import EPS, Floats
 
 ERROR_FACTOR = 8
-RARE_MEAN = (
-    1e-280  # a mean number of failures that is so near the smallest float that it is inexact
-)
+# A mean number of failures that is so near the smallest float that it is inexact.
+RARE_MEAN = 1e-280
 LAST_TABULATED = 15  # of Stirling's error: the series is exact to roundoff from 16 on
 SERIES_RANGE = 0.1  # |v| below which 12 terms of a series in v² are exact to roundoff
 SERIES_TERMS = 12
@@ -46,7 +45,8 @@ def bernstein_reach(variance: Floats | float) -> Floats:
     """Return a distance from its mean that a binomial variable exceeds, on either side, with
     probability below e^-46 only.
 
-    Bernstein's inequality: t² = 92 (v + t/3) has the root t = 46/3 + sqrt((46/3)² + 92 v).
+    Bernstein's inequality: t² = 92 (v + t/3) has the root t = 46/3 + sqrt((46/3)² + 92 v), whose
+    constants are rounded up.
 
     Args:
         variance: v of the binomial variable, any shape.

@@ -82,8 +82,8 @@ def mixture(
         constraints: pairs (ε, δ), ε >= 0, 0 <= δ < 1 (not both 0), in any order, or a MultiDP.
         nudge: relative change of every δ first: with ``PERTURBATION`` the result dominates the true
             worst case in spite of rounding, with ``-PERTURBATION`` it is dominated by it. A
-            constraint that is active by less than rounding may be kept or dropped; dropping can
-            only raise δ, by less than the nudge.
+            constraint that is active by less than rounding may be in ``active`` or ``dropped``;
+            dropping it can only raise δ, by less than the nudge.
 
     Raises:
         InvalidParameter: for no constraints, or one outside its ranges.
@@ -98,7 +98,7 @@ def mixture(
     """
     smallest_deltas = _smallest_deltas(constraints)
     epsilons, slopes = _lower_hull(smallest_deltas, nudge)
-    if not slopes:
+    if not slopes:  # no statement says more than that δ <= 1
         return RandomizedResponseMixture((), (), 1.0, (), tuple(smallest_deltas))
     weights = np.diff([*slopes, 1.0])
     corners = set(epsilons)
@@ -150,6 +150,9 @@ def worst_case(cost: MultiDP, nudge: float) -> RandomizedResponseMixture:
 def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...]:
     """Return the constraints that are not implied by the others, by falling ε (Cadir-Najib-Shkel
     2026, Assumption 1).
+
+    Raises:
+        InvalidParameter: for no constraints, or one outside its ranges.
 
     >>> active_constraints([(1.0, 0.0), (0.5, 0.3), (0.2, 0.4)])  # (1, 0): δ(0.5) = 0.287
     ((1.0, 0.0), (0.2, 0.4))

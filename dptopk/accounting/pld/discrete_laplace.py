@@ -58,7 +58,8 @@ def continuous_mean_loss(epsilon: float) -> float:
     """Return ε - 1 + e^{-ε}, the mean loss of continuous Laplace noise, to a few ulps."""
     if epsilon >= SERIES_BELOW:
         return epsilon - 1 + math.exp(-epsilon)
-    # Taylor: the terms alternate and fall, so to end with a positive one is an upper bound
+    # Taylor's series: the terms alternate and fall, so that ending it with a positive one makes it
+    # too large.
     return math.fsum((-1) ** j * epsilon**j / math.factorial(j) for j in range(2, 15))
 
 
@@ -150,8 +151,10 @@ def _pair_by_steps(scale: float, shift: int, m: int, side: int) -> Pairs:
     """
     h = 1 / scale
     i = np.arange(shift + 1.0)
-    # Block i holds the outcomes from a distance on, in units of the scale: its mass has the
-    # logarithm -starts, less that of the normalisation, times what the block's length leaves.
+    # Block i >= 1 begins at the distance starts[i] from the centre of the noise, in units of its
+    # scale. Beyond that distance lies the mass e^-starts / (1 + e^-first_step), of which the last
+    # block has all, and the others the share 1 - e^{-mh}, as they end after m outcomes. Block 0 has
+    # the mass 1 / (1 + e^-first_step) of all outcomes up to 0.
     if side > 0:
         first_step = m * h
     else:

@@ -127,6 +127,7 @@ def _log_tails(scale: float, last: int) -> tuple[Floats, Floats]:
     exponents = starts * starts / twice
     total = 2 * factors[0] - 1
     log_tails = np.log(factors[1 : last + 1]) - math.log(total) - exponents
+    # That of M_k once, and that of M = 2 M_0 - 1 at most twice.
     of_factors = 3 * factors[0] * (3 + 2 * factors[0])
     error = EPS * (4 * exponents + of_factors + 2 * np.abs(log_tails) + 8)
     return log_tails, error
@@ -141,7 +142,7 @@ def covering_mu(epsilon: float) -> float:
     2022). Bounded range of ε is ε-DP.
 
     Args:
-        epsilon: ε >= 0.
+        epsilon: ε >= 0, finite.
     """
     if epsilon <= 1:
         # 1 - 2a = tanh(ε/2): near the middle Φ⁻¹(1 - a) would lose its digits.

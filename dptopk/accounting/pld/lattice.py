@@ -13,7 +13,7 @@ Here L is brought onto the grid ``step``·Z:
   hence a lower bound.
 
 The grid distributions are multiplied as characteristic functions after exponential tilting: the
-masses kept are a_i = P[L = x_i] e^{θ x_i - K(θ)}, centred where the question is, so that the
+computed masses are a_i = P[L = x_i] e^{θ x_i - K(θ)}, centred where the question is, so that the
 smallest δ loses no digits. All errors are gathered in one number, ``error``, a bound on Σ_i |a_i -
 computed a_i|: rounding, aliasing (Chernoff bounds), atoms cut off. Mass a anywhere changes δ(x) by
 at most a·F(x) with
@@ -434,13 +434,13 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
 
     def gap(x: float) -> float:
         """Return an upper bound on what splitting adds to δ at ε = x."""
-        at = x + weighted_up.shift + weighted_down.shift
+        shifted_x = x + weighted_up.shift + weighted_down.shift
         # The two terms of the docstring: over grid points above x, and over those below.
         first, first_error = _decayed_sum(
-            weighted_up, weighted_up.losses - at, tilt + twist, tilt * at
+            weighted_up, weighted_up.losses - shifted_x, tilt + twist, tilt * shifted_x
         )
         second, second_error = _decayed_sum(
-            weighted_down, at - weighted_down.losses, twist - tilt - 1, tilt * at
+            weighted_down, shifted_x - weighted_down.losses, twist - tilt - 1, tilt * shifted_x
         )
         return (first + first_error + second + second_error) * (1 + SUM_SLACK)
 

@@ -100,7 +100,7 @@ class LossLaw:
         corners = self.losses[first:][distinct]
         place = np.append(0, np.cumsum(distinct)[:-1])
         masses = np.bincount(place, weights=self.masses[first:])
-        centre = corners[-1] / 2
+        centre = corners[-1] / 2  # so that losses up to 1400 have finite exponentials below
         with np.errstate(under="ignore"):
             weights = masses * np.exp(centre - corners)
             tails = np.cumsum(weights[::-1])[::-1] * np.exp(corners - centre)

@@ -109,7 +109,8 @@ def _log_sinhc_rise(start: Floats, step: Floats) -> Floats:
     if not is_small.any():
         return _rise_by_large_step(start, step)
     h = np.minimum(step, 1.0)
-    # sinh(u+h) u / (sinh(u) (u+h)) - 1 with every term positive.
+    # sinh(u+h) u / (sinh(u) (u+h)) - 1 with every term positive; both u and h may have underflowed
+    # to 0.
     share = h / np.maximum(start + h, np.nextafter(0, 1))
     hyperbolic = 2 * np.sinh(h / 2) ** 2 + _langevin(start) * np.sinh(h)
     rise = (1 - share) * hyperbolic + share * h**2 * polyval(h**2, _SINHC)

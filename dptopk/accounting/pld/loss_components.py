@@ -183,6 +183,7 @@ class Responses(LossComponent):
             merged = [merged_responses(group) for group in _close_groups(few, grid.width)]
             pairs += [pair.without_negligible_atoms(grid.tilt) for pair in merged]
             return pairs
+        # A pair of arrays has a row for each ε, all of them with the same number of copies.
         for times in set(few.values()):
             epsilons = np.array([epsilon for epsilon, n in few.items() if n == times])
             pairs.append(randomised_response(epsilons, times))
@@ -386,6 +387,7 @@ class DiscreteGaussian(LossComponent):
         spacing = self.shift / self.scale**2
         width = self.scale * math.sqrt(self.count)
         offset = self.count * (self.shift / self.scale) ** 2 / 2
+        # Under the tilt Y has the mean -n shift θ.
         centre = round(self.count * self.shift * grid.tilt)
         reach = math.ceil(REACH_OF_NOISE * width + REACH_OF_NOISE)
         y = np.arange(-centre - reach, -centre + reach + 1.0)
@@ -403,6 +405,7 @@ class DiscreteGaussian(LossComponent):
         """
         spacing = self.shift / self.scale**2
         offset = self.count * (self.shift / self.scale) ** 2 / 2
+        # Under the tilt the noise of one copy has the mean -shift θ.
         centre = round(self.shift * grid.tilt)
         reach = math.ceil(REACH_OF_NOISE * self.scale + REACH_OF_NOISE)
         y = np.arange(-centre - reach, -centre + reach + 1.0)

@@ -65,6 +65,7 @@ class LossCurve(Curve):
         """Return the losses x_j above 0, log G_j, log D_j, and a bound on the error of both
         logarithms.
         """
+        # Losses below 0 by more than their error do not matter at any ε >= 0.
         from_0_on = slice(int(np.searchsorted(self._losses, -2 * self._shift)), None)
         x = self._losses[from_0_on]
         log_p = self._log_masses[from_0_on]
@@ -92,12 +93,12 @@ class LossCurve(Curve):
         (``side`` = -1).
         """
         x, log_g, log_d, error = self._sums
-        at = epsilon - side * self._shift
+        moved = epsilon - side * self._shift  # to the left, where δ is larger, for an upper bound
         if x.size == 0:
-            return np.full(at.shape, -np.inf)
-        j = np.minimum(np.searchsorted(x, at, side="right"), x.size - 1)
+            return np.full(moved.shape, -np.inf)
+        j = np.minimum(np.searchsorted(x, moved, side="right"), x.size - 1)
         with np.errstate(divide="ignore"):
-            chord = _log_below_1(np.minimum(at - x[j], 0.0))
+            chord = _log_below_1(np.minimum(moved - x[j], 0.0))
         value = np.logaddexp(log_d[j], log_g[j] + chord)
         # What is left to round: this addition, the chord, and the exponential that the caller
         # takes.

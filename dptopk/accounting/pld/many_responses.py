@@ -73,7 +73,7 @@ def responses_delta_below(count: int, epsilon: float, x: float) -> float:
     deviation = math.sqrt(n * (1 - t * t))
     # Losses above x; two more, as a place too few is a lower bound and a place too many none.
     first = math.floor(x / epsilon) + 2
-    first += (first - count) % 2
+    first += (first - count) % 2  # j has the parity of n
     width = max(math.ceil(BEYOND * deviation / BLOCKS / 2), 1)  # of a block, in steps of 2
     last = first + 2 * width * BLOCKS
     if first <= -LARGEST_SHARE * n or last >= min(LARGEST_SHARE * n, EXACT_INTEGERS):

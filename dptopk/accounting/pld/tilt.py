@@ -64,7 +64,8 @@ def best_tilt(
         """Return whether the product has a moment of this order."""
         return math.isfinite(objective(log_tilt))
 
-    # Where δ is 0 no tilt is the best one: that of a tiny δ is taken.
+    # Where δ is 0 no tilt is the best one: that of a tiny δ is taken. With ``epsilon`` it is not
+    # used.
     log_delta = math.log(delta or TINY_DELTA)
     low = SMALLEST_LOG_TILT
     high = LARGEST_LOG_TILT

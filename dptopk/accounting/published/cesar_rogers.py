@@ -36,6 +36,9 @@ def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
         epsilon: ε > 0 of all three.
         at_epsilon: ε_g >= 0, any shape.
 
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
     Source: CR Lemma 5.4; for ε_g >= ε see the module docstring.
 
     >>> float(dp_first_delta(1.0, at_epsilon=0.3).round(6))
@@ -55,6 +58,9 @@ def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     Args:
         epsilon: ε > 0 of all three.
         at_epsilon: ε_g >= 0, any shape.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
 
     Source: CR Lemma 5.4; for ε_g >= ε see the module docstring.
 

@@ -223,6 +223,9 @@ def mgf_delta(epsilon: ArrayLike, count: ArrayLike, *, at_epsilon: ArrayLike) ->
         count: how often each is paid, integers >= 1, broadcast against ``epsilon``.
         at_epsilon: ε_g >= 0, any shape: the shape of the result.
 
+    Raises:
+        InvalidParameter: on values outside these ranges.
+
     Source: DDR Theorem 5, with h_ε(λ) in closed form (``log_mgf``).
 
     >>> bool(mgf_delta(0.1, 100, at_epsilon=2.7287) < 1e-6)
@@ -266,6 +269,9 @@ def adaptivity_gap(epsilon: float, count: int, *, at_epsilon: float) -> bool | N
         None where DDR are silent, and at k = 3, where their Theorem 4 as printed claims a gap at
         ε_g = 0: there is none (docs/notes/errata.md). Computed for k from 2 to 4 the gap ends at (k
         - 1 - 1/k)ε, and only k = 3 has no gap at 0.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
 
     >>> [adaptivity_gap(0.1, 10, at_epsilon=x) for x in (0.5, 0.95, 0.8)]
     [True, False, None]

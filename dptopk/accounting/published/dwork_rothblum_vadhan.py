@@ -27,7 +27,10 @@ def advanced_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Floats:
     Args:
         epsilon: ε > 0 of each mechanism.
         count: k >= 1, how many.
-        delta: in (0, 1], an array of any shape.
+        delta: δ >= 0, an array of any shape; at 0 the answer is inf, from 1 on that for 1.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
 
     Source: Dwork-Rothblum-Vadhan 2010; Murtagh-Vadhan 2016, Theorem 1.3.
 

@@ -189,6 +189,10 @@ def optimal_dp_approx_epsilon(
     Returns:
         ε*: an upper bound, with a relative error in δ of about 1e-8 from rounding.
 
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+        OverflowError: for an η so small that the grid would have too many places.
+
     Source: Murtagh-Vadhan 2016, Theorem 1.7, with the direction of rounding mended.
 
     >>> 2.07906 < optimal_dp_approx_epsilon([0.1] * 25, delta=1e-6, eta=0.01) < 2.08906

@@ -62,8 +62,8 @@ def one_epsilon(charge: Charge) -> tuple[float, int]:
 
 # Outcomes that are listed at most: a second, and 200 MB.
 MOST_SUMMED_OUTCOMES = 4_000_000
-# How far (in logarithms) below the answer's δ the outcomes are that one question leaves out, about,
-# and what share of it they may be.
+# The outcomes that one question leaves out have about e^-REACH of the mass at its answer, and may
+# have at most the share NEGLIGIBLE of the answer's δ.
 REACH = 50.0
 NEGLIGIBLE = 1e-14
 LEAST_POSITIVE = 5e-324  # δ = 0 has no logarithm
@@ -134,13 +134,14 @@ class EqualEpsilons(Curve):
         """
         largest = self.count * self.each * (1 - MARGIN)
         if query.epsilon is not None and query.epsilon >= largest:
+            # From the largest loss on δ is 0, which only the whole curve knows.
             return self.whole_curve.answer(query)
-        first, last = self._listed_range(query)
-        if last - first > self.count / 2:
+        first, last = self._outcomes_near_answer(query)
+        if last - first > self.count / 2:  # a part that would save little
             return self.whole_curve.answer(query)
         log_masses, errors = log_response_pmf(self.count, self.each, first, last)
-        answers = np.arange(2 * first - self.count, 2 * last - self.count + 1, 2, dtype=float)
-        losses = answers * self.each
+        multiples = np.arange(2 * first - self.count, 2 * last - self.count + 1, 2, dtype=float)
+        losses = multiples * self.each
         beyond = self._tail_bound(last, float(log_masses[-1] + errors[-1]))
         part = LossCurve(losses, log_masses, log_error=errors, tail=beyond, exact=self.attained)
         answer = part.answer(query)
@@ -153,8 +154,8 @@ class EqualEpsilons(Curve):
             return answer
         return self.whole_curve.answer(query)
 
-    def _listed_range(self, query: Query) -> tuple[int, int]:
-        """Return the first and the last outcome l that are listed for a query.
+    def _outcomes_near_answer(self, query: Query) -> tuple[int, int]:
+        """Return the first and the last outcome l that a query is answered from.
 
         Given ε, the first is just below the outcome whose loss is ε; given δ, it is at least two
         standard deviations below the mean, since the answer is nearly always above it. Beyond the
@@ -227,7 +228,7 @@ def optimal_dp_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> Float
     Args:
         epsilon: ε > 0 of each mechanism.
         count: k, how many, from 1 to 4 * 10^6.
-        delta: in [0, 1], an array of any shape.
+        delta: δ >= 0, an array of any shape; from 1 on the answer is 0.
 
     Returns:
         ε_g, of the shape of ``delta``: exact, rounded up.

@@ -53,6 +53,9 @@ def two_epsilon_delta(
     Returns:
         δ, of the shape of ``at_epsilon``: exact, rounded up.
 
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
     Source: Cadir-Najib-Shkel 2026, Theorem 1 and Algorithm 1.
 
     >>> float(two_epsilon_delta(0.5, 1, 1.0, 1, at_epsilon=0.2))
@@ -90,12 +93,12 @@ class TwoEpsilonCurve(Curve):
         counted = log_masses > -LARGEST_EXPONENT
         self._losses = (np.arange(-count, count + 1, 2, dtype=float) * epsilon)[counted]
         self._masses = np.exp(log_masses[counted])
-        # Of a mass: its logarithm's error and the exponential.
+        # The relative error of a mass: the error of its logarithm, and that of the exponential.
         self._error = float(errors[counted].max()) + 8 * EPS
-        self._left_out = 0.0  # a bound on the masses that are not listed
+        self._left_out = 0.0  # a bound on the masses that are not counted
         if not counted.all():
             self._left_out = (count + 1) * np.exp(-LARGEST_EXPONENT)
-        # A product and a difference of numbers of at most this size.
+        # A loss is a product, and ε less it a difference: each rounds by EPS of this size at most.
         self._loss_error = 4 * EPS * self._epsilon_max
         self._attained = attained
 

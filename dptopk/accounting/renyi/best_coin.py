@@ -94,11 +94,11 @@ def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
         labels: the largest number of labels of one user.
     """
 
-    def too_small(epsilon: float) -> bool:
-        """Return whether all coins at this ε have too many levels."""
+    def too_small(larger: float) -> bool:
+        """Return whether all coins at this larger ε have too many levels."""
         for place in ORDERS:
-            order = _order_at(epsilon, delta, place)
-            coin = _coin_by_divergences(epsilon, delta, labels, order, OWN_SHARE_ADDED)
+            order = _order_at(larger, delta, place)
+            coin = _coin_by_divergences(larger, delta, labels, order, OWN_SHARE_ADDED)
             if coin and levels_about(coin.order, coin.divergence, coin.first) <= MOST_LEVELS:
                 return False
         return True
@@ -152,6 +152,7 @@ def _coins_by_game(
         _, start, rise = _crossing(
             excess_function(every), start, slope, rise, -ROUGH_ERROR, ROUGH_TOLERANCE
         )
+    # Aim and tolerance are such that ln δ ends between MOST_UNSPENT below what is allowed and it.
     divergence, _, _ = _crossing(
         excess_function(1), start, slope, rise, -MOST_UNSPENT / 2, MOST_UNSPENT / 2
     )
@@ -201,7 +202,7 @@ def _crossing(
             high = math.inf
         if previous_place and place != previous_place:
             rise = (value - previous_value) / (place - previous_place)
-        flat = not rise > slope / 2  # so it counts while the slope is not known
+        flat = not rise > slope / 2  # True also while the slope is not known (NaN)
         previous_place = place
         previous_value = value
         # The slope seen, but within a factor of two of what it should be: rounding of the game.

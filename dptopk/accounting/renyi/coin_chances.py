@@ -32,7 +32,7 @@ STEP_TRIES = 80
 # Number of log-odds, or chances, at which steps are computed to estimate the number of levels.
 LOG_ODDS_NODES = 40
 # After this many levels a coin that is certain to be refused is given up.
-LAST_LEVEL = 100
+LEVELS_BEFORE_ESTIMATE = 100
 # Above the rounding of one step from level to level, relative; e to the power of LARGEST_EXPONENT
 # is a float, and so is its inverse.
 CHANCE_ROUNDING = 2.0**-48
@@ -96,7 +96,7 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
         if least > MOST_LEVELS:
             raise InvalidParameter(TOO_LONG)
         # Twice as many as are allowed, because it is an estimate.
-        is_estimated = len(shown) == LAST_LEVEL and order < math.inf
+        is_estimated = len(shown) == LEVELS_BEFORE_ESTIMATE and order < math.inf
         if is_estimated and levels_about(order, divergence, first) > 2 * MOST_LEVELS:
             raise InvalidParameter(TOO_LONG)
     return Chances(np.array(shown), np.array(hidden))

@@ -95,6 +95,9 @@ def zcdp_rho(*, epsilon: float, delta: float) -> float:
         epsilon: > 0.
         delta: in (0, 1).
 
+    Raises:
+        InvalidParameter: for numbers outside these ranges.
+
     >>> round((25 / (2 * zcdp_rho(epsilon=2.07906, delta=1e-6))) ** 0.5, 2)
     13.1
     """

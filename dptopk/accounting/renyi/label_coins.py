@@ -56,9 +56,9 @@ DIVERGENCE_ERROR = 1e-9
 ORDER_FACTORS: Floats = np.geomspace(0.2, 5.0, 41)
 # Where the curve ends: what is left above the chance that an own label is shown, as a share of it.
 LEAST_LEFT_SHARE = 1e-3
-# An ε beyond which e^ε is not played with, and how many statements there are at most.
+# The game is not played up to an ε beyond this, because e^ε and its products must be floats.
 LARGEST_PLAYED = 500.0
-MOST_STATEMENTS = 2000
+MOST_STATEMENTS = 2000  # of a cost
 # Of added divergences: the most that ln δ falls from one statement to the next.
 LOG_DELTA_STEP = 0.1
 
@@ -93,7 +93,7 @@ def label_coins_statements(
         statements = math.ceil(reach * order / LOG_DELTA_STEP)
         x = np.linspace(0, reach, min(statements, MOST_STATEMENTS))
         deltas = renyi_delta(x, coin, order, first, labels)
-    below_1 = deltas < 1  # below 1 a statement says something
+    below_1 = deltas < 1  # a δ of 1 states nothing
     if not below_1.any():
         raise InvalidParameter(
             f"such coins promise nothing for {labels} labels of one user: divergence is too large"
@@ -146,8 +146,8 @@ def _reach_and_cells(
     """
     # From ``reach`` on δ is at most LEAST_LEFT_SHARE above nq: e^{(α-1)(nρ - ε)} is that small. (It
     # is at least 1/(α-1) beyond nρ, also where nq is so large that less would do.)
-    log_least = max(-math.log(LEAST_LEFT_SHARE * labels * first), 1.0)
-    reach = labels * divergence + log_least / (order - 1)
+    fall = max(-math.log(LEAST_LEFT_SHARE * labels * first), 1.0)
+    reach = labels * divergence + fall / (order - 1)
     # A chord over a cell of length h is too high by a share of about (α+1)² h²/12 in each of the n
     # rounds, so that n (α+1)² h²/12 = FINE, or COARSE. In a round each level reads four values at
     # each node (``_round_matrix``).
@@ -346,17 +346,18 @@ def _largest_moments(coin: Chances, orders: Floats, first: float) -> Floats:
     return np.maximum(0.0, largest)
 
 
-def _log_conditional(chances: Floats, told: Floats, first: float) -> tuple[Floats, Floats]:
-    """Return the logarithms of (chances - told)/(1 - q), and bounds on their errors and on the
-    rounding of their products with an order and of a sum of two of these, as shares of the order.
+def _log_conditional(chances: Floats, telling_all: Floats, first: float) -> tuple[Floats, Floats]:
+    """Return the logarithms of (chances - telling_all)/(1 - q), and bounds on their errors and on
+    the rounding of their products with an order and of a sum of two of these, as shares of the
+    order.
 
     Args:
         chances: the chances of the two outcomes, shape (2, n); those above 1/2 are rounded, being 1
             less the other.
-        told: the part of each outcome's chances that tells all, q or 0.
+        telling_all: the part of each outcome's chances that tells all, q or 0.
         first: q.
     """
-    left = chances - told[:, None]
+    left = chances - telling_all[:, None]
     with np.errstate(divide="ignore"):  # a chance that underflows: a divergence without a bound
         logs = np.log(left / (1 - first))
         of_chances = np.where(chances > 0.5, EPS / left, 0.0)

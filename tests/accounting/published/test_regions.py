@@ -173,5 +173,7 @@ def test_regions_without_meaning_are_refused(constraints):
 
 
 def test_nothing_to_compose_is_refused():
+    with pytest.raises(InvalidParameter, match="constraints"):
+        separate_region((), 3)
     with pytest.raises(InvalidParameter, match="count1 and count2"):
         heterogeneous_region(1.0, 0.5, 0, 0)

@@ -117,6 +117,9 @@ def compose_f_dp(
         upper bound holds for every f-DP mechanism. Rounding: δ(ε) and f of a smooth function are
         taken to be right to 1e-11.
 
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
+
     Source: Cadir-Najib-Shkel 2026, Section IV.
 
     >>> from dptopk.accounting.published.cadir_najib_shkel.tradeoff import GaussianTradeoff
@@ -146,6 +149,9 @@ def best_tangents(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
     Args:
         f: a symmetric trade-off function, strictly convex.
         pieces: n >= 1, the tangents of one half.
+
+    Raises:
+        InvalidParameter: for another number of pieces.
     """
 
     def residual(epsilons: Floats) -> Floats:
@@ -170,6 +176,9 @@ def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
     Args:
         f: a symmetric trade-off function, strictly convex.
         pieces: n >= 1, the chords of one half.
+
+    Raises:
+        InvalidParameter: for another number of pieces.
     """
 
     def slope_errors(epsilons: Floats) -> Floats:
@@ -202,6 +211,9 @@ def slopes_of_equal_length(f: TradeoffFunction, pieces: int) -> Floats:
     Args:
         f: a symmetric trade-off function, strictly convex.
         pieces: n >= 1.
+
+    Raises:
+        InvalidParameter: for another number of pieces.
     """
     validate.count(pieces=pieces)
     top = 1.0
@@ -234,7 +246,7 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
         return (t - value) / math.sqrt(2), (t + value) / math.sqrt(2)
 
     z = -float(f(0.0)) / math.sqrt(2)
-    top = 1.0
+    top = 1.0  # an ε at which the turned graph has come to its end z
     while point_in_turned_graph(top)[0] > z * (1 - TURNED_ROUNDING) and top < LARGEST_SLOPE:
         top *= SLOPE_GROWTH
 
@@ -310,8 +322,8 @@ def _solve(residual: Callable[[Floats], Floats], guess: Floats) -> Floats:
 
     gaps = np.diff(guess[::-1], prepend=0.0)
     solution = root(finite_residual, np.log(gaps), method="hybr", options={"xtol": 1e-13})
-    found = np.cumsum(np.exp(solution.x))[::-1]
-    best = min((guess, found), key=lambda epsilons: float(np.abs(residual(epsilons)).max()))
+    root_epsilons = np.cumsum(np.exp(solution.x))[::-1]
+    best = min((guess, root_epsilons), key=lambda x: float(np.abs(residual(x)).max()))
     if np.isfinite(best).all():
         return best
     return guess

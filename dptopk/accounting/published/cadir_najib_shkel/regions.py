@@ -154,11 +154,13 @@ def separate_region(constraints: Sequence[Pair], count: int) -> PrivacyRegion:
         count: the number of mechanisms k >= 1.
 
     Raises:
-        InvalidParameter: on arguments outside their ranges.
+        InvalidParameter: on arguments outside their ranges, or when there are no constraints.
         NotApplicable: when there are too many outcomes to list.
 
     Source: Cadir-Najib-Shkel 2026, Remark 1.
     """
+    if not constraints:
+        raise InvalidParameter("constraints must not be empty")
     first, *others = (composition_region([pair], count) for pair in constraints)
     return first.intersect(*others)
 
@@ -170,6 +172,9 @@ def total_variation(epsilon: float, delta: float) -> float:
     Args:
         epsilon: ε >= 0.
         delta: δ in [0, 1).
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges.
 
     Source: Cadir-Najib-Shkel 2026, Remark 2, where e^ε is misprinted as ε.
     """

@@ -9,7 +9,7 @@ neighbours apart is at least as hard as f says. The line of slope -e^ε below f 
 
 A piecewise linear f is a finite pair: a segment is an outcome, its width the probability under P
 and its drop that under Q (a jump at t = 0 has no width, a flat end no drop). It is kept as this
-pair, whose small masses keep their relative accuracy; the vertices of the graph are partial sums.
+pair, whose small masses have full relative accuracy; the vertices of the graph are partial sums.
 
 A mixture of tests (test i is drawn with a known probability α_i, and the observer sees which one it
 is) has the infimal convolution of the scaled trade-off functions (CNS Lemma 1), so convex
@@ -125,6 +125,9 @@ class PiecewiseLinear(TradeoffFunction):
     ) -> PiecewiseLinear:
         """Return max_i f_{ε_i, δ_i}, the largest f such that every mechanism with all of these (ε,
         δ) constraints is f-DP.
+
+        Raises:
+            InvalidParameter: for no constraints, or one outside its ranges.
         """
         return cls.from_mixture(mixture(constraints))
 
