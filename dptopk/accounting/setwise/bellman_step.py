@@ -361,8 +361,9 @@ def blocks_with_offsets(values: Floats, n: int, N: int, h: float) -> list[Block]
     best = _best_offsets(values, picks, geometry)
     cuts = [*picks[:-1:per_block].tolist(), n]
     blocks = []
-    for at, (begin, end) in enumerate(pairwise(cuts)):
-        sampled = best[..., at * per_block : (at + 1) * per_block + 1]
+    for place, (begin, end) in enumerate(pairwise(cuts)):
+        # The samples of a block, and the first one of the next.
+        sampled = best[..., place * per_block : (place + 1) * per_block + 1]
         blocks.append(Block(begin, end, *_offset_range(sampled, N)))
     return blocks
 

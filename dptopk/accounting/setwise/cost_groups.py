@@ -10,7 +10,7 @@ nowhere below the bounds it came from.
 
 | group | its profile |
 |---|---|
-| n equal ranges | the value function of their recursion, from a ladder that is kept |
+| n equal ranges | the value function of their recursion, from a ladder that is cached |
 | a few different ranges | the value function over all multisets that may be left |
 | all ZCDP and CDP costs | the convex minorant of the Rényi conversion; for x < 0 by symmetry |
 | many small costs | one Gaussian (Theorem H, ``zcdp_gaussian``) |
@@ -86,11 +86,11 @@ class GroupPair(LossComponent):
         gaps = np.diff(self.losses)
         sums_beyond = np.exp(self.log_masses)
         falls = np.zeros(len(sums_beyond))
-        for at in reversed(range(len(gaps))):
-            gap = gaps[at]
-            sum_beyond_gap = sums_beyond[at + 1]
-            sums_beyond[at] += sum_beyond_gap * math.exp(-gap)
-            falls[at] = falls[at + 1] - math.expm1(-gap) * sum_beyond_gap
+        for place in reversed(range(len(gaps))):
+            gap = gaps[place]
+            sum_beyond_gap = sums_beyond[place + 1]
+            sums_beyond[place] += sum_beyond_gap * math.exp(-gap)
+            falls[place] = falls[place + 1] - math.expm1(-gap) * sum_beyond_gap
         return falls, sums_beyond
 
     def pairs(self, grid: Grid) -> list[Pairs]:
@@ -109,11 +109,11 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     """Return a pair whose profile is at least V, for every profile V with V(x_j) <= ``values`` at
     the nodes x_j = nodes · h.
 
-    V is convex in u with V(u = 0) = 1 and falls, so it lies below the chords from (0, 1) through
-    any of the points, and below the last value beyond. Points above their neighbours' chord are
-    dropped. Soundness does not rest on these steps: the profile of the masses is computed from its
-    positive terms, and all masses are raised by the largest ratio in which it falls short of
-    ``values``.
+    V is convex in u = e^x with V(u = 0) = 1 and falls, so it lies below the chords from (0, 1)
+    through any of the points, and below the last value beyond. Points above their neighbours' chord
+    are dropped. Soundness does not rest on these steps: the profile of the masses is computed from
+    its positive terms, and all masses are raised by the largest ratio in which it falls short of
+    ``values``, or of 1 at u = 0.
 
     Args:
         nodes: j of x_j, rising.
@@ -128,7 +128,8 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     losses = nodes * h
     infinite = float(values[-1])
     factor = _lifting_factor(nodes, values, masses, h)
-    masses[-1] = max(masses[-1], FLOOR)  # where every bound is 1, all the mass is at infinity
+    # A pair needs a loss: where every bound is 1, all the mass is at infinity, and none is here.
+    masses[-1] = max(masses[-1], FLOOR)
     positive = masses > 0
     log_masses: Floats = np.log(masses[positive]) + math.log(factor)
     raised_infinite = infinite * factor * (1 + 4 * ROUNDOFF)
@@ -178,6 +179,7 @@ def _lifting_factor(nodes: NDArray[np.int64], values: Floats, masses: Floats, h:
         gaps = np.diff(nodes) * h
         falls = -np.expm1(-gaps) * sums_beyond[1:]
         profile = np.append(_suffix_sums(falls), 0.0) + values[-1]
+        # Left of the first loss the profile has the slope -sums_beyond[0] / u_0.
         at_origin = 1 / float(profile[0] + sums_beyond[0])
         at_nodes = float(np.max(values / profile))
     factor = max(1.0, at_nodes, at_origin)

@@ -249,8 +249,8 @@ class Evaluation:
     def bound_of_split(
         self, gaussian: Charge, by_renyi: Charge, pairs: Sequence[GroupPair], step: float
     ) -> float:
-        """Return the upper bound on the answer with one of the splits; arguments as for the
-        products.
+        """Return the upper bound on the answer with one of the splits; the arguments are those of
+        ``_split_product``.
         """
         return self._split_product(gaussian, by_renyi, pairs, step).answer(self.query)
 
@@ -282,8 +282,8 @@ class Evaluation:
         game = self.game
         group_steps = {group.grid_step for group in self.groups}
         only_single = all(group.single for group in self.groups)
-        alone = not game.parts and not game.concentrated.costs
-        if len(group_steps) == 1 and alone and only_single:
+        only_ranges = not game.parts and not game.concentrated.costs
+        if len(group_steps) == 1 and only_ranges and only_single:
             return group_steps.pop()
         splits = sum(part.roundings()[0] for part in game.parts)
         splits += sum(pair.count for pair in pairs)
@@ -445,7 +445,7 @@ class Evaluation:
             value: the upper bound on the answer.
         """
         games = [(part.game.variance, part.game, part) for part in parts if part.game is not None]
-        _, game, last = max(games, key=lambda variance_first: variance_first[0])
+        _, game, last = max(games, key=lambda played: played[0])
         others = [played_as_gaussians(part.costs) for part in parts if part is not last]
         gaussians = Charge.join(*others)
         strategy = strategy_before(

@@ -228,16 +228,19 @@ class SetwiseGame:
         for _ in range(tuning.ZOOMS):
             grid = np.exp(np.linspace(low, high, orders))
             values = self._bounds_by_order(grid, query)
-            at = int(np.nanargmin(values))
-            best = min(best, float(values[at]))
-            order = float(grid[at])
-            low = math.log(grid[max(at - 1, 0)])
-            high = math.log(grid[min(at + 1, len(grid) - 1)])
+            place = int(np.nanargmin(values))
+            best = min(best, float(values[place]))
+            order = float(grid[place])
+            low = math.log(grid[max(place - 1, 0)])
+            high = math.log(grid[min(place + 1, len(grid) - 1)])
         return best, order
 
     def _order_with_moment(self) -> float:
         """Return an order λ <= 1 with a finite moment: a loss with exponential tails has none
         beyond some λ.
+
+        Raises:
+            OverflowError: when no order from SMALLEST_ORDER on has one.
         """
         start = 1.0
         while not math.isfinite(self._log_mgf(np.array([start]))[0]):

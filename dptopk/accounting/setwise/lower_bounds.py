@@ -150,6 +150,7 @@ def _sums_can_be_listed(pairs: Sequence[Pairs]) -> bool:
     digits.
     """
     logs = [len(pair.losses) * pair.count * math.log(pair.losses.shape[1]) for pair in pairs]
+    # A limit of 0, which has no logarithm, is below that of any sum: so is 0.5.
     return math.fsum(logs) <= math.log(max(tuning.LISTED, 0.5)) + LOG_SUM_ERROR
 
 
@@ -399,14 +400,14 @@ def nearly_best_strategy(
     atoms = _atoms_of_first_costs(ranges, last, dominated, order, log_chernoff, variance, tolerance)
     if not last:
         return Strategy(atoms, None)
-    fine = steps_from_below(last, variance, tolerance)
+    grid_steps = steps_from_below(last, variance, tolerance)
     if len(last) > 1:
-        return Strategy(atoms, _several_ranges_in_order(last, fine, reach))
+        return Strategy(atoms, _several_ranges_in_order(last, grid_steps, reach))
     ((epsilon, count),) = last.items()
     # The ladder of so many steps from above is there already, so that it costs nothing.
-    fine = max(fine, steps.get(epsilon, 0))
-    lower_ladder = ladder(epsilon, fine, upper=False, reach=reach)
-    upper_ladder = ladder(epsilon, fine, upper=True, reach=reach)
+    grid_steps = max(grid_steps, steps.get(epsilon, 0))
+    lower_ladder = ladder(epsilon, grid_steps, upper=False, reach=reach)
+    upper_ladder = ladder(epsilon, grid_steps, upper=True, reach=reach)
     return Strategy(atoms, LastRanges(lower_ladder.value(count), upper_ladder.value(count)))
 
 
@@ -663,7 +664,8 @@ def _checked_orders(rho: float, xi: float, loss: float) -> Floats:
     """
     # Beyond loss/ρ, where ξ + ρα is above the largest loss; at least some orders.
     last = max(loss / rho, 4.0) * 1.001
-    # α ln(p/q) - ξα - ρα² is largest here; which orders are dense decides nothing but the loss.
+    # α ln(p/q) - ξα - ρα² is largest here. Orders are dense within a factor of 1.7 of it; which
+    # ones are dense decides only how much room a law loses between two orders.
     tightest = max((loss - xi - rho) / (2 * rho), 1e-4)
     low = min(tightest / 1.7, last / 2)
     high = min(tightest * 1.7, last)

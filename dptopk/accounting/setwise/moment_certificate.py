@@ -359,9 +359,9 @@ def _provable_of_program(
         value: upper bounds on V of the costs left after it.
     """
     provable = Provable.of(solution, moments, value)
-    at = np.array([solution.x])
-    unraised = float(Majorant.of(solution, moments).step(at)[0])
-    if provable is not None and provable.majorant.step(at)[0] <= unraised * (1 + MOST_RAISED):
+    x = np.array([solution.x])
+    unraised = float(Majorant.of(solution, moments).step(x)[0])
+    if provable is not None and provable.majorant.step(x)[0] <= unraised * (1 + MOST_RAISED):
         return provable
     solutions = game.solutions(moments, value, np.array([round(solution.x / value.h)]))
     if not solutions:
@@ -398,7 +398,8 @@ def _orders_of_conversion(
     ]
     logs = np.sum(limits, axis=0) + orders * np.log(orders) - (1 + orders) * np.log1p(orders)
     spacing = max(round(game.classes[0].deviation / CONVERTED_SPACING / game.h), 1)
-    best_places = {int(np.argmin(logs - orders * at)) for at in x[spacing::spacing].tolist()}
+    spaced = x[spacing::spacing].tolist()
+    best_places = {int(np.argmin(logs - orders * epsilon)) for epsilon in spaced}
     better: list[float] = []
     for place in sorted(best_places):
         converted = np.exp(np.minimum(logs[place] - orders[place] * x, 0.0)) * (1 + ROUNDING)

@@ -118,11 +118,17 @@ class SetwiseCurve(SetwiseGame, Curve):
         if not search.uses_products:
             return super().answers(query, others)
         search.run()
-        return [self._answer_by_largest_loss(other) or search.answer_to(other) for other in others]
+        answers = []
+        for other in others:
+            answer = self._answer_by_largest_loss(other)
+            if answer is None:
+                answer = search.answer_to(other)
+            answers.append(answer)
+        return answers
 
     def _answer_by_largest_loss(self, query: Query) -> Answer | None:
         """Return the answer that follows from the largest possible loss alone: that loss, for a δ
-        of 0; and a δ of 0, for an ε that is not less. None for other queries.
+        of at most FLOOR; and a δ of 0, for an ε that is not less. None for other queries.
         """
         if query.epsilon is None and query.delta <= FLOOR:
             return Answer(self.top)
@@ -263,6 +269,8 @@ class Refinement:
                 if self.gap <= self.query.rtol:
                     return self.answer("")
                 is_fine = self.last <= self.wanted
+                # Finer grids do not narrow the bracket where a Rényi curve makes it wide, nor
+                # where there is no lower end; larger groups may, if there are several.
                 if is_fine and (self._converts_concentrated_costs or not self.needs_lower_bound):
                     if not self._converts_concentrated_costs and len(evaluation.groups) <= 1:
                         return self.answer("")
@@ -417,7 +425,7 @@ class Refinement:
         if fitting_game is None or fitting_game == known_game:
             return 0.0
         if known_game is not None and not fitting_game.ranges:
-            return 0.0
+            return 0.0  # only a game with the ranges is worth more than the one that is known
         work = fitting_game.work
         if not self.query.work.take(work):
             return 0.0
@@ -446,12 +454,13 @@ class Refinement:
         if self.game.ranges and self.ranges_in_game:
             ranges = self.game.ranges
             costs = Charge.join(concentrated, Charge(range_costs(ranges)))
-            alone = float(renyi_curve(log_mgf(costs)).epsilon(negligible))
-            whole = ConcentratedGame.fitting(concentrated, min(reach, alone), room, ranges)
+            negligible_from = float(renyi_curve(log_mgf(costs)).epsilon(negligible))
+            whole_reach = min(reach, negligible_from)
+            whole = ConcentratedGame.fitting(concentrated, whole_reach, room, ranges)
             if whole is not None:
                 return whole
-        alone = float(renyi_curve(log_mgf(concentrated)).epsilon(negligible))
-        return ConcentratedGame.fitting(concentrated, min(reach, alone), room)
+        negligible_from = float(renyi_curve(log_mgf(concentrated)).epsilon(negligible))
+        return ConcentratedGame.fitting(concentrated, min(reach, negligible_from), room)
 
     @property
     def gap(self) -> float:
@@ -589,11 +598,11 @@ def _rounded_ranges(ranges: Mapping[float, int], *, upper: bool) -> dict[float, 
     outermost_first = sorted(ranges.items(), reverse=upper)
     ratio = (max(ranges) / min(ranges)) ** (1 / tuning.MOST_RANGES)
     rounded: dict[float, int] = {}
-    end = outermost_first[0][0]
+    level = outermost_first[0][0]  # what ε's are rounded to, until they are too far from it
     for epsilon, count in outermost_first:
-        if max(epsilon, end) > min(epsilon, end) * ratio:
-            end = epsilon
-        rounded[end] = rounded.get(end, 0) + count
+        if max(epsilon, level) > min(epsilon, level) * ratio:
+            level = epsilon
+        rounded[level] = rounded.get(level, 0) + count
     return rounded
 
 

@@ -83,6 +83,8 @@ class CostGroup:
     def states(self) -> int:
         """Return the number of layers or multisets that the recursion goes through."""
         if self.levels:
+            # A layer for each unit of money: about the sum of the prices, which are about
+            # proportional to ε².
             least = self.levels.weights[0]
             unit = self.levels.weights[-1] / self.largest**2
             prices = [(max(unit * epsilon * epsilon, least), n) for epsilon, n in self.ranges]
@@ -151,7 +153,7 @@ def partition(
     joined_work = tuning.JOINED_SHARE * work
     rounded_order = float(f"{order:.3g}")  # so that ``tuned_levels`` has it in its cache
     single_groups = _cut_ranges(ranges, allowed_by_split)
-    few_ranges = len(ranges) <= tuning.MOST_TRIED
+    few_ranges = len(ranges) <= tuning.MOST_TRIED  # of more, plans themselves take time
     grid_work = work if few_ranges else math.inf
     tried_steps = tuning.STEPS_JOINED if few_ranges else tuning.STEPS_JOINED[-1:]
     candidates = []

@@ -103,16 +103,16 @@ def weight_layers(rules: Rules, weights: tuple[int, ...]) -> Iterator[Layer]:
 
 
 def game_layers(
-    rules: Rules | CustomRules, costs: Sequence[int], window_at: Callable[[int], tuple[int, int]]
+    rules: Rules | CustomRules, prices: Sequence[int], window_at: Callable[[int], tuple[int, int]]
 ) -> Iterator[Layer]:
     """Yield upper bounds on W_0, W_1, W_2, ... of a game, as node values, without an end.
 
     Args:
         rules: the game's grid and steps.
-        costs: the price of each of its costs, in its order.
+        prices: the price of each of its costs, in its order.
         window_at: maps a sum of money to the first and the last node that matter with it.
     """
-    layers: deque[Layer] = deque([rules.empty_layer()], maxlen=max(costs))
+    layers: deque[Layer] = deque([rules.empty_layer()], maxlen=max(prices))
     yield layers[-1]
     money = 0
     while True:
@@ -121,7 +121,7 @@ def game_layers(
         layer_before = layers[-1]
         best = layer_before.values_between(*window)
         top = layer_before.top
-        for part, price in enumerate(costs):
+        for part, price in enumerate(prices):
             if price <= money:
                 layer_after = layers[-price]
                 values = rules.step(layer_after, part, window)
@@ -131,15 +131,15 @@ def game_layers(
         yield layers[-1]
 
 
-def window_of(rules: Rules, costs: tuple[int, ...], money: int) -> tuple[int, int]:
+def window_of(rules: Rules, prices: tuple[int, ...], money: int) -> tuple[int, int]:
     """Return the first and the last node that matter when the money may be spent on any one range.
 
     Args:
         rules: the ranges and their grid.
-        costs: the price of each range.
+        prices: the price of each range.
         money: the sum that is left.
     """
-    windows = rules.windows(np.diag([money / weight for weight in costs]))
+    windows = rules.windows(np.diag([money / price for price in prices]))
     return int(windows[:, 0].min()), int(windows[:, 1].max())
 
 
@@ -179,6 +179,8 @@ def capacity(weights: Mapping[Cost, int], epsilon: float, delta: float, work: Wo
     Raises:
         OutOfTime: with the largest S found, where the deadline cuts the search.
     """
+    # So many deviations beyond its mean a loss matters: three more than those at which e^{-z²/2}
+    # is δ.
     reach = max(tuning.REACH, math.sqrt(-2 * math.log(delta)) + 3)
     largest = 0
     game = CustomRules(list(weights), delta, steps=tuning.WEIGHT_STEPS, reach=reach)

@@ -199,6 +199,7 @@ class Money:
         nearly_all = whole * (1 - tuning.LOW_WEIGHT_MASS)
         last = int(np.flatnonzero(tails > negligible).max())
         first = int(np.flatnonzero(tails > nearly_all).max())
+        # Smaller sums count as the first one, with what the rounding of the tails may hide.
         masses[first] += (whole - tails[first]) + 2 * rounding * whole
         return cls(least + first, masses[first : last + 1], float(tails[last + 1]))
 

@@ -116,9 +116,9 @@ def range_step_below(
     # A chord over a node with its near end there is worth V itself.
     best = near[before:][: last + 1]
     for offset in range(before):
-        at = before - offset
-        chord = near_weights[offset] * near[at:][: last + 1]
-        chord += far_weights[offset] * far[at + on_grid.above :][: last + 1]
+        begin = before - offset  # the place of the near end of the chord over node 0
+        chord = near_weights[offset] * near[begin:][: last + 1]
+        chord += far_weights[offset] * far[begin + on_grid.above :][: last + 1]
         best = np.maximum(best, chord)
     bounds: Floats = best * (1 - CHORD_ROUNDING)
     return bounds

@@ -9,7 +9,7 @@ Given everything before, the loss of an ε-BR mechanism has a mean of at most ma
 ε/2-subgaussian around it (Hoeffding), so that V_E(x) <= e^{-z²/2} for x = Σ maxkl + z σ, σ² = Σ
 ε²/4. Nodes are computed in a window of a few σ around that mean; outside, V is replaced by cruder
 bounds: above, by the chords to H(0) = 1 and to where H vanishes; below, by 1 - u, the first node's
-value, or 0. The window does not depend on what is asked, so value functions can be kept and used
+value, or 0. The window does not depend on what is asked, so value functions can be stored and used
 again (``Ladder``). Proofs: docs/notes/setwise.md.
 """
 

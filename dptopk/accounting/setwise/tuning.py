@@ -154,7 +154,7 @@ MOST_ATOMS = 150_000
 BELOW = 5.0
 STRAY = 4.5
 REACH = 9.0
-# Layers of a ladder that are kept: the first ones, and every LADDER_PERIOD-th.
+# Layers of a ladder that are stored: the first ones, and every LADDER_PERIOD-th.
 LADDER_HEAD = 64
 LADDER_PERIOD = 32
 BATCH = 2**15  # node values that are stepped at a time
