@@ -71,6 +71,7 @@ SMALLEST_DELTA = 1e-11  # below, the float products that propose ε lose their d
 SMALLEST_SHARE = 1e-9  # of δ, beside failures: their difference is a float
 STEP_BY_STEP = 1e-5  # relative, of ε: a few concentrated costs are worth their game beyond it
 ABOVE_ONE_CURVE = 1e-6  # relative, of ε: the checker looks for an order on a grid of its own
+ABOVE_GAME = ABOVE_ONE_CURVE / 100  # the same: it computes the same majorants, but for rounding
 EXACT_REACH = 16.0  # standard deviations of a closed form, alone or not
 STAND_IN_REACH = 10.0
 # Beyond a reach of z deviations, of a closed form: a Gaussian's tail falls by e^-(2z + 2) more.
@@ -170,11 +171,11 @@ def certify(
 
 def _all_of(certificates: Iterator[Certificate]) -> list[Certificate]:
     """Return certificates as they are made, until numbers go beyond the range of floats."""
-    found = []
+    finished = []
     with suppress(ArithmeticError), _strict_floats():
         for certificate in certificates:
-            found.append(certificate)  # noqa: PERF402 - those before an error are kept
-    return found
+            finished.append(certificate)  # noqa: PERF402 - those before an error count
+    return finished
 
 
 def _strict_floats() -> np.errstate:
@@ -245,8 +246,7 @@ def _game_certificates(
     if near_answer is not None:
         proven_game, epsilon = near_answer
         factor = _factor_of_game(proven_game, failure_free)
-        # The checker computes the same majorants: its ε differs by their rounding alone.
-        yield _file(charge, epsilon * (1 + ABOVE_ONE_CURVE / 100), delta, [factor], 1.0, 1)
+        yield _file(charge, epsilon * (1 + ABOVE_GAME), delta, [factor], 1.0, 1)
 
 
 def _factor_of_game(certified: CertifiedGame, concentrated: Charge) -> Entry:
@@ -416,7 +416,7 @@ def _product_certificates(
 
 
 def _checker_share(run: Evaluation, failure_free: Charge) -> float:
-    """Return the share of δ that is kept for the checker's rounding; where losses are large their
+    """Return the share of δ that is left for the checker's rounding; where losses are large their
     rounding counts for more.
     """
     kinds = len({type(cost) for cost in failure_free.costs})
@@ -622,7 +622,7 @@ def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
     """Return ``times`` copies of a cost, whose profile the checker knows, as one factor.
 
     Its "width" is how many places of the sum of the costs' own integers (of randomized responses,
-    or of discrete noises) the checker keeps; it does not read that of a GaussianDP, which has none.
+    or of discrete noises) the checker lists; it does not read that of a GaussianDP, which has none.
 
     Args:
         cost: a PureDP, GaussianDP or DiscreteGaussianDP cost.
@@ -632,28 +632,49 @@ def _closed_form(cost: Cost, times: int, step: float, reach: float) -> Entry:
     """
     entry: Entry = {"kind": cost.symbol, "count": times}
     entry |= {name: getattr(cost, name) for name in PARAMETERS[type(cost)]}
-    largest_loss = math.inf
-    noise = 1.0  # the standard deviation of the integer of one copy, at most
-    if isinstance(cost, PureDP):
-        largest_loss = times * cost.epsilon
-        deviation_of_one = cost.epsilon
-        mean = times * deviation_of_one * math.tanh(deviation_of_one / 2)
-    else:
-        if isinstance(cost, DiscreteGaussianDP):
-            noise = cost.scale
-            deviation_of_one = cost.shift / cost.scale
-        else:
-            deviation_of_one = entry["mu"]
-        mean = times * deviation_of_one**2 / 2
+    loss = _LossOfCopies.of(cost, times)
     deviations_of_one = (reach + MORE_DEVIATIONS) * math.sqrt(times)
     # To either side that many deviations, and of one noise NOISE_REACH more.
+    noise = loss.noise_of_one
     entry["width"] = (
         math.ceil(2 * deviations_of_one * noise + 2 * NOISE_REACH * noise) + SPARE_PLACES
     )
-    half_width = deviations_of_one * deviation_of_one
-    low = max(mean - half_width, -largest_loss)
-    high = min(mean + half_width, largest_loss)
+    half_width = deviations_of_one * loss.deviation_of_one
+    low = max(loss.mean - half_width, -loss.largest)
+    high = min(loss.mean + half_width, loss.largest)
     return entry | _place_range(low, high, step)
+
+
+@dataclass(frozen=True)
+class _LossOfCopies:
+    """The size of the loss of several copies of a cost with a closed form.
+
+    Attributes:
+        mean: of all copies.
+        deviation_of_one: the standard deviation of one copy's loss, at most.
+        noise_of_one: that of one copy's own integer, at most; 1 where it has none.
+        largest: the largest loss of all copies.
+    """
+
+    mean: float
+    deviation_of_one: float
+    noise_of_one: float = 1.0
+    largest: float = math.inf
+
+    @classmethod
+    def of(cls, cost: Cost, times: int) -> _LossOfCopies:
+        """Return the size of the loss of ``times`` copies of a PureDP, GaussianDP or
+        DiscreteGaussianDP cost.
+        """
+        if isinstance(cost, PureDP):
+            mean = times * cost.epsilon * math.tanh(cost.epsilon / 2)
+            return cls(mean, cost.epsilon, largest=times * cost.epsilon)
+        if isinstance(cost, DiscreteGaussianDP):
+            mu = cost.shift / cost.scale
+            return cls(times * mu**2 / 2, mu, noise_of_one=cost.scale)
+        if isinstance(cost, GaussianDP):
+            return cls(times * cost.mu**2 / 2, cost.mu)
+        raise NotCertified(f"{cost} has no closed form")
 
 
 def _factor_of_list(kind: str, charge: Charge) -> Entry:
@@ -804,7 +825,7 @@ def _moves(kinds: int, weights: Sequence[int]) -> list[State]:
     """Return what playing each range takes from a state: its price, or one cost of its kind."""
     if weights:
         return [(weight,) for weight in weights]
-    return [tuple(int(i == j) for i in range(kinds)) for j in range(kinds)]
+    return [tuple(row) for row in np.eye(kinds, dtype=np.int64).tolist()]
 
 
 def _step_above_checker(values: Floats, N: int, h: float) -> Floats:

@@ -496,12 +496,20 @@ class ConcentratedGame:
         pairs = []
         for place, count in enumerate(self.counts):
             parts = math.ceil(count / self.most_solved)
-            for size in {count // parts, -(-count // parts)}:
-                larger = count % parts
-                times = larger if size > count // parts else parts - larger
-                of_one_kind = tuple(size * (at == place) for at in range(len(self.counts)))
-                pairs.append(replace(self._pair_of(of_one_kind), count=times))
+            size, larger_parts = divmod(count, parts)
+            smaller = self._pair_of(self.of_one_kind(place, size))
+            pairs.append(replace(smaller, count=parts - larger_parts))
+            if larger_parts:
+                larger = self._pair_of(self.of_one_kind(place, size + 1))
+                pairs.append(replace(larger, count=larger_parts))
         return pairs
+
+    def of_one_kind(self, place: int, count: int) -> Multiset:
+        """Return the multiset of ``count`` costs of the kind at a place of ``counts``, and no
+        others.
+        """
+        after = len(self.counts) - place - 1
+        return (*(0,) * place, count, *(0,) * after)
 
     def is_lower_bound_in(self, interaction: Interaction, *, alone: bool) -> bool:
         """Return whether an analyst can play the game's strategy in this interaction, so that its
@@ -551,6 +559,7 @@ class ConcentratedGame:
         """Return the nodes at which the programs of a step of one class are solved: the farther
         apart, the smoother V of what is left, and none where V is negligible.
         """
+        # ``costs_left`` has the ranges after the classes.
         counts = list(zip(costs_left, self.classes, strict=False))
         variance = math.fsum(count * 2 * of_class.rho for count, of_class in counts)
         mean = math.fsum(count * of_class.mean for count, of_class in counts)
@@ -841,17 +850,23 @@ def _laws(
         moments: the class of the first cost.
     """
     families = [playable_family(moments, game.h, game.largest_loss(moments))]
+    if not moments.centred:
+        return families
     place = game.classes.index(moments)
-    if moments.centred:
-        for count in range(1, min(costs_left[place], game.most_solved or MOST_COSTS) + 1):
-            left = (*costs_left[:place], count, *costs_left[place + 1 :])
+    most = costs_left[place]
+    if game.most_solved:
+        most = min(most, game.most_solved)
+    for count in range(1, most + 1):
+        if game.most_solved:  # the others have no programs
+            before_step = game.of_one_kind(place, count)
+        else:
             # With ranges left the laws are nearly the same, and there are many such multisets.
-            left = left[: len(game.classes)] + (0,) * len(game.ranges)
-            if game.most_solved:
-                left = tuple(count * (at == place) for at in range(len(game.counts)))
-            nearby = _laws_near_solutions(game, left, moments)
-            if nearby is not None:
-                families.append(nearby)
+            classes_after = costs_left[place + 1 : len(game.classes)]
+            no_ranges = (0,) * len(game.ranges)
+            before_step = (*costs_left[:place], count, *classes_after, *no_ranges)
+        nearby = _laws_near_solutions(game, before_step, moments)
+        if nearby is not None:
+            families.append(nearby)
     return families
 
 
@@ -977,8 +992,8 @@ def games_of_parts(costs: Charge, reach: float, negligible: float, room: float) 
         negligible: δ; beyond the ε at which a part alone is worth it nothing is looked at.
         room: of work, in seconds.
     """
-    alone = float(renyi_curve(log_mgf(costs)).epsilon(negligible))
-    game = ConcentratedGame.fitting(costs, min(reach, alone), room)
+    negligible_from = float(renyi_curve(log_mgf(costs)).epsilon(negligible))
+    game = ConcentratedGame.fitting(costs, min(reach, negligible_from), room)
     if game is not None:
         return [PlayedPart(costs, game, Charge())]
     one_kind = len(costs.costs) == 1

@@ -328,7 +328,8 @@ def _excess_of_side(
     """
     mean = (losses * weights).sum(axis=0)
     excess = np.full(orders.shape, -np.inf)
-    for sign in (1, -1) if moments.centred else (1,):
+    signs = (1, -1) if moments.centred else (1,)
+    for sign in signs:
         if moments.centred:
             room = moments.rho * orders**2
             limits = sign * orders * mean[:, None] + room
