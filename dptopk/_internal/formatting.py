@@ -245,8 +245,12 @@ def answer_rows(
 def html_table(
     headers: Sequence[str], rows: Iterable[Sequence[Any]], *, raw: frozenset[int] = frozenset()
 ) -> str:
-    """Return a table in HTML; every cell is escaped, apart from those in the columns ``raw``, which
-    hold markup of our own.
+    """Return a table in HTML.
+
+    Args:
+        headers: the names of the columns, which are escaped.
+        rows: the cells of each row, which are escaped too, but for those of ``raw``.
+        raw: the places of the columns that hold markup of our own.
     """
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in headers)
     body = "".join(_html_row(row, raw) for row in rows)

@@ -291,7 +291,7 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
 
 def _pass_probability(m: int, survival: Array) -> tuple[Array, Array]:
     """Return φ(S) = 1 - (1-S)^m, the chance that one of m slots passes, and its elasticity S
-    φ'(S)/φ(S).
+    φ'(S)/φ(S), at each S = ``survival``.
 
     The elasticity falls from 1 at S = 0 to 0 at S = 1 (m >= 2).
     """
@@ -331,8 +331,8 @@ def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, l
 
 
 def _smaller_bound(total: float, union: float) -> float:
-    """Return the smaller of both bounds; the union bound if the other is NaN or could have
-    underflowed.
+    """Return the smaller one of a sum, rounded up, and the union bound; the union bound where the
+    sum is NaN or could have underflowed.
     """
     if total >= SMALLEST_SUM:
         return min(union, tail_up(total))

@@ -87,6 +87,10 @@ def smaller_of(value: float) -> Fraction:
 def round_up(exact: Fraction, read: Callable[[float], Fraction] = Fraction) -> float:
     """Return the smallest float that does not read as less than an exact number; inf beyond the
     largest float.
+
+    Args:
+        exact: the number.
+        read: maps a float to the number that it is read as: its own value, or its decimal.
     """
     try:
         rounded = float(exact)  # correctly rounded, so at most one step below

@@ -58,6 +58,13 @@ def bracket(
 
     A ``low`` of at most ``least`` and a ``high`` of at least ``most`` are not tried.
 
+    Args:
+        below: holds up to some point, and not beyond.
+        start: the first point, above 0.
+        factor: of neighbours, above 1.
+        least: see above.
+        most: see above.
+
     >>> bracket(lambda x: x < 5, 1.0), bracket(lambda x: x < 5, 40.0), bracket(lambda x: x < 5,
     ...     40.0, least=20.0)
     ((4.0, 8.0), (2.5, 5.0), (20.0, 40.0))

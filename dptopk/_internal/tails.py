@@ -214,8 +214,12 @@ def _integral_beyond(x: Any, scale: float) -> Any:
 
 
 def theta(scale: float, offset: float = 0.0) -> float:
-    """Return the sum of exp(-(n+offset)²/(2 scale²)) over all integers n, by Poisson summation from
-    scale 1 on.
+    """Return the sum of exp(-(n+offset)²/(2 scale²)) over all integers n, to rounding: by Poisson
+    summation from scale 1 on, term by term below.
+
+    Args:
+        scale: of the Gaussian weights, above 0.
+        offset: in [0, 1).
     """
     if scale >= 1:
         damped = math.exp(-2 * (math.pi * scale) ** 2)

@@ -305,7 +305,9 @@ def _is_narrow(question: _CompositionQuery, answer: Bound) -> bool:
 
 
 def _better_of(question: _CompositionQuery, one: Bound, other: Bound) -> Bound:
-    """Return the smaller of two answers to a question, with the larger of their lower bounds."""
+    """Return the smaller of two answers to a question, with the larger of their lower bounds, cut
+    to that answer; without one where neither has one.
+    """
     best = other if question.value(other) < question.value(one) else one
     lowers = [bound.lower for bound in (one, other) if bound.lower is not None]
     if not lowers:
@@ -515,11 +517,14 @@ def table(
 def _row(spec: BoundSpec, question: _CompositionQuery) -> dict[str, object]:
     """Return the row of one bound in the data frame of ``table``."""
     row: dict[str, object] = {"name": spec.name, "source": spec.source}
-    answer = None if question.refusal(spec) else question.ask(spec)
-    for name in ("epsilon", "delta", "lower"):
-        value = getattr(answer, name, None)
-        row[name] = np.nan if value is None else value
-    row |= {model: answer is not None and model in answer.valid_in for model in INTERACTIONS}
+    if question.refusal(spec):
+        row |= dict.fromkeys(("epsilon", "delta", "lower"), np.nan)
+        row |= dict.fromkeys(INTERACTIONS, False)
+    else:
+        answer = question.ask(spec)
+        lower = np.nan if answer.lower is None else answer.lower
+        row |= {"epsilon": answer.epsilon, "delta": answer.delta, "lower": lower}
+        row |= {model: model in answer.valid_in for model in INTERACTIONS}
     reason = question.why_not(spec)
     return row | {"applies": not reason, "why not": reason}
 

@@ -144,6 +144,7 @@ def _largest_by_ratio(
     for _ in range(MOST_RATIO_STEPS):
         x, tried = _largest_fitting(cheap, target * factor, x, rtol / FINER_FOR_CHEAP)
         smallest_tried = min(smallest_tried, tried)
+        # Nothing fits, or x lies outside of the bracket, or time is over.
         if not x or not low < x < high or (low and late()):
             break
         value = epsilon(x)

@@ -439,6 +439,9 @@ class Profile:
 
         Returns:
             The axes.
+
+        Raises:
+            InvalidParameter: for another kind.
         """
         import matplotlib.pyplot as plt
 

@@ -149,6 +149,10 @@ def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
     """Return evenly spaced ε's from 0 to where a profile is negligible, or has fallen to what it
     never falls below.
 
+    Args:
+        delta: maps ε's to δ's.
+        points: how many ε's are returned; at least two are.
+
     Raises:
         InvalidParameter: for δ's that rise, or are no numbers.
     """

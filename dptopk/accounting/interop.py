@@ -224,7 +224,11 @@ def to_opendp(
 
 
 def _convertible_costs(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:
-    """Return the costs with counts, bounded range as pure DP where ``bounded_range`` is "dp"."""
+    """Return the costs with counts, bounded range as pure DP where ``bounded_range`` is "dp".
+
+    Raises:
+        InvalidParameter: when ``charge`` is no Charge.
+    """
     validate.instance(Charge, charge=charge)
     costs: list[tuple[Cost, int]] = []
     for cost, times in charge:

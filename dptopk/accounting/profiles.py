@@ -245,6 +245,8 @@ def _lower_between_nodes(
             continue
         value = lower_or_0[right]
         if ends[right] > x and right + 1 < len(ends):
+            # How far the line falls from the right node to the next, and with u = e^x in proportion
+            # on the way from x to the right node.
             fall = max(lower_or_0[right] - upper[right + 1], 0.0)
             value += fall * -math.expm1(x - ends[right]) / math.expm1(ends[right + 1] - ends[right])
         bounds.append(value * (1 - CHORD_ROUNDING) if value > 0 else math.nan)

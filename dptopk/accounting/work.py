@@ -49,7 +49,11 @@ class Work:
 
     @classmethod
     def of(cls, effort: Effort) -> Work:
-        """Return the meter of an effort, with nothing spent."""
+        """Return the meter of an effort, with nothing spent.
+
+        Raises:
+            InvalidParameter: for another word.
+        """
         return cls(STAGES[validate.member(EFFORTS, effort=effort)])
 
     def take(self, amount: float) -> bool:
@@ -75,6 +79,9 @@ class Work:
 def within(max_seconds: float | None) -> Iterator[None]:
     """Cut everything inside after about ``max_seconds``, or by a limit around it; None sets no
     limit.
+
+    Raises:
+        InvalidParameter: for a number that is not above 0.
     """
     if max_seconds is None:
         yield

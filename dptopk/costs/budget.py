@@ -44,7 +44,11 @@ class Budget:
 
     @property
     def epsilon(self) -> float:
-        """Return the total ε; raise InvalidParameter for a budget in ρ."""
+        """Return the total ε.
+
+        Raises:
+            InvalidParameter: for a budget in ρ.
+        """
         if self._epsilon is None:
             raise InvalidParameter(
                 f"budget must be in epsilon and delta here, got {self}", parameter="budget"

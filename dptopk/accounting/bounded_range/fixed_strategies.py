@@ -199,8 +199,12 @@ class OptimumCurve(Curve):
         return 0.0
 
     def _exceeds(self, value: Value, x: float, log_delta: float) -> bool:
-        """Return whether a strategy's value at x, or the optimum, is proven to be above ln δ; False
-        for an x outside (0, epsilon_max).
+        """Return whether δ(x) is proven to be above a δ; False for an x outside (0, epsilon_max).
+
+        Args:
+            value: the optimum, or the value of any strategy, which is at most the optimum.
+            x: ε.
+            log_delta: ln δ.
         """
         if not 0 < x < self.epsilon_max:
             return False
@@ -227,7 +231,8 @@ def common_epsilon_curve(
         optimum: as for ``OptimumCurve``.
         turning: maps x to the indices between which the values seem to turn from rising to falling.
         largest: maps x and indices to the place of the largest of these candidates, and its value.
-        probes: how many candidates a search between the turning points looks at in a step.
+        probes: how many candidates a search between the turning points looks at in a step; any
+            number from 3 on, which decides only how long it takes.
     """
     # Upper bounds on the variance of a loss: ε²/4 in a range of length ε, ε² in [-ε, ε].
     variance = (br_count / 4 + dp_count) * epsilon**2

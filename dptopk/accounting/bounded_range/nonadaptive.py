@@ -192,6 +192,11 @@ def _last_index(epsilon: float, count: int, x: float) -> int:
     """Return the largest l < k - x/ε, at least 0.
 
     Rounding may lose the last l; its t_l is next to ε, where δ is far from its maximum.
+
+    Args:
+        epsilon: ε.
+        count: k.
+        x: ε_g.
     """
     return max(0, min(count, math.ceil(count - x / epsilon)) - 1)
 
@@ -300,6 +305,11 @@ def _log_integral_and_mean(z: Floats) -> tuple[Floats, Floats]:
 def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
     """Return the indices between which the bracket of R(l) seems to cross 1; if R falls, a maximum
     of G lies there.
+
+    Args:
+        epsilon: ε.
+        count: k.
+        x: ε_g.
     """
     # The intervals in which the lower and the upper bound on R turn; one evaluation of both bounds
     # narrows both.

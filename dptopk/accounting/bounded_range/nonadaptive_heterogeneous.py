@@ -103,6 +103,10 @@ class _Heterogeneous(Curve):
     def invert(self, delta: float, rtol: float) -> Answer:
         """Return the smallest ε found with δ(ε) <= delta: it starts at the root of the best
         strategy and moves outward until it is proven.
+
+        Args:
+            delta: δ.
+            rtol: by what share of ε the answer may lie beyond that root without a note.
         """
         if delta <= UNDERFLOW:
             return Answer(self.epsilon_max, 0.0)
@@ -165,7 +169,12 @@ class _Heterogeneous(Curve):
             high = np.concatenate([np.where(half, high, middle) for half in halves])
 
     def _strategy_lower_bounds(self, x: float, t: Floats) -> Floats:
-        """Return lower bounds on δ(x), the values of the strategies t, a row each."""
+        """Return lower bounds on δ(x): the values of strategies.
+
+        Args:
+            x: ε of the composition.
+            t: shape (strategies, number of ε's), the t of the mechanisms of each ε.
+        """
         moved = x + SHIFT * self.epsilon_max
         values = self._pair_deltas(moved, t, t) * (1 - ROUNDING) - UNDERFLOW
         return np.nan_to_num(np.maximum(values, 0.0), nan=0.0)
@@ -214,8 +223,13 @@ class _Heterogeneous(Curve):
 
 
 def _pair_law(top: Floats, spread: Floats, count: int) -> tuple[Floats, Floats]:
-    """Return losses and masses of the sum of ``count`` pairs, each with the losses top and top -
-    spread; a row for each pair of values.
+    """Return the losses of the sum of ``count`` equal pairs, and their masses under P; both of the
+    shape (rows, count + 1).
+
+    Args:
+        top: the larger loss of one pair, shape (rows, 1).
+        spread: by how much the smaller loss lies below it, of the same shape.
+        count: the number of pairs in the sum.
     """
     # The masses of the two losses sum to 1, and so do the masses times e^{-loss}.
     hit = np.expm1(top - spread) / np.expm1(-spread)

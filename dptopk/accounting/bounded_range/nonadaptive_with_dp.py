@@ -278,8 +278,12 @@ class _SmallerLosses:
         return first, np.convolve(self.ranged.masses, spaced)
 
     def log_untilted(self, log_value: float, n: int) -> float:
-        """Return the logarithm of a sum of masses P[N = ν] e^{θ(ν - n)} without its scales and
-        tilt.
+        """Return ln Σ P[N = ν] g(ν) for a sum over ν <= n, given that sum as it is computed.
+
+        Args:
+            log_value: ln of the same sum of the masses that ``sum`` returns, which are P[N = ν]
+                e^{θν} over both scales, times e^{θ(n - ν)}.
+            n: the last ν.
         """
         return log_value + self.ranged.log_scale + self.pure.log_scale - self.tilt * n
 

@@ -45,7 +45,11 @@ def implications_of(cost: Cost) -> Implied:
 
 
 def implied_parameters(cost: Cost, notion: str) -> Any:
-    """Return what a cost implies in a notion, a column of the table named as in ``Implied``.
+    """Return what a cost implies in a notion of privacy, a column of the table.
+
+    Args:
+        cost: the cost.
+        notion: a field of ``Implied``.
 
     Returns:
         ε for "pure" and "bounded_range", (ξ, ρ) for "zcdp" and "exact_zcdp", (μ, τ) for "cdp".
@@ -76,7 +80,9 @@ def _pure(cost: Cost) -> float:
 
 
 def is_approx(cost: Cost, epsilon: float, delta: float) -> bool:
-    """Return whether the cost is stated to be (ε, δ)-DP."""
+    """Return whether one of the cost's statements has at most this ε and at most this δ, so that
+    the cost is (ε, δ)-DP.
+    """
     return any(e <= epsilon and d <= delta for e, d in statements(cost))
 
 

@@ -230,7 +230,12 @@ class _GridWork:
 
 
 def _scaled_grids(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
-    """Return the grids with their steps multiplied by a scale."""
+    """Return the grids with their steps multiplied by a scale.
+
+    Args:
+        grids: those from above and from below.
+        scale: the factor.
+    """
     above, below = grids
     # The step from below is proportional to the tolerance of ``_first_grids``, the width to its
     # root; coarser grids merge no farther ε's.
@@ -242,9 +247,15 @@ def _scaled_grids(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
 def _is_narrow(best: Bracket, scale: float, query: Query) -> bool:
     """Return whether the width, or an estimate of it, is at most rtol, relative to the
     upper end.
+
+    Args:
+        best: the bracket.
+        scale: of the last grids, in steps of the first.
+        query: the question.
     """
     if query.lower:
         return best.upper - best.lower <= query.rtol * best.upper < math.inf
+    # Splitting moves the upper end to second order in the step.
     return _first_width(query) * scale**2 <= query.rtol and best.upper < math.inf
 
 

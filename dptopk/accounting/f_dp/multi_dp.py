@@ -116,8 +116,9 @@ def multi_dp_bracket(
     x = validate.nonnegatives(at_epsilon=at_epsilon)
     exact = MixtureCurve({MultiDP(tuple(constraints)): count})
     bounds = []
-    conditional = _bracket_without_failure(exact, x.ravel(), rtol)
-    for side, delta_without_failure in zip((-1, 1), conditional, strict=True):
+    # Lower and upper bounds on δ given that no mechanism fails.
+    bracket = _bracket_without_failure(exact, x.ravel(), rtol)
+    for side, delta_without_failure in zip((-1, 1), bracket, strict=True):
         atom = mixture(constraints, nudge=side * PERTURBATION).atom
         log_survival = count * math.log1p(-atom) if atom < 1 else -math.inf
         deltas = -math.expm1(log_survival) + math.exp(log_survival) * delta_without_failure
@@ -178,11 +179,11 @@ def multi_dp(charge: Charge) -> Curve:
 
 @dataclass(frozen=True)
 class MixtureCurve(Curve):
-    """The privacy profile of costs with finite loss laws, all outcomes listed, with a certified
-    lower bound.
+    """The privacy profile of costs given that no loss is infinite, all outcomes listed, with a
+    certified lower bound.
 
     Args:
-        costs: the costs with their counts, none with an atom at infinity.
+        costs: the costs with their counts; an atom at infinity is left out.
     """
 
     costs: Mapping[MultiDP | PureDP, int]
@@ -304,6 +305,9 @@ def outcomes(parts: Parts) -> int:
 def _number_of_outcomes(kinds: int, count: int) -> int:
     """Return the number of listed losses of ``count`` draws from a mixture of ``kinds`` randomised
     responses; MOST_LISTED_OUTCOMES² where there are far too many to list.
+
+    Two kinds have (count + 1)² losses. Of more kinds, j draws come from the first two and the
+    others from the rest, for each j (``_law_of_several_epsilons``).
     """
     if count == 1:
         return 2 * kinds
@@ -381,7 +385,7 @@ def _law_of_copies(responses: Responses, count: int) -> LossLaw:
 
 
 def _law_of_one_draw(responses: Responses, loss_error: float) -> LossLaw:
-    """Return the law of one draw from a mixture."""
+    """Return the law of one draw from a mixture; ``loss_error`` bounds the error of each loss."""
     epsilons, weights = np.array(responses).T
     plus, minus = np.array([signs(epsilon) for epsilon in epsilons.tolist()]).T
     losses = np.concatenate([epsilons, -epsilons])

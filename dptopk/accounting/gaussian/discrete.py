@@ -142,8 +142,12 @@ def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
 
 
 def _sum_by_convolution(scale: float, count: int) -> tuple[Floats, Floats, Floats, float]:
-    """Return lattice points, ln masses, error bounds and the mass left out, by repeated squaring of
-    the symmetric law.
+    """Return the law of a sum of noises, as lattice points, the logarithms of their masses, bounds
+    on the errors of these, and the mass left out; by repeated squaring.
+
+    Args:
+        scale: of each noise.
+        count: the number of noises.
 
     Raises:
         InvalidParameter: for a sum that is too wide to convolve.
@@ -267,6 +271,7 @@ class _ContinuousCurve(Curve):
     def log_upper(self, epsilon: Floats) -> Floats:
         """Return an upper bound on ln δ at each ε."""
         log_slope, log_variation = self._corrections(epsilon)
+        # μ was computed by a root, a product and a quotient.
         log_continuous = gaussian_log_delta(self.mu * (1 + 2 * EPS), epsilon=epsilon)
         # -B_2(θ)/2 is at most 1/24 and at least -1/12, times f'(y0) > 0.
         with_slope = np.logaddexp(log_continuous, log_slope + math.log(1 / 24))

@@ -140,7 +140,9 @@ class _MixedCurve(DeltaCurve):
 
 
 def _product(first: LatticeLaw, second: LatticeLaw) -> LatticeLaw:
-    """Return the law of the sum of two independent losses."""
+    """Return the law of the sum of two independent losses, without masses below e^-715, which are
+    added to the tail.
+    """
     losses = np.add.outer(first.losses, second.losses).ravel()
     log_masses = np.add.outer(first.log_masses, second.log_masses).ravel()
     log_error = np.add.outer(first.log_error, second.log_error).ravel()

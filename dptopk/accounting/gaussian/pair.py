@@ -210,6 +210,10 @@ def _first_log_mu(epsilon: float, log_delta: float) -> float:
     """Return about the logarithm of the largest μ for which μ-Gaussian DP is (ε, δ)-DP.
 
     It solves ε/μ - μ/2 = t with t = sqrt(2 ln(1/δ)): μ = sqrt(t² + 2ε) - t.
+
+    Args:
+        epsilon: ε.
+        log_delta: ln δ.
     """
     tail = math.sqrt(-2 * log_delta)
     twice = 2 * min(epsilon, 8e307)  # cut, so that it is a float

@@ -141,8 +141,8 @@ def _lower_hull(pairs: list[Pair], nudge: float) -> tuple[list[float], list[floa
 
 @lru_cache(maxsize=64)
 def worst_case(cost: MultiDP, nudge: float) -> RandomizedResponseMixture:
-    """Return the mixture of a cost, as ``mixture`` does; cached, because a composition needs it
-    many times.
+    """Return the mixture of a cost, as ``mixture`` does with this ``nudge``; cached, because a
+    composition needs it many times.
     """
     return mixture(cost, nudge=nudge)
 

@@ -89,7 +89,8 @@ def _mu_of_unit_shift(scale: float) -> float:
 
 
 def _vertex_bounds(scale: float, last: int) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds on the vertices c_0, ..., c_last for noise of this scale.
+    """Return lower and upper bounds on the vertices c_0, ..., c_last for noise of this scale, by
+    the inverse of ln Q and a bound on its error.
 
     Raises:
         InvalidParameter: for a scale at which the errors are not small.

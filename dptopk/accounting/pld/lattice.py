@@ -208,6 +208,10 @@ class _GridLosses:
 def _split_losses(pairs: Pairs, step: float, twist: float) -> _GridLosses:
     """Return every loss divided between its two neighbours on the grid.
 
+    Of a loss d above the lower neighbour, the share (1 - e^{-d}) / (1 - e^{-h}) goes to the upper
+    one, and the rest, e^{-d} (1 - e^{d-h}) / (1 - e^{-h}), to the lower one: so the mass under P
+    and that under Q, e^{-loss} as much, both stay.
+
     Args:
         pairs: the losses.
         step: h.

@@ -207,6 +207,11 @@ class Power:
 def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
     """Return the convolution of two vectors, by blocks of the shorter one: these stay in the cache,
     and below the size at which sums are threaded.
+
+    Args:
+        a: the one vector.
+        b: the other vector.
+        block: the largest number of entries of a block.
     """
     longer, shorter = (a, b) if len(a) >= len(b) else (b, a)
     total = np.zeros(len(a) + len(b) - 1)

@@ -45,7 +45,7 @@ FEW_ROUNDINGS = 1e-15  # relative, of up to four operations on positive numbers
 
 
 def _square(epsilon: Floats, divisor: int = 1) -> Floats:
-    """Return ε² / divisor, rounded up, also where ε² underflows."""
+    """Return ε² / divisor of each ε, rounded up, also where ε² underflows."""
     return outward(np.maximum(epsilon * epsilon, SMALLEST_SQUARE) / divisor, FEW_ROUNDINGS)
 
 

@@ -202,16 +202,14 @@ def _crossing(
             high = math.inf
         if previous_place and place != previous_place:
             rise = (value - previous_value) / (place - previous_place)
-        flat = not rise > slope / 2  # True also while the slope is not known (NaN)
+        is_flat = not rise > slope / 2  # True also while the slope is not known (NaN)
         previous_place = place
         previous_value = value
-        # The slope seen, but within a factor of two of what it should be: rounding of the game.
-        rate = slope if math.isnan(rise) else min(max(rise, slope / 2), 2 * slope)
-        step = (aim - value) / rate
-        is_close = abs(value - aim) <= tolerance and not flat
+        step = (aim - value) / _trusted_slope(rise, slope)
+        is_close = abs(value - aim) <= tolerance and not is_flat
         if is_close or high <= low * (1 + LEAST_STEP):
             return low, place + step, rise
-        if flat and value <= 0 and not math.isnan(rise):
+        if is_flat and value <= 0 and not math.isnan(rise):
             step = max(step, stride * place)
             stride = 2 * stride
         longest_step = LARGEST_STEP * place
@@ -219,6 +217,15 @@ def _crossing(
         if high < math.inf and not low < place < high:
             place = (low + high) / 2
     return low, place, rise
+
+
+def _trusted_slope(seen: float, expected: float) -> float:
+    """Return the slope of a function that was seen, cut to within a factor of two of the expected
+    one, because rounding of the game may show a wrong one; the expected one where ``seen`` is NaN.
+    """
+    if math.isnan(seen):
+        return expected
+    return min(max(seen, expected / 2), 2 * expected)
 
 
 @lru_cache(maxsize=256)
@@ -265,7 +272,7 @@ def _best_by_divergences(epsilon: float, delta: float, labels: int) -> LabelCoin
 
 
 def _order_at(epsilon: float, delta: float, place: float) -> float:
-    """Return the order at a place of ``ORDERS``: 1 + e^place ln(1/δ)/ε."""
+    """Return the order 1 + e^place ln(1/δ)/ε, where ``place`` is as in ``ORDERS``."""
     return _short_decimal(1 + math.exp(place) * math.log(1 / delta) / epsilon)
 
 

@@ -385,7 +385,12 @@ def _best_offsets(values: Floats, picks: NDArray[np.intp], geometry: _Geometry) 
 
 
 def _offset_range(sampled: NDArray[np.intp], N: int) -> tuple[int, int]:
-    """Return the first and the last offset worth trying between samples with these best offsets."""
+    """Return the first and the last offset worth trying at the nodes of a block.
+
+    Args:
+        sampled: the best offsets at samples of the block's nodes.
+        N: the number of grid steps to ε, which is the last offset.
+    """
     # Between neighbouring samples the best offset may lie beyond both, about as far as it changes.
     changes = np.abs(np.diff(sampled))
     margin = max(tuning.END_SAMPLES, int(changes.max()))

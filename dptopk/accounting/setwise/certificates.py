@@ -401,6 +401,8 @@ def _product_certificates(
         run = _checkable_run(setwise.proof(query))
         if run is None:
             return
+        # Any tilt is sound. This one moves the mean, by its product with the variance, by no more
+        # than WINDOW deviations.
         tilt = min(run.order, tuning.WINDOW / math.sqrt(run.variance))
         left_for_product = delta_left * (1 - _checker_share(run, failure_free))
         try:
@@ -419,11 +421,13 @@ def _checker_share(run: Evaluation, failure_free: Charge) -> float:
     """Return the share of δ that is left for the checker's rounding; where losses are large their
     rounding counts for more.
     """
-    kinds = len({type(cost) for cost in failure_free.costs})
-    if run.game.concentrated.costs:
-        kinds += 1
-    single_kind = kinds == 1 and run.game.stand_in is None
-    least_share = tuning.CHECKER_ROOM if single_kind else tuning.CHECKER_ROOM_OF_MANY
+    kinds = {type(cost) for cost in failure_free.costs}
+    has_single_kind = len(kinds) == 1 and run.game.stand_in is None
+    # Concentrated costs count as several kinds.
+    if has_single_kind and not run.game.concentrated.costs:
+        least_share = tuning.CHECKER_ROOM
+    else:
+        least_share = tuning.CHECKER_ROOM_OF_MANY
     # The share grows with ε²: a guess; the checker decides whether it is enough.
     growth = max(1.0, (run.guess / LARGE_GUESS) ** 2)
     return min(least_share * growth, LARGEST_CHECKER_SHARE)
@@ -486,6 +490,9 @@ def product_certificate(
         run: the evaluation whose pairs are recorded.
         delta_left: the δ at which the product's ε is read; less than the δ of the run by the room
             for the checker's rounding.
+
+    Raises:
+        NotCertified: where a closed form has too many losses, or the lattice too many places.
     """
     factors_and_pairs = [_factor_of_group(group, run.reach) for group in run.groups]
     pairs = [pair for _, pairs_of_group in factors_and_pairs for pair in pairs_of_group]
@@ -665,6 +672,9 @@ class _LossOfCopies:
     def of(cls, cost: Cost, times: int) -> _LossOfCopies:
         """Return the size of the loss of ``times`` copies of a PureDP, GaussianDP or
         DiscreteGaussianDP cost.
+
+        Raises:
+            NotCertified: for another cost.
         """
         if isinstance(cost, PureDP):
             mean = times * cost.epsilon * math.tanh(cost.epsilon / 2)
@@ -692,7 +702,7 @@ def _cost_entry(cost: Cost, times: int) -> list[Any]:
 
 def _factor_of_group(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPair]]:
     """Return a group of ranges as a factor, with node values of everything that may be left, and
-    the pairs that these make.
+    the pairs that these make; ``reach`` is how many standard deviations of the loss matter.
     """
     if group.levels:
         return _factor_of_prices(group, group.levels, reach)
@@ -730,6 +740,10 @@ def _factor_of_multisets(group: CostGroup, reach: float) -> tuple[Entry, list[Gr
 
     Its states are the multisets that may be left: of a single range the numbers up to the size of
     its largest part.
+
+    Args:
+        group: the ranges.
+        reach: how many standard deviations of the loss matter.
     """
     rules = Rules.of(dict(group.ranges), group.steps, upper=True, reach=reach)
     sizes: list[tuple[State, int]]
@@ -822,7 +836,12 @@ def _values_without_costs(first: int, last: int, h: float) -> Floats:
 
 
 def _moves(kinds: int, weights: Sequence[int]) -> list[State]:
-    """Return what playing each range takes from a state: its price, or one cost of its kind."""
+    """Return what playing each range takes from a state: its price, or one cost of its kind.
+
+    Args:
+        kinds: the number of ranges.
+        weights: the price of each range, where prices are played; else empty.
+    """
     if weights:
         return [(weight,) for weight in weights]
     return [tuple(row) for row in np.eye(kinds, dtype=np.int64).tolist()]
@@ -830,6 +849,9 @@ def _moves(kinds: int, weights: Sequence[int]) -> list[State]:
 
 def _step_above_checker(values: Floats, N: int, h: float) -> Floats:
     """Return the step of a bounded range at the inner nodes, moved above what the checker computes.
+
+    Raises:
+        NotCertified: where the checker's intervals would be wider than WIDEST_INTERVAL.
 
     Args:
         values: node values, with N more on either side.

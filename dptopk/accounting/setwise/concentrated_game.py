@@ -351,11 +351,15 @@ def chord_gaps(h: float) -> tuple[float, float]:
 
 
 def chord_factor(exponent: float, h: float) -> float:
-    """Return the largest ratio of the chord of t^exponent between two nodes, a factor e^h apart, to
-    t^exponent itself, rounded up; the power is convex.
+    """Return the largest ratio of the chord of t^e between two nodes, a factor e^h apart, to t^e
+    itself, rounded up.
 
     With 1 + s (t - 1) for the chord over [1, e^h], the ratio is largest at t = e (1 - s) / (s (1 -
     e)).
+
+    Args:
+        exponent: e, outside (0, 1), so that the power is convex.
+        h: the logarithm of the quotient of the nodes.
     """
     rise = math.expm1(exponent * h)
     s = rise / math.expm1(h)
@@ -789,7 +793,7 @@ def _range_steps(
 
 
 def _without_one(costs_left: Multiset, place: int) -> Multiset:
-    """Return the multiset without one of the costs at a place."""
+    """Return the multiset with one cost less of the kind at a place."""
     return (*costs_left[:place], costs_left[place] - 1, *costs_left[place + 1 :])
 
 

@@ -249,17 +249,18 @@ class SetwiseGame:
                 raise OverflowError("a loss that has no moment")
         return start
 
-    def _bounds_by_order(self, grid: Floats, query: Query) -> Floats:
-        """Return, for each order λ of ``grid``, an upper bound on ln δ at the query's ε, or on ε at
-        its δ.
+    def _bounds_by_order(self, orders: Floats, query: Query) -> Floats:
+        """Return, for each order λ, an upper bound on ln δ at the query's ε, or on ε at its δ.
+
+        They solve ln δ = K(λ) + ln peak(λ) - λε (``tilt.log_peak``), K being the log-MGF.
         """
-        bounds: Floats = self._log_mgf(grid) * (1 + 2 * LOG_MGF_ERROR)
-        peaks = np.array(log_peaks(grid.tolist()))
+        bounds: Floats = self._log_mgf(orders) * (1 + 2 * LOG_MGF_ERROR)
+        peaks = np.array(log_peaks(orders.tolist()))
         bounds += LOG_ROUNDING * np.abs(peaks)
         log_chernoff = bounds + peaks
         if query.epsilon is not None:
-            return log_chernoff - grid * query.epsilon * (1 - LOG_ROUNDING)
-        return (log_chernoff - math.log(query.delta)) / grid
+            return log_chernoff - orders * query.epsilon * (1 - LOG_ROUNDING)
+        return (log_chernoff - math.log(query.delta)) / orders
 
     def one_gaussian_bound(self, query: Query) -> float:
         """Return the upper bound of Theorem H, which replaces all costs by one Gaussian.
@@ -358,16 +359,20 @@ class SetwiseGame:
     def _game_with_stand_in(
         self, ranges: Mapping[float, int], small: Mapping[float, int]
     ) -> SetwiseGame | None:
-        """Return the game in which one Gaussian stands for the ranges ``small``, or None.
+        """Return the game in which one Gaussian stands for small ranges; None where Theorem H does
+        not apply to them, or where nothing else would be left to bound.
 
-        None means that Theorem H does not apply to them, or that nothing else would be left to
-        bound.
+        Args:
+            ranges: the ε's of the other ranges with counts.
+            small: the ε's of the small ranges with counts.
         """
         try:
             stand_in = gaussian_of(Charge(range_costs(small)))
         except NotApplicable:
             return None
-        if stand_in in self.dominated.costs or (not ranges and not self.dominated.costs):
+        if not ranges and not self.dominated.costs:
+            return None
+        if stand_in in self.dominated.costs:  # the two could not be told apart
             return None
         dominated = Charge({**self.dominated.costs, stand_in: 1})
         small_costs = Charge(range_costs(small))

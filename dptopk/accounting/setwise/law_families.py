@@ -532,6 +532,9 @@ class _StepProgram:
     def _moment(self, orders: Floats, losses: Floats, sign: int) -> Floats:
         """Return what each loss adds to a moment less its chord, of which at most 1 is allowed.
 
+        With s = e^{-λ²ρ} and the chord 1 + k m over e^{λm} (``_chord``), E[e^{λL}] <= e^{λ²ρ} (1 +
+        k m) and m = E L make s E[e^{λL} - 1] - k E L <= 1 - s; both sides are divided by 1 - s.
+
         Args:
             orders: λ, in a shape that goes with that of the losses.
             losses: L.
@@ -577,7 +580,9 @@ class _StepProgram:
         return columns
 
     def _chord(self, orders: Floats) -> tuple[Floats, Floats]:
-        """Return e^{-λ²ρ}, and the slope of the chord of e^{λm} over the possible means m."""
+        """Return e^{-λ²ρ}, and the slope of the chord of e^{λm} over the possible means m, from 0
+        to that of the class, at each order λ.
+        """
         small = np.exp(-np.minimum(orders**2 * self.moments.rho, LARGEST_EXPONENT))
         powers = np.minimum(orders * self.moments.mean, LARGEST_EXPONENT)
         slope = np.expm1(powers) / self.moments.mean

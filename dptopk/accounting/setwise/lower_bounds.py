@@ -219,13 +219,13 @@ class FixedRanges(LossComponent):
         mean; beyond, Hoeffding leaves a probability of 2 e^-84.
         """
         n = self.count
-        often, rarely = self._probabilities()
+        chance_of_larger, chance_of_smaller = self._chances_of_losses()
         hits = self._hits_near_tilted_mean(grid.tilt)
-        log_masses = np.asarray(log_binomial_pmf(hits, n, often, rarely))
+        log_masses = np.asarray(log_binomial_pmf(hits, n, chance_of_larger, chance_of_smaller))
         possible = log_masses > -np.inf
         hits = hits[possible]
         log_masses = log_masses[possible]
-        distance = np.abs(hits - n * often)
+        distance = np.abs(hits - n * chance_of_larger)
         # The two probabilities are known to 64 roundoffs; their error enters through the deviance,
         # times the distance.
         errors = ROUNDOFF * (64 * (1 + np.abs(log_masses)) + 128 * (distance + 16))
@@ -234,27 +234,28 @@ class FixedRanges(LossComponent):
         loss_error = 8 * ROUNDOFF * n * max(self.t, self.epsilon)
         return [replace(pair, loss_error=loss_error, error=CUT_MASS)]
 
-    def _probabilities(self) -> tuple[float, float]:
-        """Return the probabilities, under P, of the loss t and of the loss t - ε."""
+    def _chances_of_losses(self) -> tuple[float, float]:
+        """Return the probabilities, under P, of the larger loss t and of the smaller one, t - ε."""
         t = self.t
         epsilon = self.epsilon
-        often = math.expm1(t - epsilon) / math.expm1(-epsilon)
-        rarely = math.exp(t - epsilon) * math.expm1(-t) / math.expm1(-epsilon)
-        return often, rarely
+        chance_of_larger = math.expm1(t - epsilon) / math.expm1(-epsilon)
+        chance_of_smaller = math.exp(t - epsilon) * math.expm1(-t) / math.expm1(-epsilon)
+        return chance_of_larger, chance_of_smaller
 
     def _hits_near_tilted_mean(self, tilt: float) -> Floats:
         """Return the numbers of mechanisms with loss t that are within REACH_OF_ANSWERS sqrt(n) of
         their mean under the tilt.
         """
         n = self.count
-        larger_probability, smaller_probability = self._probabilities()
-        log_ratio = max(-tilt * self.epsilon, -LARGEST_LOG_RATIO)
-        tilted_probability = larger_probability / (
-            larger_probability + smaller_probability * math.exp(log_ratio)
+        chance_of_larger, chance_of_smaller = self._chances_of_losses()
+        # The tilt multiplies the smaller loss by this factor against the larger one.
+        log_factor = max(-tilt * self.epsilon, -LARGEST_LOG_RATIO)
+        tilted_chance = chance_of_larger / (
+            chance_of_larger + chance_of_smaller * math.exp(log_factor)
         )
         reach = REACH_OF_ANSWERS * math.sqrt(n) + 1
-        first = max(math.floor(n * tilted_probability - reach), 0)
-        last = min(math.ceil(n * tilted_probability + reach), n)
+        first = max(math.floor(n * tilted_chance - reach), 0)
+        last = min(math.ceil(n * tilted_chance + reach), n)
         return np.arange(first, last + 1, dtype=float)
 
 

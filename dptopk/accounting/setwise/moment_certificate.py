@@ -43,6 +43,7 @@ MOST_MAJORANTS = 3000  # of a file: the checker takes about 5 ms for each
 LAST_PROGRAMS = 3  # x's at which the first cost is solved again, near the answer
 MOST_RAISED = 5e-4  # relative: a bound that had to be raised by more is solved again
 CLOSE_ENOUGH = 1e-5  # relative, of ε: the answer is looked for no more closely
+POINTS_NEAR_ANSWER = 20_001  # x's at which a majorant's bound is compared with δ
 
 # The orders of Rényi conversions: the least, the largest, and how many there are, at equal ratios.
 ORDERS = (1e-2, 1e6, 4000)
@@ -273,24 +274,26 @@ class CertifiedGame:
             moments: the class of the first cost.
             value: upper bounds on V of what is left.
             delta: δ.
-            start: the first x that is tried.
+            start: the first x that is tried, an upper bound on the answer.
         """
         x = start
         for _ in range(LAST_PROGRAMS):
             node = np.array([round(x / value.h)])
-            provables = [
-                Provable.of(solution, moments, value)
-                for solution in self.game.solutions(moments, value, node)
-            ]
-            if not provables or provables[0] is None:
+            solutions = self.game.solutions(moments, value, node)
+            if not solutions:
                 return
-            provable = provables[0]
-            # A majorant is nearly the best one near its own x: the answer is looked for there.
-            points = np.linspace(max(x - moments.deviation, 0.0), x + moments.deviation / 4, 20_001)
+            provable = Provable.of(solutions[0], moments, value)
+            if provable is None:
+                return
+            # A majorant is nearly the best one near its own x: the answer is looked for there. It
+            # is more often to the left, as ``start`` is an upper bound.
+            first = max(x - moments.deviation, 0.0)
+            points = np.linspace(first, x + moments.deviation / 4, POINTS_NEAR_ANSWER)
             low_enough = np.flatnonzero(provable.majorant.step(points) <= delta)
             if not low_enough.size:
                 return
-            previous_x, x = x, float(points[low_enough[0]])
+            previous_x = x
+            x = float(points[low_enough[0]])
             yield x, provable
             if abs(previous_x - x) <= CLOSE_ENOUGH * x:
                 return
@@ -370,7 +373,9 @@ def _provable_of_program(
 
 
 def _least_majorants(provables: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats]:
-    """Return the majorants that are the least of all at an x, and the least bound at each x."""
+    """Return the majorants that are the least of all at one of the x's, and the least bound at each
+    x; no majorants, and bounds of 1, where there are none.
+    """
     if not provables:
         return [], np.ones(len(x))
     bounds = np.array([provable.majorant.step(x) for provable in provables])

@@ -477,6 +477,7 @@ class Refinement:
             work_left: in seconds; an estimate.
         """
         room = tuning.GROUPS_SHARE * work_left
+        # The curve of everything is tried by the first evaluation; it is the same for all others.
         return Evaluation(
             self.game,
             self.query,

@@ -2,7 +2,7 @@
 attains at every x.
 
 A strategy attains P(S) - u Q(S) at u = e^x for its event S: affine in u. So beside its worth L at a
-node u_j its mass r = u_j Q(S) is kept, and L + r (1 - u/u_j) is what the same strategy attains at
+node u_j its mass r = u_j Q(S) is stored, and L + r (1 - u/u_j) is what the same strategy attains at
 every other u. A chord from a node may thus end between two nodes, at the line of the strategy of
 either: no ε is rounded, and no bound from above is needed (docs/notes/setwise.md, "From below"). L
 is rounded down, and of r a bound on its relative error is known.
@@ -52,14 +52,20 @@ class PlayedInOrder:
 
     @classmethod
     def of_nothing(cls, reach: int, h: float) -> PlayedInOrder:
-        """Return the two strategies without costs: everything up to x = 0, then nothing."""
+        """Return the two strategies without costs: everything up to x = 0, then nothing.
+
+        Args:
+            reach: how many nodes there are on either side of 0.
+            h: the grid step.
+        """
         x = np.arange(-reach, reach + 1.0) * h
         worth = np.maximum(-np.expm1(x), 0.0) * INWARD
         return cls(-reach, h, worth, _mass_of_everything(x), MOVE_ROUNDINGS * ROUNDOFF)
 
     def between(self, first: int, last: int) -> PlayedInOrder:
-        """Return strategies for all nodes from ``first`` to ``last``: to the left of those that are
-        kept the first of them or everything, to the right nothing.
+        """Return strategies for all nodes from ``first`` to ``last``: to the left of the stored
+        ones the first of them, or the event that is everything, whichever is worth more; to the
+        right the event that is nothing.
         """
         end = self.first + len(self.worth)
         nodes = np.arange(first, min(self.first, last + 1), dtype=np.float64)
@@ -70,13 +76,13 @@ class PlayedInOrder:
         all_is_better = of_all > of_first
         mass_of_first = self.mass[0] * np.exp(behind)
         masses = np.where(all_is_better, _mass_of_everything(x), mass_of_first)
-        kept = slice(max(first - self.first, 0), max(last + 1 - self.first, 0))
+        stored = slice(max(first - self.first, 0), max(last + 1 - self.first, 0))
         nothing = np.zeros(max(last + 1 - max(end, first), 0))
         return PlayedInOrder(
             first,
             self.h,
-            np.concatenate([np.maximum(of_first, of_all), self.worth[kept], nothing]),
-            np.concatenate([masses, self.mass[kept], nothing]),
+            np.concatenate([np.maximum(of_first, of_all), self.worth[stored], nothing]),
+            np.concatenate([masses, self.mass[stored], nothing]),
             self.mass_error + MOVE_ROUNDINGS * ROUNDOFF,
         )
 
@@ -100,8 +106,11 @@ class PlayedInOrder:
         )
 
     def _lines(self, places: NDArray[np.int64], beyond: Floats | float) -> Floats:
-        """Return what the strategies at some places attain at some distances from their nodes,
-        to the right where these are positive; rounded down.
+        """Return what some strategies attain away from their nodes, rounded down.
+
+        Args:
+            places: of the strategies.
+            beyond: by how much x lies to the right of each strategy's node; negative to the left.
         """
         moves = np.expm1(beyond)
         error = self.mass_error + MOVE_ROUNDINGS * ROUNDOFF
@@ -122,8 +131,8 @@ class PlayedInOrder:
         left = np.maximum(right - 1, self.first)
         lines = -np.expm1(np.minimum(known_x, 0.0)) * INWARD
         for node in (left, right):
-            at = node.astype(np.int64) - self.first
-            lines = np.maximum(lines, self._lines(at, known_x - node * self.h))
+            places = node.astype(np.int64) - self.first
+            lines = np.maximum(lines, self._lines(places, known_x - node * self.h))
         bounds: Floats = np.where(safe_x <= last * self.h, lines, 0.0)
         return bounds
 
@@ -208,9 +217,9 @@ def _raise_to_chords(
     highest = worth[nodes]
     count = block.end - block.begin
     for offset in range(block.first, min(block.last + 1, len(weights[0]))):
-        at = block.begin + N - offset
-        chord = weights[0][offset] * near[at : at + count]
-        chord += weights[1][offset] * far[at + N : at + N + count]
+        begin = block.begin + N - offset  # of the near ends of the chords
+        chord = weights[0][offset] * near[begin : begin + count]
+        chord += weights[1][offset] * far[begin + N : begin + N + count]
         better = chord > highest
         np.copyto(highest, chord, where=better)
         np.copyto(offsets[nodes], offset, where=better)

@@ -196,9 +196,13 @@ class DominatingGaussian(Curve):
         return Answer(value, lower if lower > 0 else None)
 
     def _attained_epsilon(self, delta: float, upper: float) -> float:
-        """Return an ε that some mechanisms attain at ``delta``: ZCDP and Gaussian costs played as
+        """Return an ε that some mechanisms attain at a δ: ZCDP and Gaussian costs played as
         Gaussians, or many copies of one pure or bounded-range cost as randomised response (of ε/2
-        for ε-BR); 0 for other charges.
+        for ε-BR, which ε/2-DP implies); 0 for other charges.
+
+        Args:
+            delta: δ.
+            upper: an upper bound on the answer.
         """
         if all(isinstance(cost, ZCDP | GaussianDP) for cost in self.charge.costs):
             played = gaussian(played_as_gaussians(self.charge))
