@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from dptopk._internal import validate
 from dptopk._internal.choices import EFFORTS, Effort, Interaction
@@ -433,11 +434,36 @@ class _QueryCosts:
         return self.ask(n, self.bound, self.rtol, lower=True).lower
 
 
-def _clipped_ratio(ratio: float) -> float:
-    """Return the ratio, cut to between 1/1000 and 1000, so that the next guess is at most a factor
-    of 1000 away.
+class _TriedCount(NamedTuple):
+    """A number of queries that was tried.
+
+    Attributes:
+        n: the number.
+        size: of their ε, a quantity that grows about as n.
     """
-    return min(max(ratio, 1e-3), 1e3)
+
+    n: int
+    size: float
+
+
+def _guessed_count(tried: _TriedCount, before: _TriedCount | None, aim: float) -> int:
+    """Return about the n whose size is ``aim``.
+
+    The size grows about as n. Where the last two values say otherwise their exponent is taken, cut
+    so that one poor pair of values cannot send the guess far off.
+
+    Args:
+        tried: the last number that was tried.
+        before: the one before it; None: there is none.
+        aim: the size that is looked for.
+    """
+    power = 1.0
+    if before is not None and before.size != tried.size:
+        power = math.log(tried.size / before.size) / math.log(tried.n / before.n)
+        power = min(max(power, 0.5), 3.0)
+    # The guess is at most a factor of 1000 away.
+    ratio = min(max(aim / tried.size, 1e-3), 1e3)
+    return math.floor(tried.n * ratio ** (1 / power))
 
 
 def _largest_count(
@@ -467,8 +493,7 @@ def _largest_count(
     high = most + 1
     n = min(start, most)
     aim = size(budget.epsilon)
-    previous_n = 0
-    size_before = 0.0
+    before: _TriedCount | None = None
     for step in range(MOST_COUNTS_TRIED):
         value = epsilon_of(n)
         if value <= budget.epsilon:
@@ -478,16 +503,9 @@ def _largest_count(
         if high - low <= 1 or budget.epsilon * (1 - close) <= value < budget.epsilon:
             break
         if 0 < value < math.inf:
-            size_at_n = size(value)
-            # The size grows about as n. Where its last two values say otherwise their exponent is
-            # taken, cut so that one poor pair of values cannot send the guess far off.
-            power = 1.0
-            if previous_n and size_before != size_at_n:
-                power = math.log(size_at_n / size_before) / math.log(n / previous_n)
-                power = min(max(power, 0.5), 3.0)
-            previous_n = n
-            size_before = size_at_n
-            guess = math.floor(n * _clipped_ratio(aim / size_at_n) ** (1 / power))
+            tried = _TriedCount(n, size(value))
+            guess = _guessed_count(tried, before, aim)
+            before = tried
         else:  # an ε of 0 or inf says nothing of how it grows
             guess = 16 * n if value == 0 else n // 2
         if step % 4 == 3 and high <= most:  # should the guesses be poor

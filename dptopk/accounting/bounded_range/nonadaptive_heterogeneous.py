@@ -118,6 +118,7 @@ class _Heterogeneous(Curve):
             return self._best_strategy_value(x) > delta
 
         if too_small(0.0):
+            # 50 halvings come to the rounding of the largest ε.
             root, _ = bisect(too_small, 0.0, self.epsilon_max, halvings=50)
         while gap < 1:
             # Relative to ε; where ε is nearly 0, to a millionth of the largest one.

@@ -314,6 +314,7 @@ def _tilt_to_mean(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) 
 
     if mean(0.0) <= n:
         return 0.0
+    # 30 halvings find the mean to far less than its deviation.
     _, theta = bisect(lambda theta: mean(theta) < n, -LARGEST_TILT, 0.0, halvings=30)
     return theta
 

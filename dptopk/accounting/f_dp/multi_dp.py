@@ -406,6 +406,8 @@ def _law_of_two_epsilons(responses: Responses, count: int) -> tuple[Floats, Floa
     u_given_v1 = binomials(count, u1_v1 / chance_v1, u0_v1 / chance_v1)
     u_given_v0 = binomials(count, u1_v0 / chance_v0, u0_v0 / chance_v0)
     masses = np.empty((count + 1, count + 1))
+    # Among the steps with v = 1, and among the others, the number with u = 1 is binomial: u is the
+    # sum of the two, so that its law is their convolution.
     with np.errstate(under="ignore"):
         for ones in range(count + 1):
             zeros = count - ones

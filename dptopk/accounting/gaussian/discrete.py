@@ -164,7 +164,7 @@ def _sum_by_convolution(scale: float, count: int) -> tuple[Floats, Floats, Float
 def _exact_masses(scale: float) -> Power:
     """Return N_Z(0, s²) with masses that are correct to an ulp."""
     with localcontext() as context:
-        context.prec = 50
+        context.prec = 50  # digits, three times those of a float
         twice_variance = 2 * Decimal(scale) * Decimal(scale)
         half = int(_WIDTH * scale) + 2
         weights = [(-Decimal(x * x) / twice_variance).exp() for x in range(half + 1)]
@@ -281,6 +281,7 @@ class _ContinuousCurve(Curve):
     def log_lower(self, epsilon: Floats) -> Floats:
         """Return a lower bound on ln δ at each ε."""
         log_slope, log_variation = self._corrections(epsilon)
+        # μ is moved down by more than its rounding.
         rounded_up = gaussian_log_delta(self.mu * (1 - 4 * EPS), epsilon=epsilon)
         log_continuous = rounded_up - _PAIR_ERROR_BELOW
         # -B_2(θ)/2 is at least -1/12; the share of δ that both corrections can take off.

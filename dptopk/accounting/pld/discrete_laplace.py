@@ -83,7 +83,7 @@ def discrete_laplace_log_mgf(scale: float, shift: int, lam: Floats) -> Floats:
     remainder = np.log((1 + w) / 2 + (1 - w) / 2 * (math.tanh(h / 2) / np.tanh(phi)))
     slack = 16 * EPS * (1 + np.abs(remainder))
     closed = lam * epsilon * (1 + 8 * EPS) + remainder + slack
-    mean = mean_loss(scale, shift) * (1 + 8 * EPS)
+    mean = mean_loss(scale, shift) * (1 + 8 * EPS)  # for the roundings of the product below
     return np.minimum(closed, lam * (1 + lam) * mean)
 
 

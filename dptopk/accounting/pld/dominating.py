@@ -85,7 +85,7 @@ def _mu_of_unit_shift(scale: float) -> float:
     widest = max(first, float(np.max(high[1:] - low[:-1])))
     if not (math.isfinite(widest) and widest > 0):
         raise InvalidParameter(f"scale {scale} is out of range")
-    return widest * (1 + 4 * EPS)
+    return widest * (1 + 4 * EPS)  # for the rounding of the difference
 
 
 def _vertex_bounds(scale: float, last: int) -> tuple[Floats, Floats]:

@@ -50,7 +50,7 @@ def laplace_log_mgf(epsilon: float, lam: Floats) -> Floats:
     remainder = np.log1p(lam / (1 + 2 * lam) * fall)
     slack = 16 * EPS * (1 + np.abs(remainder))
     closed = lam * epsilon * (1 + 8 * EPS) + remainder + slack
-    mean = laplace_mean_loss(epsilon) * (1 + 8 * EPS)
+    mean = laplace_mean_loss(epsilon) * (1 + 8 * EPS)  # for the roundings of the product below
     values: Floats = np.minimum(closed, lam * (1 + lam) * mean)
     return values
 
@@ -94,6 +94,7 @@ class Laplace(LossComponent):
         if grid.side > 0:
             scale = math.nextafter(cells / self.epsilon, 0.0)
             return DiscreteLaplace(scale, cells, self.count).pairs(grid)
+        # ``self.epsilon`` was rounded up; it is moved down by more than that.
         epsilon = self.epsilon * (1 - 4 * EPS)
         h = epsilon / cells
         copies = replace(_pair_of_cells(h, cells), count=self.count)
@@ -112,4 +113,6 @@ def _pair_of_cells(h: float, cells: int) -> Pairs:
     starts = np.concatenate([[0.0], np.arange(cells) * h, [cells * h]])
     log_masses = -starts - math.log(2)
     log_masses[1:-1] += math.log(-math.expm1(-h))
-    return pair_of(-places, log_masses, log_error=4 * EPS * (float(np.abs(log_masses).max()) + 8))
+    # Of a sum of three logarithms, none much larger than the sum itself.
+    log_error = 4 * EPS * (float(np.abs(log_masses).max()) + 8)
+    return pair_of(-places, log_masses, log_error=log_error)

@@ -242,6 +242,7 @@ def _grid_pairs(
         side: 1 to split losses (see ``_split_losses``), -1 to round them down.
         twist: s; each part of a split is multiplied by e^{s (grid point - loss)}.
     """
+    # A quotient by the step, a product with it and a difference round a loss.
     rounding = pairs.loss_error + 4 * EPS * float(np.abs(pairs.losses).max())
     if side > 0:
         moved = _split_losses(pairs, step, twist)
@@ -390,6 +391,7 @@ def product(
     masses, numerical = spectrum.masses(low)
     log_scale = math.fsum(item.count * item.log_scale for item in placed)
     farthest = max(abs(low), abs(high))
+    # The roundings of the losses, and those of the grid points.
     shift = math.fsum(item.shift for item in placed) + 4 * EPS * step * farthest
     return LossDistribution(
         step=step,

@@ -248,6 +248,7 @@ def sum_of_copies(pair: Pairs, spacing: float, offset: float, grid: Grid) -> Pai
         total = product([pair], step=1.0, tilt=grid.tilt * spacing, side=grid.side).as_pair()
     losses = offset + spacing * total.losses
     farthest = float(np.abs(losses).max() + offset)
+    # A product and a sum, none larger than this, of numbers that are rounded themselves.
     loss_error = spacing * total.loss_error + 8 * EPS * farthest
     return replace(total, losses=losses, count=1, loss_error=loss_error)
 
@@ -285,6 +286,7 @@ class GaussianLoss(LossComponent):
         cell alike, up to FARTHEST_TILT. No δ that is a float needs more: ln F(x) is at most -(tilt
         μ)²/2 at the tilt of a question.
         """
+        # μ² is moved by more than its rounding: a larger one dominates.
         variance = self.mu_squared * (1 + grid.side * 8 * EPS)
         mu = math.sqrt(variance)
         centre = variance * (0.5 + grid.tilt)
@@ -392,6 +394,7 @@ class DiscreteGaussian(LossComponent):
         reach = math.ceil(REACH_OF_NOISE * width + REACH_OF_NOISE)
         y = np.arange(-centre - reach, -centre + reach + 1.0)
         log_masses = -((y / width) ** 2) / 2 - math.log(width) - math.log(2 * math.pi) / 2
+        # Of a square and a sum of logarithms; of a loss, a product and a sum.
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
         losses = offset - spacing * y
         farthest = float(np.abs(losses).max() + offset)
@@ -410,6 +413,7 @@ class DiscreteGaussian(LossComponent):
         reach = math.ceil(REACH_OF_NOISE * self.scale + REACH_OF_NOISE)
         y = np.arange(-centre - reach, -centre + reach + 1.0)
         log_masses = -(y**2) / (2 * self.scale**2) - _log_normalisation(self.scale)
+        # Of a square, a quotient and a sum of two logarithms.
         rounding = 8 * EPS * (float(np.abs(log_masses).max()) + 8)
         copies = replace(pair_of(-y, log_masses, self.count, log_error=rounding), error=CUT_MASS)
         return [sum_of_copies(copies, spacing, offset, grid)]
@@ -466,6 +470,7 @@ class SeveralConstraints(LossComponent):
         replaced one at a time: δ of a product is a mean of δ's of the pair.
         """
         worst = worst_case(self.cost, PERTURBATION)
+        # 3 in place of 2: more than the powers of the small number that are left out.
         return 3 * PERTURBATION * self.count / (1 - worst.atom)
 
     def log_mgf(self, tilt: float) -> float:

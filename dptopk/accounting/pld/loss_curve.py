@@ -127,6 +127,7 @@ class LossCurve(Curve):
             target = self._without_tail(target)
         with np.errstate(divide="ignore", invalid="ignore"):
             log_target = np.log(np.maximum(target, 0.0))
+            # Moved by more than its rounding: down for a larger ε, up for a smaller one.
             log_target = log_target - side * 4 * EPS * (1 + np.abs(log_target))
             log_target = np.where(target > 0, log_target, -np.inf)
             epsilons = np.maximum(self._crossings(log_target, side) + side * self._shift, 0.0)
@@ -168,6 +169,7 @@ class LossCurve(Curve):
 
     def epsilon(self, delta: ArrayLike) -> Floats:
         """Return an upper bound on ε for every δ; inf for a δ below the tail's mass."""
+        # 4 EPS are for the last sums, of a loss, a logarithm and the shift.
         bounded: Floats = outward(self._epsilon(delta, 1), 4 * EPS)
         if not self._tail:  # δ = 0 from there on
             return np.minimum(bounded, self._epsilon_max)

@@ -79,6 +79,7 @@ def responses_delta_below(count: int, epsilon: float, x: float) -> float:
     if first <= -LARGEST_SHARE * n or last >= min(LARGEST_SHARE * n, EXACT_INTEGERS):
         return 0.0
     ends: Floats = first + 2.0 * width * np.arange(BLOCKS + 1, dtype=float)
+    # A loss jε is moved down by more than its rounding.
     gain = -np.expm1(np.minimum(x - ends * epsilon * (1 - 4 * EPS), 0.0))
     positive = gain > 0
     with np.errstate(divide="ignore"):

@@ -87,7 +87,7 @@ def _golden_section_minimum(
         high: its right end.
         accuracy: the length of the last interval.
     """
-    share = (math.sqrt(5) - 1) / 2
+    share = (math.sqrt(5) - 1) / 2  # of the golden section: one of the two points is used again
     left = high - share * (high - low)
     right = low + share * (high - low)
     at_left = function(left)

@@ -138,6 +138,8 @@ def _product_of_binomials(counts: Mapping[float, int], *, attained: bool = True)
         error = np.add.outer(error, weight_error).ravel()
     order = np.argsort(losses, kind="stable")
     total = sum_up(counts)
+    # A logarithm takes a sum for each ε, a loss a product and a sum of at most ``total``; each
+    # rounds by half an EPS of its size at most.
     return LossCurve(
         losses[order],
         log_masses[order],

@@ -105,7 +105,7 @@ def _refusal(epsilon: float, delta: float, labels: int) -> InvalidParameter:
 
     smallest = max(epsilon, LEAST_EPSILON)
     low, high = bracket(too_small, 2 * smallest, least=smallest)
-    _, high = bisect(too_small, low, high, rtol=0.05, geometric=True)
+    _, high = bisect(too_small, low, high, rtol=0.05, geometric=True)  # two digits are shown
     return InvalidParameter(
         f"epsilon={epsilon:g} is too small for delta={delta:g} and {labels} labels of one user: "
         f"coins of at most "

@@ -232,6 +232,7 @@ def _round_matrix(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.c
         What an infinite loss gives, shape (levels, 1), and a matrix that maps V's values to the
         rest.
     """
+    # The values of a level begin with the one in front of the nodes (``_game_values``).
     start = np.arange(len(pair.P))[:, None] * (size + 2)
     places = []
     masses = []

@@ -154,7 +154,7 @@ def certify(
     candidates = _all_of(_single_factor_certificates(charge, failure_free, delta, delta_left, aim))
     good = aim * (1 + rtol / 2)
     least = _least_epsilon(candidates)
-    if least > aim * (1 + STEP_BY_STEP):
+    if least > aim * (1 + STEP_BY_STEP):  # no curve of everything is as good as ``compose``
         start = min(least, 2 * aim)
         candidates += _all_of(
             _game_certificates(charge, failure_free, delta, delta_left, start, effort)
@@ -320,7 +320,7 @@ def _single_factor_certificates(
             )
     if not delta_left:
         return
-    entries: list[tuple[float, Entry]] = []
+    entries: list[tuple[float, Entry]] = []  # the ε of each factor, and the factor
     room = delta_left * (1 - tuning.CHECKER_ROOM)
     curves = {
         "Renyi": renyi_curve(log_mgf(failure_free), pure_sum(failure_free)),

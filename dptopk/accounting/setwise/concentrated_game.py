@@ -429,10 +429,12 @@ class ConcentratedGame:
         classes = tuple(sorted(counts_of, key=lambda moments: (moments.rho, moments.xi)))
         counts_of_classes = tuple(counts_of[moments] for moments in classes)
         counts = (*counts_of_classes, *ranges.values())
-        too_many = math.prod(count + 1 for count in counts_of_classes) > MOST_STATES
-        too_many |= math.prod(count + 1 for count in counts) > MOST_STATES_WITH_RANGES
+        states = math.prod(count + 1 for count in counts_of_classes)
+        states_with_ranges = math.prod(count + 1 for count in counts)
+        if states > MOST_STATES or states_with_ranges > MOST_STATES_WITH_RANGES:
+            return None
         widest, narrowest = _widest_and_narrowest(classes, ranges)
-        if too_many or widest > min(LARGEST_RATIO * narrowest, LARGEST_DEVIATION):
+        if widest > min(LARGEST_RATIO * narrowest, LARGEST_DEVIATION):
             return None
         step = min(widest / tuning.GAME_NODES, narrowest / tuning.GAME_NODES_OF_SMALLEST)
         step = _step_for_ranges(ranges, step / fineness)
@@ -563,7 +565,8 @@ class ConcentratedGame:
         """Return the nodes at which the programs of a step of one class are solved: the farther
         apart, the smoother V of what is left, and none where V is negligible.
         """
-        # ``costs_left`` has the ranges after the classes.
+        # ``costs_left`` has the ranges after the classes. A cost of a class adds about 2ρ to the
+        # variance, a range at most ε²/4.
         counts = list(zip(costs_left, self.classes, strict=False))
         variance = math.fsum(count * 2 * of_class.rho for count, of_class in counts)
         mean = math.fsum(count * of_class.mean for count, of_class in counts)

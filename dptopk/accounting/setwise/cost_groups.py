@@ -132,7 +132,7 @@ def pair_above(nodes: NDArray[np.int64], values: Floats, h: float) -> GroupPair:
     masses[-1] = max(masses[-1], FLOOR)
     positive = masses > 0
     log_masses: Floats = np.log(masses[positive]) + math.log(factor)
-    raised_infinite = infinite * factor * (1 + 4 * ROUNDOFF)
+    raised_infinite = infinite * factor * (1 + 4 * ROUNDOFF)  # for the rounding of the product
     return GroupPair(np.asarray(losses[positive]), log_masses, raised_infinite)
 
 
@@ -281,8 +281,8 @@ def pair_of_symmetric(right: Floats, h: float) -> GroupPair:
     last = len(right) - 1
     x = np.arange(1, last + 1) * h
     swapped = np.exp(-x) * (1 - right[1:])
-    at_negative = 1 - swapped * INWARD
-    at_negative = np.minimum(at_negative * (1 + 8 * ROUNDOFF), 1.0)
+    at_negative = 1 - swapped * INWARD  # INWARD covers the rounding of the exponentials
+    at_negative = np.minimum(at_negative * (1 + 8 * ROUNDOFF), 1.0)  # and this of the difference
     values = np.concatenate([at_negative[::-1], right])
     nodes = np.arange(-last, last + 1)
     return pair_above(nodes, np.maximum(values, FLOOR), h)

@@ -205,17 +205,19 @@ def family_near(
     large: list[float] = []
     low: list[float] = []
     low_masses: list[float] = []
+    # Losses within this distance of the largest one, or of the lowest one, are taken together.
+    width = moments.deviation / 4
     for solution in solutions:
         losses = solution.x - solution.nodes * h
-        top = losses > losses.max() - moments.deviation / 4
-        bottom = losses < min(losses.min() + moments.deviation / 4, 0.0)
-        if losses.max() < moments.deviation / 4 or top.all():
+        top = losses > losses.max() - width
+        bottom = losses < min(losses.min() + width, 0.0)
+        if losses.max() < width or top.all():  # a law without a large loss
             continue
         of_top = float(np.average(losses[top], weights=solution.masses[top]))
         large.append(max(round(of_top / h), 1) * h)
         low.append(0.0)
         low_masses.append(0.0)
-        if not bottom.any() or (top | bottom).all():
+        if not bottom.any() or (top | bottom).all():  # a law without a low loss or a third one
             continue
         of_bottom = float(np.average(losses[bottom], weights=solution.masses[bottom]))
         for share in tuning.SHARES_OF_LOW:
@@ -295,6 +297,7 @@ def _excess(moments: MomentClass, shapes: _Shapes, orders: Floats) -> _Excess:
         orders: of all laws, or of each law, shape (laws, orders).
     """
     outcomes = np.stack([shapes.large, shapes.low, shapes.third_losses])
+    # A law whose third loss is not a finite number is out of the question.
     possible = np.isfinite(outcomes.sum(axis=0))
     outcomes = np.where(possible, outcomes, 0.0)
     rest = np.maximum(1 - shapes.masses - shapes.low_masses, 0.0)
@@ -486,28 +489,38 @@ class _StepProgram:
         self.reach = math.ceil(tuning.PROGRAM_RIGHT * deviation / self.h)
         last = int(nodes.max()) + self.reach
         places = np.arange(self.first, last + 1)
+        self.losses = len(places)
         losses = (nodes[:, None] - places).astype(np.float64) * self.h
-        rows = self._constraint_rows(losses)
-        self.number = len(rows)
-        slacks = np.vstack([np.zeros((2, self.number - 2)), np.eye(self.number - 2)])
-        slacks = np.broadcast_to(slacks, (len(nodes), *slacks.shape))
-        columns = np.stack(rows, axis=1)
+        coefficients = np.stack(self._constraint_rows(losses), axis=1)
+        self.number = coefficients.shape[1]
         # Losses beyond a program's own reach have columns of zeros.
         within = places <= nodes[:, None] + self.reach
-        self.scales = within / np.minimum(np.abs(columns).max(axis=1), tuning.LARGEST_COEFFICIENT)
-        columns = columns * self.scales[:, None, :]
-        all_columns = [columns, slacks]
-        if moments.centred:
-            all_columns += self._rising_columns()
-        self.columns = np.concatenate(all_columns, axis=2)
+        sizes = np.abs(coefficients).max(axis=1)
+        self.scales = within / np.minimum(sizes, tuning.LARGEST_COEFFICIENT)
+        self.columns = self._all_columns(coefficients * self.scales[:, None, :])
         worth = value.at(places) * self.scales
-        no_worth = np.zeros((len(nodes), self.columns.shape[2] - len(places)))
+        no_worth = np.zeros((len(nodes), self.columns.shape[2] - self.losses))
         self.worth = np.concatenate([worth, no_worth], axis=1)
-        self.losses = losses.shape[1]
+        # ``solve`` sets these.
         self.basis: NDArray[np.int64] = np.zeros((len(nodes), self.number), dtype=np.int64)
         self.multipliers: Floats = np.zeros((len(nodes), self.number))
         self.masses: Floats = np.zeros((len(nodes), self.number))
         self.failed: NDArray[np.bool_] = np.zeros(len(nodes), dtype=np.bool_)
+
+    def _all_columns(self, of_losses: Floats) -> Floats:
+        """Return the columns of losses, followed by those of slacks and, of centred losses, by the
+        rising columns.
+
+        The first two constraints are equations, and have no slacks.
+
+        Args:
+            of_losses: shape (x's, constraints, losses).
+        """
+        slacks = np.vstack([np.zeros((2, self.number - 2)), np.eye(self.number - 2)])
+        columns = [of_losses, np.broadcast_to(slacks, (len(self.nodes), *slacks.shape))]
+        if self.moments.centred:
+            columns += self._rising_columns()
+        return np.concatenate(columns, axis=2)
 
     def _constraint_rows(self, losses: Floats) -> list[Floats]:
         """Return what a mass of 1 at each loss adds to each constraint, on 1, on E[1 - e^{-L}], of
@@ -612,7 +625,7 @@ class _StepProgram:
         worth = np.take_along_axis(self.worth, self.basis, axis=1)
         singular = np.linalg.slogdet(used)[0] == 0
         self.failed |= singular
-        used[singular] = np.eye(self.number)
+        used[singular] = np.eye(self.number)  # so that there is an inverse, which is not used
         inverse = np.linalg.inv(used)
         self.masses = inverse @ self._right_sides()
         self.multipliers = (worth[:, None, :] @ inverse)[:, 0, :]
@@ -697,6 +710,7 @@ class _StepProgram:
             limits = np.minimum(self.moments.log_moment(order), LARGEST_EXPONENT)
             weights = y[2] / np.expm1(limits)
             return _Terms(constant - weights, slope, weights[:, None], 0 * slope, 0 * slope)
+        # Four multipliers are of the constraints on 1, on E[1 - e^{-L}] and on the two means.
         first_back = 4 + len(self.orders.forth)
         forth, linear = self._moment_terms(self.orders.forth, y[4:first_back])
         back, reversed_linear = self._moment_terms(self.orders.back, y[first_back:])

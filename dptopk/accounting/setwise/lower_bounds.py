@@ -53,6 +53,7 @@ LOG_SUM_ERROR = 1e-9  # of a sum of a few logarithms, far above its rounding
 EXP_ROUNDING = 1e-12  # relative, far above that of e^x for an x of a few hundred at most
 LARGEST_LOG_RATIO = 700.0  # e^-700 is a float
 LEAST_SHARE_OF_RANGE = 1e-6  # of ε, between t and either end of (0, ε)
+FIRST_ORDER = 1e-6  # α - 1 of the first divergence that is checked; ξ + ρ is allowed below it
 # The logarithms of p that are tried lie FIRST_DECREASE, then LOG_STEP more each, below the first
 # one, all by less than LARGEST_DECREASE.
 FIRST_DECREASE = 2
@@ -122,7 +123,7 @@ class Atoms:
         scale = log_chernoff
         for pair in pairs:
             losses, log_masses = _sums_with_pair(losses, log_masses, pair)
-            rounds = pair.count * len(pair.losses)
+            rounds = pair.count * len(pair.losses)  # so often one of its rows was added
             largest_loss = float(np.abs(losses).max())
             loss_error += rounds * (pair.loss_error + 4 * ROUNDOFF * largest_loss)
             largest_log = float(np.abs(log_masses).max())
@@ -354,6 +355,7 @@ class Strategy:
         """
         x_left = np.subtract.outer(x, self.atoms.losses)
         if self.last is None:
+            # The difference is moved up by more than its rounding, where less is gained.
             rounded_up = x_left + 4 * ROUNDOFF * np.abs(x_left)
             values = -np.expm1(np.minimum(rounded_up, 0.0)) * INWARD
         else:
@@ -466,6 +468,7 @@ def _atoms_of_first_costs(
     merge = math.sqrt(variance) * math.sqrt(tuning.LATTICE_SHARE_BELOW * tolerance)
     step = _step_from_below(parts, variance, tolerance)
     costs = max(dominated.count, 1)
+    # Costs that are merged within a width w change the variance by about w²/4 each.
     width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * variance / costs)
     return Atoms.of(parts, Grid(step, order, -1, width), log_chernoff, merge=merge)
 
@@ -482,6 +485,7 @@ def _step_from_below(parts: Sequence[LossComponent], variance: float, tolerance:
     """
     sigma = math.sqrt(variance)
     roundings = [1 if isinstance(part, FixedRanges) else part.roundings()[1] for part in parts]
+    # ε is taken to be about four deviations: a guess.
     step = tuning.LATTICE_SHARE_BELOW * tolerance * 4 * sigma / max(sum(roundings), 1)
     shortest = tuning.WINDOW * sigma / tuning.MOST_ATOMS
     return min(max(step, shortest), sigma / tuning.CELLS_PER_STD)
@@ -544,8 +548,8 @@ def largest_point_above(
     """Return a point in [low, high) at which the function is above a level, close to the last such
     point; 0 if none is seen.
 
-    The function is evaluated further and further back from ``high``, then in clusters around the
-    root of the chord of its logarithm. The point returned was itself evaluated.
+    The function is evaluated further and further back from ``high``, then, up to three times, in
+    clusters around the root of the chord of its logarithm. The point returned was itself evaluated.
 
     Args:
         function: maps an array of points to values that fall, or nearly.
@@ -670,8 +674,8 @@ def _checked_orders(rho: float, xi: float, loss: float) -> Floats:
     tightest = max((loss - xi - rho) / (2 * rho), 1e-4)
     low = min(tightest / 1.7, last / 2)
     high = min(tightest * 1.7, last)
-    log_ratio = max(math.log(low / 1e-6), 1.0)
-    far_below = np.geomspace(1e-6, low, math.ceil(log_ratio / tuning.ORDER_STEP_FAR))
+    log_ratio = max(math.log(low / FIRST_ORDER), 1.0)
+    far_below = np.geomspace(FIRST_ORDER, low, math.ceil(log_ratio / tuning.ORDER_STEP_FAR))
     around_tightest = _orders_between(low, high, tuning.ORDER_STEP_NEAR)
     far_above = _orders_between(high, last, tuning.ORDER_STEP_FAR)
     return np.unique(np.concatenate([far_below, around_tightest, far_above]))

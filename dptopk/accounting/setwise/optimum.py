@@ -383,7 +383,7 @@ class Refinement:
             adds_less = reduction.added <= added_by_groups
             share = tuning.REDUCED_SHARE if adds_less else tuning.CHEAP_SHARE
             if (reduction.game, evaluation.groups) in self.reduced:
-                continue
+                continue  # an earlier stage has evaluated the same
             if evaluation.work > share * room or not self.query.work.take(evaluation.work):
                 continue
             self.reduced.append((reduction.game, evaluation.groups))
@@ -535,6 +535,8 @@ class Refinement:
             return False
         room = query.work.budget - query.work.spent
         game = ConcentratedGame.fitting(self.game.concentrated, reach, room)
+        # Where one game does not fit, or only with nodes farther apart, another one may: it solves
+        # programs for few costs of a kind only.
         if game is None or game.sparsity > 1:
             sketched = ConcentratedGame.sketched(self.game.concentrated, reach, room)
             if sketched is not None and query.work.take(sketched.work):

@@ -61,6 +61,7 @@ class PlayableFamily:
         """
         total = family.masses.sum(axis=1) - 1
         under_q = (family.masses * np.expm1(-family.losses * h)).sum(axis=1)
+        # A quarter, as the sums themselves round.
         sums_to_1 = (np.abs(total) <= LAW_ERROR / 4) & (np.abs(under_q) <= LAW_ERROR / 4)
         valid = sums_to_1 & (family.masses >= 0).all(axis=1)
         family = family.where(valid)

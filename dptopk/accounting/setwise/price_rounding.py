@@ -226,7 +226,7 @@ class Money:
             raise_if_late()
             if mass:
                 values += mass * layer.values_between(low, high)
-        values *= 1 + 4 * ROUNDOFF * (len(self.masses) + 3)
+        values *= 1 + 4 * ROUNDOFF * (len(self.masses) + 3)  # a sum with a product for each mass
         return pair_above(nodes, np.minimum(values, 1.0), rules.h)
 
 
@@ -279,6 +279,7 @@ class _Band:
         self.counts = np.array([float(count) for _, count in ranges])
         self.count = float(self.counts.sum())
         self.spread = float(self.counts @ self.epsilons**2)
+        # Levels lie about between these ends; beyond them the worth of the end is taken.
         epsilons = np.geomspace(self.epsilons[0] / 4, self.epsilons[-1] * 2, tuning.WORTH_POINTS)
         worths = [_log_mgf_of_range(epsilon, order) for epsilon in epsilons.tolist()]
         self._log_epsilons = np.log(epsilons)

@@ -319,12 +319,14 @@ class Layer:
         first = int(node.min()) - 1
         last = int(node.max()) + 2
         values = self.values_between(first, last)
-        at = node.astype(int) - first
-        at_node = values[at]
-        at_next = values[at + 1]
+        place = node.astype(int) - first
+        at_node = values[place]
+        at_next = values[place + 1]
         share = np.clip(self.share_in_cell(node, x), 0.0, 1.0)
         chord = at_node - (at_node - at_next) * share
-        fall = np.maximum(values[at - 1] - at_next, 0)
+        # The most by which V falls over this cell and the one before, where rounding may have moved
+        # x from.
+        fall = np.maximum(values[place - 1] - at_next, 0)
         return chord * (1 + 4 * ROUNDOFF) + fall * self.rounding_of_share(x)
 
     def delta(self, epsilon: float) -> float:

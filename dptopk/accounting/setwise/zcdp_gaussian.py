@@ -99,7 +99,7 @@ class SmallCostBudget:
         """Return 1 + β of Theorem H, rounded up."""
         kappa, growth = _exponents_of_beta(self.largest_rho, self.start)
         beta = math.expm1(kappa) * math.exp(growth)
-        return (1 + beta) * (1 + 32 * ROUNDOFF)
+        return (1 + beta) * (1 + 32 * ROUNDOFF)  # above some dozen roundings of positive numbers
 
     def variance(self, money: float) -> float:
         """Return the variance φ(T) of the Gaussian for a sum of prices T = ``money``,
@@ -108,7 +108,7 @@ class SmallCostBudget:
         largest = self.factor * self.largest_rho
         share = largest * (1 + largest / self.start) / 2
         total = self.start + money + share * math.log1p(money / self.start)
-        return total * (1 + 32 * ROUNDOFF)
+        return total * (1 + 32 * ROUNDOFF)  # above those of some ten operations
 
 
 def zcdp_constant(cost: Cost) -> float:

@@ -320,6 +320,7 @@ def _solve(residual: Callable[[Floats], Floats], guess: Floats) -> Floats:
             values = residual(np.cumsum(np.exp(logs))[::-1])
         return np.where(np.isfinite(values), values, 1e3)
 
+    # Any ε's are sound: the tolerance decides only how close to the least area they come.
     gaps = np.diff(guess[::-1], prepend=0.0)
     solution = root(finite_residual, np.log(gaps), method="hybr", options={"xtol": 1e-13})
     root_epsilons = np.cumsum(np.exp(solution.x))[::-1]
