@@ -327,12 +327,15 @@ class LastRanges:
         last = int(node.max())
         values = lower.values_between(first, last)
         upper = self.upper.above(np.arange(first - 1, last + 2) * lower.h)
-        at = node.astype(int) - first
-        at_node = values[at]
+        place = node.astype(int) - first
+        at_node = values[place]
+        # ``upper`` begins one node further left than ``values``.
+        upper_to_the_left = upper[place]
+        upper_to_the_right = upper[place + 2]
         share = np.clip(-lower.share_in_cell(node, x), 0.0, 1.0)
         moved = lower.rounding_of_share(x)
-        rise = np.maximum(at_node - upper[at + 2], 0.0) * np.maximum(share - moved, 0.0)
-        fall = np.maximum(upper[at] - at_node, 0.0) * moved
+        rise = np.maximum(at_node - upper_to_the_right, 0.0) * np.maximum(share - moved, 0.0)
+        fall = np.maximum(upper_to_the_left - at_node, 0.0) * moved
         bounds = (at_node + rise) * INWARD - fall
         return np.maximum(bounds, 0.0)
 
