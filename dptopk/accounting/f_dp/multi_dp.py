@@ -256,7 +256,9 @@ class MixtureCurve(Curve):
         upper = float(self.epsilon(query.delta)) if query.delta else self.epsilon_max
         if query.delta_below:
             lower = self._lower_epsilon(query.delta_below)
-        else:  # the largest loss has a positive mass, however small
+        else:
+            # The largest loss has a positive mass, however small; ``epsilon_max`` is rounded up by
+            # less than one float.
             lower = math.nextafter(self.epsilon_max, 0.0)
         return Answer(upper, lower, self.note)
 

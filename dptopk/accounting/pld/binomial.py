@@ -113,44 +113,46 @@ def log_response_pmf(
     log_failure = log_success - epsilon
     if last is None:
         last = count
-    hits = np.arange(first, last + 1)
+    true_answers = np.arange(first, last + 1)
     success = 1 / (1 + small)
     failure = small / (1 + small)
     # So near the smallest float n q is inexact; this formula needs ln q only.
     if count * failure < RARE_MEAN:
-        lies = (count - hits).astype(float)
-        values = _with_rare_failures(hits.astype(float), lies, float(count), success, log_failure)
+        false_answers = (count - true_answers).astype(float)
+        values = _with_rare_failures(
+            true_answers.astype(float), false_answers, float(count), success, log_failure
+        )
     else:
-        values = log_binomial_pmf(hits, count, success, failure)
-    values = np.where(hits == count, count * log_success, values)
-    values = np.where(hits == 0, count * log_failure, values)
-    distance = np.abs(hits - count * success)
+        values = log_binomial_pmf(true_answers, count, success, failure)
+    values = np.where(true_answers == count, count * log_success, values)
+    values = np.where(true_answers == 0, count * log_failure, values)
+    distance = np.abs(true_answers - count * success)
     return values, ERROR_FACTOR * EPS * (16 + distance + np.abs(values))
 
 
 def _with_rare_failures(
-    hits: Floats, lies: Floats, count: float, success: float, log_failure: float
+    true_answers: Floats, false_answers: Floats, count: float, success: float, log_failure: float
 ) -> Floats:
     """Return the log-pmf where nq is below the floats, by d(n-i, nq) = (n-i) (ln(n-i) - ln n - ln
     q) - (n-i).
 
     Args:
-        hits: numbers of true answers i; values at i = 0 and i = n are not meaningful.
-        lies: n - i.
+        true_answers: numbers of true answers i; values at i = 0 and i = n are not meaningful.
+        false_answers: n - i.
         count: n.
         success: p.
         log_failure: ln q.
     """
-    inner = (hits > 0) & (lies > 0)
-    truths = np.where(inner, hits, 1.0)
-    failures = np.where(inner, lies, 1.0)
+    inner = (true_answers > 0) & (false_answers > 0)
+    i = np.where(inner, true_answers, 1.0)
+    rest = np.where(inner, false_answers, 1.0)  # n - i
     return (
         _stirling_error(np.asarray(count))
-        - _stirling_error(truths)
-        - _stirling_error(failures)
-        - _deviance(truths, np.asarray(count * success))
-        - (failures * (np.log(failures / count) - log_failure) - failures)
-        + 0.5 * np.log(count / (2 * np.pi * truths * failures))
+        - _stirling_error(i)
+        - _stirling_error(rest)
+        - _deviance(i, np.asarray(count * success))
+        - (rest * (np.log(rest / count) - log_failure) - rest)
+        + 0.5 * np.log(count / (2 * np.pi * i * rest))
     )
 
 

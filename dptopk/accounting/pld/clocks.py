@@ -118,9 +118,10 @@ class ExponentialClock(LossComponent):
         kappa = decay(self.epsilon)
         if kappa == 0.0:
             return math.inf
-        share = math.exp(_log_a_times_kappa_plus_1(kappa))
-        below = (kappa / (kappa + 1)) / (kappa + 1) / (kappa + 1)
-        return self.count * 2 * share * (1 / kappa / kappa + below)
+        # 2 (κ+1) A (1/κ² + κ/(κ+1)³), so that no power of κ overflows.
+        a_times_kappa_plus_1 = math.exp(_log_a_times_kappa_plus_1(kappa))
+        of_negative_losses = (kappa / (kappa + 1)) / (kappa + 1) / (kappa + 1)
+        return self.count * 2 * a_times_kappa_plus_1 * (1 / kappa / kappa + of_negative_losses)
 
     def roundings(self) -> tuple[int, int]:
         """Return the numbers of laws whose losses are moved on the grid: every copy from above,

@@ -103,6 +103,7 @@ def common_lattice(parts: Parts) -> CommonLattice | None:
     there is none with at most MOST_LATTICE_CELLS losses in the composition.
     """
     epsilons = {epsilon for responses, _ in parts for epsilon, _ in responses}
+    # The smallest ε above 0: the step is a whole part of it. With 0 alone any step will do.
     smallest = min((epsilon for epsilon in epsilons if epsilon), default=1.0)
     if max(epsilons) / smallest > MOST_LATTICE_CELLS:
         return None

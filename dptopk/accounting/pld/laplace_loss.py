@@ -92,7 +92,7 @@ class Laplace(LossComponent):
         """
         cells = max(int(LISTED / math.sqrt(self.count)), FEWEST)
         if grid.side > 0:
-            scale = math.nextafter(cells / self.epsilon, 0.0)
+            scale = math.nextafter(cells / self.epsilon, 0.0)  # less noise is on the safe side
             return DiscreteLaplace(scale, cells, self.count).pairs(grid)
         # ``self.epsilon`` was rounded up; it is moved down by more than that.
         epsilon = self.epsilon * (1 - 4 * EPS)

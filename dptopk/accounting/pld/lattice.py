@@ -479,7 +479,8 @@ def _decayed_sum(
     sums = inner(law.masses[counted], gains)
     if law.error == math.inf:
         return unit * (sums + UNDERFLOW), math.inf
-    return unit * (sums + UNDERFLOW), unit * law.error * math.exp(log_peak(rate))
+    largest_gain = math.exp(log_peak(rate))  # over all d
+    return unit * (sums + UNDERFLOW), unit * law.error * largest_gain
 
 
 @dataclass(frozen=True)

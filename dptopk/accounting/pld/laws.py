@@ -95,7 +95,8 @@ class LossLaw:
         positive terms only.
         """
         first = np.searchsorted(self.losses, 0.0)
-        # Losses that may be equal, but for their errors, are one corner.
+        # Losses that may be equal, but for their errors, are one corner: those that are no farther
+        # apart than twice the sum of two errors.
         distinct = np.append(np.diff(self.losses[first:]) > 4 * self.loss_error, True)
         corners = self.losses[first:][distinct]
         place = np.append(0, np.cumsum(distinct)[:-1])

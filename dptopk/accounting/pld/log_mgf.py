@@ -344,10 +344,10 @@ def _smallest_values(
         with np.errstate(over="ignore", invalid="ignore"):
             values = objective(np.exp(grid))
         values = np.where(np.isnan(values), np.inf, values)
-        at = values.argmin(axis=1)
-        best = np.minimum(best, values[rows, at])
+        places = values.argmin(axis=1)
+        best = np.minimum(best, values[rows, places])
         # The next grid spans the neighbours of the smallest value.
         grid = np.broadcast_to(grid, values.shape)
-        low = grid[rows, np.maximum(at - 1, 0)]
-        high = grid[rows, np.minimum(at + 1, points - 1)]
+        low = grid[rows, np.maximum(places - 1, 0)]
+        high = grid[rows, np.minimum(places + 1, points - 1)]
     return best

@@ -203,6 +203,7 @@ def _binomial_loss(epsilon: float, count: int, tilt: float) -> Pairs:
         count: the number of responses.
         tilt: θ.
     """
+    # Under the tilt the odds of a true answer are e^{ε(2θ + 1)}.
     exponent = min(epsilon * (2 * tilt + 1), LARGEST_EXPONENT)
     mean = count / (1 + math.exp(-exponent))
     reach = REACH_OF_ANSWERS * math.sqrt(count) + 1

@@ -132,6 +132,7 @@ class LossCurve(Curve):
             log_target = np.where(target > 0, log_target, -np.inf)
             epsilons = np.maximum(self._crossings(log_target, side) + side * self._shift, 0.0)
         epsilons = np.minimum(epsilons, self._epsilon_max)
+        # δ = 0 is reached at the largest loss, and a δ that does not exceed the tail nowhere.
         epsilons = np.where(target == 0, self._epsilon_max, epsilons)
         epsilons = np.where(target < 0, np.inf, epsilons)
         return epsilons.reshape(np.shape(delta))

@@ -47,7 +47,7 @@ def log_pmf_below(place: Floats, count: int, epsilon: float) -> Floats:
     t = math.tanh(epsilon / 2)
     a = place / n
     d = a - t
-    deviance = (1 + a) * np.log1p(d / (1 + t)) + (1 - a) * np.log1p(-d / (1 - t))
+    deviance = (1 + a) * np.log1p(d / (1 + t)) + (1 - a) * np.log1p(-d / (1 - t))  # 2 D(a, t)
     spread = n * (1 - a) * (1 + a)
     log_density = np.log(2 / (math.pi * spread)) / 2
     values = -n * deviance / 2 + log_density - 1 / (3 * spread)

@@ -839,6 +839,7 @@ def _chord(table: ValueTable, left: Nodes, x: Floats) -> Floats:
     at_left = table.at(left)
     at_right = table.at(left + 1)
     share = np.clip(np.expm1(x - left * table.h) / math.expm1(table.h), 0.0, 1.0)
+    # By how much rounding may have moved x, as a share of a cell.
     moved = CHORD_ROUNDING * (1 + np.abs(x) / table.h)
     chord = at_left * (1 - share) + at_right * share + moved * np.maximum(at_left - at_right, 0.0)
     bounds: Floats = np.minimum(chord * (1 + CHORD_ROUNDING), 1.0)

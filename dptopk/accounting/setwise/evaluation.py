@@ -182,6 +182,7 @@ class Evaluation:
         # Each copy may lose its part of the share.
         share = tuning.WINDOW_SHARE * max(delta, FLOOR)
         z = math.sqrt(2 * math.log(copies / share))
+        # A multiple of REACHES, so that the groups of other evaluations can be used again.
         return tuning.REACHES * math.ceil(z / tuning.REACHES)
 
     def pairs(self) -> list[GroupPair]:

@@ -105,6 +105,7 @@ class _Smoothing(NamedTuple):
         variance = concentrated_gaussian(small) if small else math.inf
         total = math.fsum(n * rhos[cost] for cost, n in counts.items())
         not_smoothed = total - math.fsum(rho * n for rho, n in small.items())
+        # The conversion of the others is worth about a Gaussian of SMOOTHED times their 2 Σ ρ.
         return cls(cut, variance, variance + tuning.SMOOTHED * 2 * not_smoothed)
 
     @property

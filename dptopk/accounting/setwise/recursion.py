@@ -87,7 +87,7 @@ class Rules:
         return cls(epsilons, steps_of_each, h, upper, reach)
 
     def windows(self, states: NDArray[Any]) -> NDArray[Any]:
-        """Return the first and the last node worth computing in each state.
+        """Return the first and the last node worth computing in each state: any window is sound.
 
         Args:
             states: how often each ε is left, shape (number of states, number of ε's).
