@@ -472,7 +472,8 @@ def _estimated_size(group: CostGroup, reach: float) -> tuple[float, float]:
     """Return estimates of the number of node values in a group's file, and of the number of cells
     that each is compared with.
     """
-    # ``reach`` deviations of one copy's loss, in grid steps.
+    # ``reach`` deviations of one copy's loss to either side, in grid steps; a deviation is at most
+    # half the root of Σ n ε².
     width = 2 * reach * math.sqrt(group.spread / group.copies) / 2 / (group.largest / group.steps)
     nodes = group.states * (width + 2 * group.steps)
     moves = len(group.levels.steps) if group.levels else len(group.ranges)
@@ -810,6 +811,7 @@ def _layers_of_states(
         best = _values_without_costs(first, last, rules.h)
         if weights and state[0]:
             with_less_money = rows[(state[0] - 1,)].values_between(first, last)
+            # A little more, as the checker compares with the upper end of an interval.
             best = np.maximum(best, with_less_money * (1 + 4 * EPS))
         for move, N in zip(moves, rules.steps, strict=True):
             state_after = tuple(count - taken for count, taken in zip(state, move, strict=True))
@@ -850,13 +852,13 @@ def _moves(kinds: int, weights: Sequence[int]) -> list[State]:
 def _step_above_checker(values: Floats, N: int, h: float) -> Floats:
     """Return the step of a bounded range at the inner nodes, moved above what the checker computes.
 
-    Raises:
-        NotCertified: where the checker's intervals would be wider than WIDEST_INTERVAL.
-
     Args:
         values: node values, with N more on either side.
         N: the number of grid steps to ε.
         h: the grid step.
+
+    Raises:
+        NotCertified: where the checker's intervals would be wider than WIDEST_INTERVAL.
     """
     falls = np.lib.stride_tricks.sliding_window_view(-np.diff(values), N).max(axis=-1) / h
     inner = upper_step(values, N, h)

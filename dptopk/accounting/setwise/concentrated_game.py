@@ -1088,8 +1088,10 @@ def epsilon_at(game: ConcentratedGame, delta: float, delta_below: float, start: 
     """
     above, below = game.tables(game.counts)
     # Each end lies in a cell of its table, and is looked for between the cell's nodes.
-    high = int(np.argmax(above.values <= delta)) if above.values[-1] <= delta else math.inf
-    upper = min(high * game.h * (1 + PRODUCT_ROUNDING), start)
+    upper = start
+    if above.values[-1] <= delta:
+        first_node = int(np.argmax(above.values <= delta))
+        upper = min(first_node * game.h * (1 + PRODUCT_ROUNDING), start)
     points = np.linspace(max(upper - game.h, 0.0), upper, ANSWER_POINTS)
     low_enough = points[game.above(points) <= delta]
     if low_enough.size:

@@ -139,9 +139,11 @@ class Evaluation:
         wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in discrete)
         # A group has several parts: it counts as eight factors, which is a guess.
         factors = sum(part.factors() for part in game.parts) + 8 * len(self.groups)
-        curves = (1 if game.concentrated.costs else 0) + (
-            1 if game.smoothed_split is not None else 0
-        )
+        curves = 0
+        if game.concentrated.costs:
+            curves += 1
+        if game.smoothed_split is not None:
+            curves += 1
         work = math.fsum(group.work for group in self.groups)
         work += math.fsum(part.work() for part in game.parts)
         work += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors

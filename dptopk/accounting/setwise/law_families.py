@@ -166,6 +166,7 @@ def _family_of(shapes: _Shapes, moments: MomentClass, h: float) -> LawFamily:
     """
     largest = float(shapes.large.max())
     first = tuning.LEAST_LAW_ORDER / moments.deviation
+    # Beyond about largest / ρ no moment exceeds its limit, which is e^{λ²ρ} at least.
     last = 2 * (largest + moments.deviation) / moments.rho
     orders = np.geomspace(first, last, tuning.LAW_ORDERS)
     shapes, decisive = _with_largest_masses(shapes, moments, orders)
@@ -603,6 +604,9 @@ class _StepProgram:
 
     def solve(self, large: Nodes) -> None:
         """Solve the programs, from the law that says nothing on.
+
+        The first columns in use are those of the losses 0 and about ``large``, with masses of about
+        1 and 0, and all slacks.
 
         Args:
             large: the node after the large loss of a law that is nearly the best, for each x.
