@@ -367,9 +367,11 @@ def _provable_of_program(
     if provable is not None and provable.majorant.step(x)[0] <= unraised * (1 + MOST_RAISED):
         return provable
     solutions = game.solutions(moments, value, np.array([round(solution.x / value.h)]))
-    if not solutions:
-        return provable
-    return Provable.of(solutions[0], moments, value) or provable
+    if solutions:
+        solved_again = Provable.of(solutions[0], moments, value)
+        if solved_again is not None:
+            return solved_again
+    return provable
 
 
 def _least_majorants(provables: Sequence[Provable], x: Floats) -> tuple[list[Provable], Floats]:

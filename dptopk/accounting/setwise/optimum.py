@@ -100,8 +100,8 @@ class SetwiseCurve(SetwiseGame, Curve):
         search = Refinement(self, query)
         if not search.uses_products:
             return search.answer_by_conversion()
-        alone = not self.ranges and not self.dominated.costs
-        if alone and search.narrow_by_games():
+        only_concentrated = not self.ranges and not self.dominated.costs
+        if only_concentrated and search.narrow_by_games():
             return search.answer("")
         return search.run()
 
@@ -173,7 +173,7 @@ class SetwiseCurve(SetwiseGame, Curve):
 
     def _lower_bound_by_responses(self, query: Query) -> float:
         """Return the lower bound that is attained if each range plays randomised response of half
-        its ε, and each concentrated cost a Gaussian.
+        its ε, which is of bounded range ε, and each concentrated cost a Gaussian.
         """
         halves: dict[Cost, int] = {PureDP(epsilon / 2): n for epsilon, n in self.ranges.items()}
         played = Charge.join(Charge(halves), self.dominated, played_as_gaussians(self.concentrated))
@@ -186,7 +186,8 @@ class SetwiseCurve(SetwiseGame, Curve):
         """
         search = Refinement(self, query, ranges_in_game=False)
         if not self.ranges and not self.dominated.costs:
-            return search.evaluation_within(search.wanted, 1.0)
+            # Without ranges there are no groups, and the work that they may take is of no effect.
+            return search.evaluation_within(search.wanted, work_left=0.0)
         search.run()
         if not search.evaluations:
             return search.evaluation_within(tuning.LOOSEST, query.work.budget)
@@ -520,7 +521,8 @@ class Refinement:
         if self.value > FLOOR and self.query.lower and self.gap > self.query.rtol:
             # Of Gaussians, which take next to no work unless nothing is attained.
             quick = replace(self.query, work=Work.of("quick"))
-            below = self.evaluation_within(self.wanted, 1.0).lower_bound(self.value, quick)
+            evaluation = self.evaluation_within(self.wanted, work_left=0.0)
+            below = evaluation.lower_bound(self.value, quick)
             self.lower = max(min(below, self.value), self.lower)
         return self.answer("")
 

@@ -298,10 +298,10 @@ def _cuts(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
     """Return all ways to cut ``length`` places into parts of at most WIDEST_BAND, of which
     ``bands`` have more than one place; each as the ends of the parts, 0 first.
     """
-    if bands < 0:
+    if bands < 0 or (not length and bands):
         return ()
     if not length:
-        return () if bands else ((0,),)
+        return ((0,),)
     splits: list[tuple[int, ...]] = []
     for size in range(1, min(length, tuning.WIDEST_BAND) + 1):
         bands_before = bands - 1 if size > 1 else bands
@@ -436,6 +436,10 @@ def _groups_with_fine_grids(
 def _groups_with_steps(groups: list[CostGroup], allowed: float) -> list[CostGroup]:
     """Return the groups with grid steps for each, such that their noise is about ``allowed``, at
     about the least work.
+
+    Args:
+        groups: the groups.
+        allowed: what the grids may add to the variance of the loss; an estimate.
     """
     # Steps N_i with Σ cell_i/N_i² as allowed cost least, Σ states_i^1.5 N_i, in these proportions.
     shares = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]

@@ -282,7 +282,7 @@ def _profile_nodes(cost: Cost, h: float, delta: float) -> int:
         h: the distance of two nodes.
         delta: the δ against which the profile is negligible.
     """
-    span = 4 * max(h, _deviation(cost))  # the first that is looked at
+    span = 4 * max(h, _deviation(cost))  # the first that is looked at; any will do
     for _ in range(SPANS):
         if span / h >= tuning.PROFILE_NODES:
             return tuning.PROFILE_NODES
@@ -357,11 +357,11 @@ class CustomRules:
             return self._rules.step(before, part, window)
         return self._others[part - self._count].apply(before, window)
 
-    def window(self, weights: Sequence[int], money: int) -> tuple[int, int]:
+    def window(self, prices: Sequence[int], money: int) -> tuple[int, int]:
         """Return the first and the last node that matter when the money may be spent on any one
-        cost; ``weights`` are the prices.
+        cost.
         """
-        counts = [money / weight for weight in weights]
+        counts = [money / price for price in prices]
         ends = []  # (first, last) of each kind of cost
         if self._count:
             windows = self._rules.windows(np.diag(counts[: self._count]))
@@ -379,6 +379,7 @@ class CustomRules:
         mean = count * step.mean
         sigma = math.sqrt(count * step.spread)
         last = step.first + len(step.masses) - 1
+        # One more step reads nodes as far to the left as its largest loss.
         low = mean - tuning.BELOW * sigma - last * self.h
         high = mean + math.hypot(self._rules.reach, tuning.STRAY) * sigma
         return math.floor(low / self.h) - 1, math.ceil(high / self.h) + 1

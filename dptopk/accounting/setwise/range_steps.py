@@ -52,7 +52,12 @@ class RangeOnGrid:
 
 @lru_cache(maxsize=1024)
 def range_on_grid(epsilon: float, h: float) -> RangeOnGrid:
-    """Return where ε lies on a grid; compared as rationals."""
+    """Return where ε lies on a grid; compared as rationals.
+
+    Args:
+        epsilon: ε.
+        h: the grid step.
+    """
     exact = Fraction(epsilon)
     step = Fraction(h)
     above = math.ceil(exact / step)

@@ -116,7 +116,7 @@ class Rules:
         """Return V of the empty multiset, [1 - e^x]_+, rounded outward, at about the nodes that the
         longest step from 0 reads; beyond, ``Layer`` has bounds.
         """
-        reach = max(*self.steps, 1) + 2
+        reach = max(*self.steps, 1) + 2  # two to spare
         x = np.arange(-reach, reach + 1) * self.h
         computed = np.maximum(-np.expm1(x), 0.0)
         if self.upper:
@@ -296,6 +296,7 @@ class Layer:
         origin = np.maximum(origin, 1.0)
         growth = np.exp((nodes - self.first) * self.h)
         chord = origin - (origin - edge) * growth * INWARD
+        # Of the sums and products above.
         return np.maximum(chord * (1 + 4 * ROUNDOFF), edge)
 
     def _bounds_to_the_right(self, nodes: Nodes) -> Floats:
