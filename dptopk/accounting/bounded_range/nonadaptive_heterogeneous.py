@@ -233,8 +233,10 @@ def _pair_law(top: Floats, spread: Floats, count: int) -> tuple[Floats, Floats]:
         count: the number of pairs in the sum.
     """
     # The masses of the two losses sum to 1, and so do the masses times e^{-loss}.
-    hit = np.expm1(top - spread) / np.expm1(-spread)
-    miss = np.exp(top - spread) * np.expm1(-top) / np.expm1(-spread)
-    misses = np.arange(count + 1)
-    pmf: Floats = np.exp(log_binomial_pmf(misses, count, miss, hit))
-    return count * top - misses * spread, pmf
+    chance_of_larger = np.expm1(top - spread) / np.expm1(-spread)
+    chance_of_smaller = np.exp(top - spread) * np.expm1(-top) / np.expm1(-spread)
+    smaller_losses = np.arange(count + 1)
+    pmf: Floats = np.exp(
+        log_binomial_pmf(smaller_losses, count, chance_of_smaller, chance_of_larger)
+    )
+    return count * top - smaller_losses * spread, pmf

@@ -65,7 +65,11 @@ def _advanced_sum(epsilon: float, count: int, mean: float, log_inverse: Floats) 
     published=True,
 )
 def advanced(charge: Charge) -> Curve:
-    """Bound k equal ε's by advanced composition, or by their sum where that is less."""
+    """Bound k equal ε's by advanced composition, or by their sum where that is less.
+
+    Raises:
+        NotApplicable: when the ε's differ.
+    """
     epsilon, count = one_epsilon(charge)
     # Times ε it is the largest mean loss of ε-DP (Kairouz-Oh-Viswanath 2017, Theorem 3.4).
     mean = math.tanh(epsilon / 2)

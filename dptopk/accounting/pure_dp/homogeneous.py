@@ -259,6 +259,9 @@ def _validated_curve(epsilon: float, count: int) -> LossCurve:
 def optimal_dp(charge: Charge) -> Curve:
     """Bound k costs of equal ε by their optimal composition, which is the optimum itself when every
     cost is a PureDP cost.
+
+    Raises:
+        NotApplicable: when their ε's differ, or when they are too many.
     """
     epsilon, count = one_epsilon(charge)
     refuse_too_many({epsilon: count})

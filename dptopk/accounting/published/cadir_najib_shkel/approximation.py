@@ -260,6 +260,7 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
             u_at_slope, _ = point_in_turned_graph(epsilon)
             return u_at_slope - u
 
+        # To a few units of roundoff, here and below; tangents of other slopes are sound too.
         return float(brentq(excess, 0.0, top, xtol=1e-14))
 
     def gap(meeting: float) -> float:
