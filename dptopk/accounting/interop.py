@@ -22,6 +22,7 @@ must be asked for. What these libraries then compute is theirs; nothing here cer
 
 from __future__ import annotations
 
+import math
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
@@ -204,6 +205,8 @@ def to_opendp(
             raise InvalidParameter(f"delta is for the measure 'approximate', got {measure!r}")
         probability = validate.probability(delta=delta, allow_zero=False)
         total = compose(charge, delta=probability, lower=False)
+        if not math.isfinite(total.epsilon):
+            raise IncompatibleCosts(f"{charge} has no finite epsilon at delta={delta}")
         return dp.approximate(dp.max_divergence()), (total.epsilon, delta)
     failure_free, failure = split_failure(charge)
     own_delta = sum_up([charge.delta, failure])

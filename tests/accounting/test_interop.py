@@ -228,6 +228,8 @@ def test_opendp_takes_the_whole_at_a_delta():
     assert (epsilon, delta) == (compose(charge, delta=DELTA, lower=False).epsilon, DELTA)
     with pytest.raises(InvalidParameter, match="delta"):
         to_opendp(charge, "zcdp", delta=DELTA)
+    with pytest.raises(IncompatibleCosts, match="no finite epsilon"):
+        to_opendp(Charge({BoundedRange(0.1): 100}, delta=1e-3), "approximate", delta=DELTA)
 
 
 @pytest.mark.parametrize("convert", [interop.to_dp_event, interop.to_pld, interop.to_opendp])

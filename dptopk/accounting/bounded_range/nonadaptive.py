@@ -60,7 +60,7 @@ def br_nonadaptive_delta(epsilon: float, count: int, *, at_epsilon: ArrayLike) -
     """Return δ of k independent ε-BR mechanisms at ε_g: the exact optimum, rounded outward.
 
     Args:
-        epsilon: ε in (0, 700].
+        epsilon: ε from 1e-300 to 700.
         count: k >= 1.
         at_epsilon: ε_g >= 0, any shape.
 
@@ -80,7 +80,7 @@ def br_nonadaptive_epsilon(epsilon: float, count: int, *, delta: ArrayLike) -> F
     """Return ε_g of k independent ε-BR mechanisms at δ: the exact optimum, rounded outward.
 
     Args:
-        epsilon: ε in (0, 700].
+        epsilon: ε from 1e-300 to 700.
         count: k >= 1.
         delta: in [0, 1), any shape.
 
@@ -99,7 +99,7 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     """Return the curve of k independent ε-BR mechanisms, in both directions (DDR Theorem 3).
 
     Args:
-        epsilon: ε in (0, 700].
+        epsilon: ε from 1e-300 to 700.
         count: k >= 1.
 
     Raises:
@@ -157,7 +157,7 @@ def candidates(epsilon: float, count: int, *, at_epsilon: float) -> Ints:
     a neighbour.
 
     Args:
-        epsilon: ε in (0, 700].
+        epsilon: ε > 0.
         count: k >= 1.
         at_epsilon: ε_g >= 0.
 
