@@ -519,7 +519,7 @@ class Refinement:
         if self.value > FLOOR:
             self.narrow_by_games()
         if self.value > FLOOR and self.query.lower and self.gap > self.query.rtol:
-            # Of Gaussians, which take next to no work unless nothing is attained.
+            # By the costs played as Gaussians, for which the work of a quick answer is enough.
             quick = replace(self.query, work=Work.of("quick"))
             evaluation = self.evaluation_within(self.wanted, work_left=0.0)
             below = evaluation.lower_bound(self.value, quick)
