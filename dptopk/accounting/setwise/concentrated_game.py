@@ -429,9 +429,7 @@ class ConcentratedGame:
         classes = tuple(sorted(counts_of, key=lambda moments: (moments.rho, moments.xi)))
         counts_of_classes = tuple(counts_of[moments] for moments in classes)
         counts = (*counts_of_classes, *ranges.values())
-        states = math.prod(count + 1 for count in counts_of_classes)
-        states_with_ranges = math.prod(count + 1 for count in counts)
-        if states > MOST_STATES or states_with_ranges > MOST_STATES_WITH_RANGES:
+        if _states(counts_of_classes) > MOST_STATES or _states(counts) > MOST_STATES_WITH_RANGES:
             return None
         widest, narrowest = _widest_and_narrowest(classes, ranges)
         if widest > min(LARGEST_RATIO * narrowest, LARGEST_DEVIATION):
@@ -793,6 +791,11 @@ def _range_steps(
         on_grid = range_on_grid(epsilon, game.h)
         from_above = range_step_above(on_grid, upper, last)
         yield from_above, range_step_below(on_grid, lower, upper, last)
+
+
+def _states(costs: Multiset) -> int:
+    """Return the number of multisets that may be left of a multiset."""
+    return math.prod(count + 1 for count in costs)
 
 
 def _without_one(costs_left: Multiset, place: int) -> Multiset:

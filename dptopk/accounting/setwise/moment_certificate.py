@@ -399,11 +399,8 @@ def _orders_of_conversion(
         bounds: upper bounds on V of this multiset at each x.
     """
     orders = np.geomspace(*ORDERS)
-    limits = [
-        count * moments.log_moment(orders)
-        for moments, count in zip(game.classes, costs_left, strict=True)
-    ]
-    logs = np.sum(limits, axis=0) + orders * np.log(orders) - (1 + orders) * np.log1p(orders)
+    logs = _log_moments(game, costs_left, orders)
+    logs += orders * np.log(orders) - (1 + orders) * np.log1p(orders)
     spacing = max(round(game.classes[0].deviation / CONVERTED_SPACING / game.h), 1)
     spaced = x[spacing::spacing].tolist()
     best_places = {int(np.argmin(logs - orders * epsilon)) for epsilon in spaced}
@@ -414,3 +411,13 @@ def _orders_of_conversion(
             better.append(float(orders[place]))
             bounds = np.minimum(bounds, converted)
     return better, bounds
+
+
+def _log_moments(game: ConcentratedGame, costs_left: Multiset, orders: Floats) -> Floats:
+    """Return the limits of the log-MGF of the loss of all costs of a multiset at some orders."""
+    limits = [
+        count * moments.log_moment(orders)
+        for moments, count in zip(game.classes, costs_left, strict=True)
+    ]
+    total: Floats = np.sum(limits, axis=0)
+    return total
