@@ -368,6 +368,11 @@ def _answer_text(release: Release) -> str:
 def _stated_law(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
     """Return the law that a mechanism states for one histogram.
 
+    Args:
+        mechanism: one that states its law.
+        world: the world of the histogram.
+        counts: those of the histogram, by the number of the label.
+
     Raises:
         InvalidParameter: when it is not a law: negative, above 1, or with answers of one text.
     """

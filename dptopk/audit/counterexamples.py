@@ -115,7 +115,15 @@ class _Suspect:
     def replace_if_higher(
         self, score: float, added: bool, point: tuple[float, float] | None, *events: Event
     ) -> None:
-        """Replace the events by these if their score is higher."""
+        """Replace the events by these if their score is higher.
+
+        Args:
+            score: by how many standard errors the events exceed the claim.
+            added: whether P is the law of the histogram with the added user.
+            point: (ε, δ) of the claim that is exceeded; None: it is the claim on the range of
+                losses.
+            events: one for a point, two for a range.
+        """
         if score > self.score:
             self.score = score
             self.added = added

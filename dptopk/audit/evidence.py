@@ -165,6 +165,11 @@ class Samples:
     def excess(self, event: Event, epsilon: float, delta: float) -> float:
         """Return by how many standard errors the estimate of P(S) - e^ε Q(S) exceeds δ, for the
         event S.
+
+        Args:
+            event: S.
+            epsilon: ε of the point of the claim.
+            delta: δ of that point.
         """
         factor = exp_within_range(epsilon)
         drawn_p = sum(self.p.values())
@@ -234,6 +239,11 @@ def tally(answers: Mapping[Answer, int], feature: Feature) -> Counter[Hashable]:
 def _best_half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -> set[Hashable]:
     """Return the half-line of numeric values, up to or from a cut on, for which the draws from P
     exceed ``factor`` times those from Q by most; the empty set if they exceed them for none.
+
+    Args:
+        p: how often each value was drawn from P.
+        q: how often from Q.
+        factor: what a draw from Q counts for.
     """
     values = {value for value in (*p, *q) if isinstance(value, int | float)}
     # True says that a set has a label; it is no number here.

@@ -454,6 +454,11 @@ class Filter(Account):
     def _spend_run(self, charge: Charge, stated: Budget | None, most: int) -> int:
         """Spend a charge as often as it is entered in the same way, at most ``most`` times; return
         the number of times. It is called on a copy, whose sums it tries out.
+
+        Args:
+            charge: what is spent.
+            stated: the (ε, δ) that the question states for it; None: none was stated.
+            most: at least 1.
         """
         record = self._record_of(charge, stated)
         if record is None:

@@ -669,7 +669,13 @@ _METRICS: dict[str, Callable[..., Metric]] = {
 
 
 def _renyi_capacity(epsilon: float, log_inverse_delta: float, order: float) -> float:
-    """Return λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ), rounded down, for λ = ``order``."""
+    """Return λε + λ ln(1 + 1/λ) + ln(1 + λ) - ln(1/δ), rounded down, for λ = ``order``.
+
+    Args:
+        epsilon: ε of the total.
+        log_inverse_delta: ln(1/δ) of the total.
+        order: λ, above 0.
+    """
     terms = (order * epsilon, order * math.log1p(1 / order), math.log1p(order), -log_inverse_delta)
     return math.fsum(terms) - CAPACITY_ROUNDING * math.fsum(map(abs, terms))
 

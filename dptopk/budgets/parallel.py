@@ -307,7 +307,13 @@ def segments_charge(charges: Sequence[Charge], *, segments_per_user: int) -> Cha
 
 
 def _largest_total(charges: Sequence[Charge], costs: Sequence[Cost], s: int) -> int:
-    """Return the number of these costs that the s charges with the most of them hold together."""
+    """Return the number of these costs that the s charges with the most of them hold together.
+
+    Args:
+        charges: one for each segment.
+        costs: those that are counted.
+        s: how many of the charges are taken.
+    """
     numbers = [sum(charge.costs.get(cost, 0) for cost in costs) for charge in charges]
     numbers.sort(reverse=True)
     return sum(numbers[:s])

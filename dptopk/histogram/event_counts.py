@@ -66,6 +66,11 @@ class EventCounts(Histogram):
 def finding_sensitivity(labels_per_user: int, per_label_cap: int, *, weights: bool) -> Sensitivity:
     """Return the sensitivity of the histogram that finds labels: of counts under caps, or of sums
     of weights.
+
+    Args:
+        labels_per_user: the cap on a user's labels.
+        per_label_cap: the most that one user adds to a count.
+        weights: whether labels are found by sums of weights, which a user adds once to a label.
     """
     if weights:
         return Sensitivity(linf=WEIGHT, l0=labels_per_user, l2=WEIGHT)

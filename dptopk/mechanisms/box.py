@@ -169,6 +169,11 @@ def box_cost(epsilon: float, counts: int, moved: int) -> Cost:
     values // 2). So that pair is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))), the δ at ε = 0 rounded up.
     PureDP(ε) is returned where that pair is not below it: randomised response, the pair of PureDP,
     has the δ tanh(ε/2) at ε = 0, and one count costs just that.
+
+    Args:
+        epsilon: ε of the noise.
+        counts: how many counts have the noise, at least 1.
+        moved: how many of them one user moves at most.
     """
     pure = PureDP(epsilon)
     if counts == 1:
@@ -188,6 +193,11 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     p(s) = Σ_{L>=0} q^L ((L+1)^s - L^s) ((L+1)^b - L^b) / Z with b = values - s, q = e^{-ε} and
     Z = (1-q)²/q · Σ n^values q^n. The terms are log-concave in L, also between the integers: x^s -
     (x-1)^s is the integral of a log-concave function over an interval.
+
+    Args:
+        epsilon: ε of the noise.
+        values: the number of counts and the corner of the box.
+        moved: s, from 1 to ``values`` // 2.
     """
     terms = _loss_terms(epsilon, (moved, values - moved))
     deviation = math.sqrt(values)  # of L, times ε

@@ -148,6 +148,11 @@ class CountMLE(Mechanism):
 
         Noise that all counts share moves the fit as much as the counts, so that w depends on the
         own noise alone; then the fit is not clipped at 0.
+
+        Args:
+            measured: the noisy counts in the order of the ranking, shape (n,).
+            sensitivity: the histogram's.
+            passes: of how many measurements ``measured`` is the mean.
         """
         own_variance, shared_variance = self.variances(sensitivity)
         own_variance /= passes
@@ -408,6 +413,12 @@ _FEW_INSERTIONS = 8  # fewer insertions than this are faster than a sort
 def _most_passes(mechanism: CountMLE, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
     """Return the largest number of passes over ``rows`` >= 1 counts that ``charge`` includes, at
     least 1.
+
+    Args:
+        mechanism: the one that counts.
+        charge: what may be spent on the counts; it includes one pass.
+        sensitivity: the histogram's.
+        rows: how many labels are counted.
     """
 
     def too_many(passes: int) -> bool:

@@ -49,7 +49,11 @@ class Exponential(PublicSelection):
     noise_falls_with = ("epsilon",)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Return BR(ε), exactly; ``labels`` makes no difference because no counts are released."""
+        """Return BR(ε), exactly; ``labels`` makes no difference because no counts are released.
+
+        Raises:
+            InvalidParameter: for other neighbours than add_remove, and for sums of weights.
+        """
         require_add_remove(sensitivity)
         return Charge({BoundedRange(self.epsilon): 1})
 

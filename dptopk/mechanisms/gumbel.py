@@ -143,6 +143,9 @@ class KnownGumbel(_GumbelSelection, PublicSelection):
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Return exactly k × BR(ε), or l0 × Clock(ε); ``labels`` makes no difference because no
         counts are released.
+
+        Raises:
+            InvalidParameter: for other neighbours than add_remove, and for sums of weights.
         """
         return self._charge_of_race(require_add_remove(sensitivity).linf, self.k, sensitivity.l0)
 
@@ -221,6 +224,9 @@ class UnknownGumbel(TopSlots, _GumbelSelection):
         before ⊥ with at least this probability.
 
         P = 1/(1 + e^{-(ε/τ)(lead - offset)}). It is shown if it also is among the first k.
+
+        Raises:
+            InvalidParameter: for a probability outside (0, 1), and as ``threshold_offset``.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         log_odds = math.log(probability) - math.log1p(-probability)

@@ -45,7 +45,11 @@ class JointSelection(PublicSelection):
     cost: ClassVar[type[BoundedRange] | type[PureDP]] = PureDP
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Return one cost of ε; ``labels`` makes no difference because no counts are released."""
+        """Return one cost of ε; ``labels`` makes no difference because no counts are released.
+
+        Raises:
+            InvalidParameter: for other neighbours than add_remove, and for sums of weights.
+        """
         require_add_remove(sensitivity)
         return Charge({self.cost(self.epsilon): 1})
 

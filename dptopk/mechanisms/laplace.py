@@ -136,6 +136,11 @@ def laplace_cost(epsilon: float, sensitivity: Sensitivity, shift: int | None = N
     docs/notes/discrete-laplace.md, "A split move". The scale linf/epsilon is rounded down, which
     can only raise the cost.
 
+    Args:
+        epsilon: ε of the noise for a move of linf.
+        sensitivity: whose linf is meant.
+        shift: the sum of a user's moves; None: linf.
+
     Raises:
         InvalidParameter: when noise could leave the 64-bit integers.
     """

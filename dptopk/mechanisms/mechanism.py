@@ -475,6 +475,11 @@ def drawn_labels(histogram: Histogram, indices: Array, bits: Bits) -> tuple[Any,
     whole domain are drawn until one has no row. So its name reveals nothing about the other
     labels.
 
+    Args:
+        histogram: the one from which they are drawn.
+        indices: the drawn indices, shape (k,).
+        bits: the source of words.
+
     Raises:
         InvalidParameter: when the histogram's absent_label does not name domain_size different
             labels, the labels of the rows among them.
@@ -493,6 +498,11 @@ def drawn_labels(histogram: Histogram, indices: Array, bits: Bits) -> tuple[Any,
 
 def _labels_without_row(histogram: Histogram, size: int, bits: Bits) -> list[Any]:
     """Draw ``size`` different labels that have no row, uniformly, by rejection.
+
+    Args:
+        histogram: of a public domain named by a function.
+        size: how many labels are drawn, from 1 to ``histogram.absent``.
+        bits: the source of words.
 
     Raises:
         InvalidParameter: where absent_label does not keep its promise.

@@ -105,6 +105,12 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
 def _enumerated_top_k(counts: list[int], k: int, rate: Fraction, bits: Bits) -> Ints:
     """Draw as ``one_shot_top_k`` from a source that enumerates outcomes: it is shown lower bounds
     on the probabilities of all answers, and says which one is drawn.
+
+    Args:
+        counts: of all labels.
+        k: how many labels are drawn.
+        rate: what a count is multiplied by before the noise is added.
+        bits: the source that enumerates.
     """
     # rate·count + Exponential(1) = -ln(U e^{-rate·count}), where U is uniform: the k largest sums
     # are the k smallest of these numbers.

@@ -111,6 +111,9 @@ class PartitionSelection(FromData, LabelsOnly):
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """Return the smallest count at which a label is shown with at least this probability, in
         (0, 1).
+
+        Raises:
+            InvalidParameter: for a probability outside (0, 1), and as ``chances``.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         # The first level with such a chance; the last level is shown for certain.

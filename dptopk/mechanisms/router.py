@@ -129,6 +129,9 @@ class RoutedTopK(LabelsOnly):
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Return the charge of the choice and of the answer by either mechanism; ``labels`` makes
         no difference because no counts are released.
+
+        Raises:
+            InvalidParameter: for other neighbours than add_remove, and for sums of weights.
         """
         require_add_remove(sensitivity)
         if self.delta:

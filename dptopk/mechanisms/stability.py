@@ -63,6 +63,9 @@ class StabilityTopK(LabelsOnly):
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Return the most that a release can cost, the charge with k peeled labels; ``labels``
         makes no difference because no counts are released.
+
+        Raises:
+            InvalidParameter: for other neighbours than add_remove, and for sums of weights.
         """
         require_add_remove(sensitivity)
         return self._charge_of_phases(self.k)
@@ -136,7 +139,13 @@ class StabilityTopK(LabelsOnly):
         )
 
     def _size_of_stable_set(self, ranked: Ranked, sensitivity: Sensitivity, bits: Bits) -> int:
-        """Draw a size j and test its gap; return j if the test passes, else 0."""
+        """Draw a size j and test its gap; return j if the test passes, else 0.
+
+        Args:
+            ranked: the counts by rank.
+            sensitivity: the histogram's.
+            bits: the source of words.
+        """
         # There is a gap after each count but the last one.
         sizes = min(self.k, ranked.size - 1)
         if not sizes:
@@ -158,7 +167,13 @@ class StabilityTopK(LabelsOnly):
         return 0
 
     def _peel(self, histogram: Histogram, exact_set: list[int], bits: Bits) -> list[int]:
-        """Draw the indices of the rows that are missing to k, from those outside the exact set."""
+        """Draw the indices of the rows that are missing to k, from those outside the exact set.
+
+        Args:
+            histogram: the one from which labels are drawn.
+            exact_set: the row indices of the stable set, at most k; they are not drawn again.
+            bits: the source of words.
+        """
         if len(exact_set) == self.k:
             return []
         other_rows = np.setdiff1d(np.arange(len(histogram)), exact_set)

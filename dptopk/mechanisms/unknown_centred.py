@@ -68,6 +68,9 @@ class UnknownCentred(NoisyFloorMechanism):
     def sensitivity_of_slots(self, sensitivity: Sensitivity) -> Sensitivity:
         """Return the sensitivity of the slots and the floor: for linf > 1 the slot of a displaced
         label and the floor can share a move of linf, so that l0 + 1 values move.
+
+        Raises:
+            InvalidParameter: for other neighbours than add_remove, and for sums of weights.
         """
         l0 = require_add_remove(sensitivity).l0
         if l0 is None or sensitivity.linf == 1:

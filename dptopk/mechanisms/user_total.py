@@ -103,6 +103,11 @@ def _largest_sum(h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int, la
 
     The number of parts that attains it is within τ of the fewest or of the most possible
     (``chance_to_show_any`` says why).
+
+    Args:
+        h: convex, shape (τ,).
+        total: the sum of the parts.
+        labels: the most parts; at least total/τ.
     """
     tau = len(h)
     fewest_parts = -(-total // tau)
@@ -117,6 +122,11 @@ def _largest_sum_of(m: int, h: np.ndarray[tuple[int], np.dtype[np.float64]], tot
 
     As h is convex, it is attained by as many parts of τ as possible, at most one part in between,
     and ones.
+
+    Args:
+        m: the number of parts, from total/τ to ``total``.
+        h: as for ``_largest_sum``.
+        total: the sum of the parts.
     """
     tau = len(h)
     if m * tau <= total:  # all parts can be τ

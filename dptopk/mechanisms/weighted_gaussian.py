@@ -102,6 +102,9 @@ class WeightedGaussian(FromData, LabelsOnly):
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = CONFIDENCE) -> int:
         """Return the smallest sum at which a label is shown with at least this probability, in (0,
         1).
+
+        Raises:
+            InvalidParameter: for a probability outside (0, 1), and as ``threshold_offset``.
         """
         probability = validate.probability(allow_zero=False, probability=probability)
         scale = self.scale(sensitivity)

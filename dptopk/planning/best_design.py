@@ -395,6 +395,11 @@ def _hopeful_divisions(
     none is left.
 
     What the others lose is a sum over ranks and, for coins, a game, which is not played then.
+
+    Args:
+        request: what was asked for.
+        designs: those that fit it.
+        margin: at least 1.
     """
     divided: list[list[Candidate]] = []
     for design in designs:
@@ -536,7 +541,13 @@ def _division_in_words(request: Request, best: Candidate) -> str:
 
 
 def _reason_in_words(request: Request, best: Candidate, compared: int) -> str:
-    """Return in words why the best candidate was taken out of ``compared`` designs."""
+    """Return in words why the best candidate was taken out of ``compared`` designs.
+
+    Args:
+        request: what was asked for.
+        best: the candidate that the plan takes.
+        compared: the number of designs.
+    """
     if request.epsilon is None:
         return (
             f"the smallest ε of {compared} designs for 95% of the noise within "

@@ -324,6 +324,11 @@ def _chances_to_be_shown(scene: Scene, ways: list[Way], found: Array, noise: Arr
 def _chances_over_level(counts: Array, level: Array, rates: Array) -> Array:
     """Return the chance of each count to be above a level with Gumbel noise of each rate; the three
     arrays are broadcast against one another.
+
+    Args:
+        counts: h.
+        level: t.
+        rates: r of the noise on each count.
     """
     above: Array = -np.expm1(-_bounded_exponential(rates * (counts - level)))
     return above

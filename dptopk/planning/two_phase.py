@@ -810,5 +810,10 @@ def _rows_of_labels(found: Release, selection: Release) -> Release:
 def noise_on(phases: tuple[Phase, ...], sensitivity: Sensitivity, k: int) -> float:
     """Return the standard deviation of the last phase's noise on each of k counts; 0 where it shows
     none.
+
+    Args:
+        phases: of a plan; the last one counts.
+        sensitivity: of what it counts.
+        k: how many labels.
     """
     return float(phases[-1].mechanism.count_noise(sensitivity, labels=k) or 0.0)

@@ -354,6 +354,12 @@ def _miss_probability(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | Non
     Given |Y| = y that is 1 - (1 - P[|N + y| > w])^n, and it rises with y (the law of N is symmetric
     and falls on both sides). So on each cell of |Y| it is at most its value at the far end. The sum
     over cells is computed by parts: the increase of these values times P[|Y| > start of the cell].
+
+    Args:
+        noise: the law of each N_i.
+        n: how many there are, at least 1.
+        w: at least 0.
+        common: the law of Y; None: there is none.
     """
     if common is None:
         return noise.miss_probability(n, w)
@@ -476,6 +482,12 @@ def _conditional_intervals(
 def _row_level(kind: Intervals, alpha: float, rows: int, passed: int) -> float:
     """Return the error probability of each row's interval, where ``rows`` of ``passed`` counts are
     shown; ``alpha`` is that of all of them, in the sense of ``kind``.
+
+    Args:
+        kind: as in Release.intervals.
+        alpha: in (0, 1).
+        rows: how many rows are shown.
+        passed: how many counts passed, those rows among them.
     """
     if kind == "simultaneous":
         return level_of_each(alpha, passed)

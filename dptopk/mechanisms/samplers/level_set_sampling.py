@@ -124,7 +124,13 @@ class Answers(Protocol):
 
 
 def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
-    """Draw an answer, as ranks, with probability ∝ e^{-rate·gap}, exactly."""
+    """Draw an answer, as ranks, with probability ∝ e^{-rate·gap}, exactly.
+
+    Args:
+        answers: the answers by their gaps.
+        rate: what a gap is multiplied by; above 0.
+        bits: the source of words.
+    """
     slacks = range(answers.lowest, answers.highest + 1)
     if bits.listing:
         blocks = [(slack, slack) for slack in slacks]
@@ -165,6 +171,11 @@ def uniform_distinct(start: int, ends: list[int], bits: Bits) -> list[int]:
     ``ends`` never falls, and ends[i] > start + i. With equal ends this is a uniform subset in a
     uniform order. It is a shuffle that stores only the entries that were moved: the entries from
     start + i on are the numbers not yet drawn, and at first each holds its own number.
+
+    Args:
+        start: the least number that can be drawn.
+        ends: for each draw, the number after the largest one.
+        bits: the source of words.
     """
     moved: dict[int, int] = {}
     drawn = []
@@ -227,6 +238,11 @@ def _weights_of_blocks(
     """Return the weights of the blocks as `Cells` takes them: a function of a number of bits.
 
     Weights are in units of a power of ten near the largest one.
+
+    Args:
+        answers: the answers by their gaps.
+        blocks: the first and the last slack of each block, in order.
+        rate: of the geometric law of a slack.
     """
     sizes = [Decimal(answers.size(last)) for _, last in blocks]
 
@@ -257,6 +273,11 @@ def _block_chances(
     """Return, for each block, the two factors of P[first <= slack <= last] of a geometric slack
     from ``lowest`` on: e^{-rate·(first - lowest)}, and 1 - e^{-rate·width} with width = last -
     first + 1; the second is 1 for the last block, which has no end.
+
+    Args:
+        blocks: the first and the last slack of each block, in order.
+        lowest: the least slack.
+        rate: of the geometric law.
     """
     starts = [_exp(rate * (first - lowest)) for first, _ in blocks]
     parts = [_one_minus_exp(rate * (last - first + 1)) for first, last in blocks[:-1]]

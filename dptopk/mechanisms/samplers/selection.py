@@ -275,7 +275,14 @@ def _clocks_and_rings(
 
 
 def _first_of_listed_race(values: Array, need: int, race: Race, absent: int) -> Ints:
-    """Return what `_first_of_race` returns, for a source that enumerates outcomes."""
+    """Return what `_first_of_race` returns, for a source that enumerates outcomes.
+
+    Args:
+        values: of the listed labels, shape (n,).
+        need: how many labels are drawn.
+        race: its clocks ring at the rates of the values.
+        absent: how many labels have the value 0 and no row.
+    """
     heights = [Fraction(value) for value in values.tolist()] + [Fraction(0)] * absent
     end = len(heights)
     if race.stop is not None:

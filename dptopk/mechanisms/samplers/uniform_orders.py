@@ -123,6 +123,11 @@ def _density_before_other(
 ) -> list[Polynomial]:
     """Return the density times 1 - t/end, the probability that another number, uniform on [0,
     end], comes after t; 0 where t exceeds the end.
+
+    Args:
+        density: of t on each segment.
+        end: that of the other number's interval.
+        segments: the segments, each from low to high.
     """
     products: list[Polynomial] = []
     for coefficients, (_, high) in zip(density, segments, strict=True):
