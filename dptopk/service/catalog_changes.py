@@ -24,6 +24,7 @@ from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name, canonical_name
 from dptopk.ledger.recorded import RecordedTerms
+from dptopk.service.access import Access
 from dptopk.service.catalog import Catalog, CatalogBudget, DatasetSpec
 from dptopk.service.tables import Tables
 
@@ -47,8 +48,8 @@ class Difference:
 
     Attributes:
         dataset: the name of the data set in the catalog.
-        what: "budget", "limit of 'NAME'", "source", or "ledger" if the data were served before, and
-            the ledger knows nothing of them or is another one than the one that paid for them.
+        what: "budget", "limit of 'NAME'", "source", "ledger" if the ledger knows nothing of data
+            that were served before, or "another ledger" than the one that paid for them.
         ledger: what the ledger says.
         catalog: what the catalog says.
     """
@@ -174,9 +175,9 @@ def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iter
         if spec.name in in_ledger and paid_from not in {None, *ledger.identities()}:
             yield Difference(
                 spec.name,
-                "ledger",
-                f"that it is the ledger {_short(ledger.identities()[0])}",
-                f"data that were paid from the ledger {_short(paid_from)}",
+                "another ledger",
+                f"that it is {_short(ledger.identities()[0])}",
+                f"data that were paid from {_short(paid_from)}",
             )
         if spec.name in in_ledger:
             state = ledger.state(spec.name)
@@ -278,7 +279,8 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
 
     Args:
         catalog: the catalog.
-        reason: why the terms change; the log records it.
+        reason: why the terms change; the log records it where a budget is renewed, and the audit
+            log in any case.
 
     Returns:
         the differences that there were.
@@ -290,24 +292,24 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
     if not reason.strip():
         raise InvalidParameter("reason must say why the terms change")
     tables = Tables(catalog.access)
+    access = Access(tables)
     try:
         with Ledger(catalog.ledger, key=catalog.key, head_file=catalog.head_file) as ledger:
             changes = list(differences(catalog, ledger, tables))
             for change in changes:
                 spec = catalog.datasets[change.dataset]
-                if change.what == "ledger":
+                has_new_payer = change.what in {"source", "ledger", "another ledger"}
+                # The account is made before the source is recorded as paid from it.
+                if has_new_payer:
                     create_accounts(ledger, spec)
-                # The renewal of a new account, or in another ledger, records the reason for it.
+                # The renewal of a new account records the reason for it.
                 if change.what in {"budget", "ledger"}:
                     ledger.renew(spec.name, reason=reason, **spec.terms.arguments())
-                if change.what == "ledger":
+                _set_limit(ledger, spec, change)
+                if has_new_payer:
                     _record_source(tables, spec, ledger)
-                elif change.what == "source":
-                    # The account is made before the source is recorded as paid from it.
-                    create_accounts(ledger, spec)
-                    _record_source(tables, spec, ledger)
-                else:
-                    _set_limit(ledger, spec, change)
+                detail = {"what": change.what, "reason": reason}
+                tables.change(access.line_statement("", "apply", spec.name, "done", detail))
             write_new_accounts(catalog, ledger, tables)
     finally:
         tables.close()
@@ -315,7 +317,7 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
 
 
 def _set_limit(ledger: Ledger, spec: DatasetSpec, difference: Difference) -> None:
-    """Set the limit that a difference is about to the catalog's."""
+    """Set the limit that a difference is about to the catalog's, if it is about one."""
     for analyst, terms in spec.limits.items():
         if difference.what == f"limit of {analyst!r}":
             ledger.set_limit(spec.name, analyst, **terms.arguments())
