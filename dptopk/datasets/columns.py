@@ -16,6 +16,7 @@ from uuid import UUID
 import numpy as np
 
 from dptopk.datasets.backends.base import OpenTable, hide_data_of_errors
+from dptopk.datasets.backends.made_up_texts import refuse_untaken_texts
 from dptopk.datasets.backends.rowwise import refuse_across_rows
 from dptopk.datasets.backends.total import is_total, total_expression
 from dptopk.datasets.text_files import hint_of_columns
@@ -41,7 +42,6 @@ LONGEST_DECIMAL = 38
 # The columns that are hashed, and those of the texts by which they are hashed on some engines.
 HASHED = {"user": "user_text", "item": "item_text"}
 # A date whose year has four digits.
-DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 
 MATERIALISED = (
     "; writing its rows to a table or a frame first hides it from this check, and does not make "
@@ -67,6 +67,7 @@ def select_events(source: OpenTable, where: Condition, **columns: str | None) ->
     """
     refuse_across_rows("table", source.table, hint=MATERIALISED)
     rows = total_expression("table", source.table, source.backend)
+    refuse_untaken_texts("table", rows, source)
     names_by_role = {role: name for role, name in columns.items() if name is not None}
     roles: dict[Any, Any] = dict(names_by_role)
     if isinstance(where, Mapping):
@@ -85,6 +86,8 @@ def select_events(source: OpenTable, where: Condition, **columns: str | None) ->
     columns_by_role = {
         role: _column_of_role(rows, role, name) for role, name in names_by_role.items()
     }
+    if "weight" in columns_by_role:
+        refuse_untaken_texts("weight", columns_by_role["weight"], source)
     complete = rows.filter(
         *[column.notnull() for role, column in columns_by_role.items() if role != "weight"]
     )
@@ -240,13 +243,13 @@ def _whole_decimals_as_text(column: ir.DecimalColumn) -> ir.StringColumn:
 
 
 def _dates_as_text(column: ir.DateColumn) -> ir.StringColumn:
-    """Return dates as text, whatever the settings of the engine; NULL for years without four
-    digits, which engines write differently.
+    """Return dates as text, whatever the settings of the engine; NULL for years that are not from
+    1 to 9999: engines write them differently, or one before Christ as the same one after.
     """
     import ibis
 
-    text = column.strftime("%Y-%m-%d")
-    return ibis.ifelse(text.re_search(DAY), text, None)
+    is_of_four_digits = column.between(ibis.date(dt.date.min), ibis.date(dt.date.max))
+    return ibis.ifelse(is_of_four_digits, column.strftime("%Y-%m-%d"), None)
 
 
 def _is_empty(kind: ibis_types.DataType) -> bool:
@@ -308,7 +311,9 @@ def _row_condition(source: OpenTable, rows: ir.Table, where: Condition) -> ir.Bo
         partial(_resolved_condition, source.table, where),
     )
     refuse_across_rows("where", condition)
-    return total_expression("where", condition, source.backend)
+    condition = total_expression("where", condition, source.backend)
+    refuse_untaken_texts("where", condition, source)
+    return condition
 
 
 def _resolved_condition(table: ir.Table, where: Condition) -> ir.BooleanValue:

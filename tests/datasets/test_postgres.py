@@ -401,3 +401,82 @@ def test_operations_that_fail_for_a_row_give_null(connection):
         assert set(found.labels.tolist()) == expected, name
     with pytest.raises(InvalidParameter, match="Cast may fail"):
         events_histogram(table, **options, where=lambda t: t.i.cast("int64") > 0)
+
+
+# Under a collation in which different texts are equal PostgreSQL lacks some operations, and says so
+# when it meets a text.
+OF_COLLATIONS = {
+    "pattern": lambda t: t.spelt.like("h%"),
+    "part": lambda t: t.spelt.contains("h"),
+    "place": lambda t: t.spelt.find("l") > 0,
+    "replacement": lambda t: t.spelt.replace("h", "x") == "xello",
+    "two collations": lambda t: t.spelt == t.plain,
+    "a choice between two": lambda t: ibis.ifelse(t.u == "a", t.spelt, t.plain) == "hello",
+    "joined": lambda t: (t.spelt + t.plain) == "hello",
+    "none that is lacked": lambda t: t.spelt.upper() == "HELLO",
+}
+
+
+@pytest.fixture(scope="module")
+def collated(connection):
+    rows = """u text, i text, spelt text COLLATE alike, plain text COLLATE "C", day date"""
+    with connection.begin() as cursor:
+        cursor.execute(
+            "CREATE COLLATION alike (provider = icu, locale = 'und-u-ks-level2', "
+            "deterministic = false)"
+        )
+        cursor.execute(f"CREATE TABLE texts ({rows})")
+        cursor.execute(f"CREATE TABLE no_texts ({rows})")
+        cursor.execute(
+            "INSERT INTO texts VALUES ('a', 'x', 'Hello', 'z', '0044-03-15 BC'), "
+            "('b', 'y', NULL, NULL, '0044-03-15'), ('c', 'y', NULL, NULL, 'infinity')"
+        )
+    return [connection.table(name) for name in ("texts", "no_texts")]
+
+
+def answer_or_refusal(table, **options):
+    try:
+        histogram = events_histogram(table, user="u", labels_per_user=None, **options)
+    except InvalidParameter as error:
+        return str(error)
+    return dict(zip(histogram.labels.tolist(), histogram.counts.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("name", OF_COLLATIONS)
+def test_no_text_of_a_row_decides_whether_an_operation_is_there(collated, name):
+    with_text, without = (
+        answer_or_refusal(table, item="i", where=OF_COLLATIONS[name]) for table in collated
+    )
+    if name == "none that is lacked":
+        assert (with_text, without) == ({"x": 1}, {})
+    else:
+        assert "for texts of this collation" in with_text
+        assert with_text == without
+
+
+def test_numbers_in_texts_of_a_collation_are_refused_for_all_rows_alike(collated):
+    answers = [answer_or_refusal(table, item="i", weight="spelt") for table in collated]
+    assert "weight: postgres has no RegexSearch" in answers[0]
+    assert answers[0] == answers[1]
+
+
+def test_a_day_before_christ_is_no_other_day(collated):
+    assert answer_or_refusal(collated[0], item="day") == {"0044-03-15": 1}
+
+
+def test_a_database_in_another_encoding_is_refused(connection, url):  # noqa: F811
+    import psycopg
+
+    address = url.replace("+psycopg", "")
+    with psycopg.connect(address, autocommit=True) as server:
+        server.execute(
+            "CREATE DATABASE latin ENCODING 'WIN1252' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE 'C'"
+        )
+    other = ibis.connect(address.removesuffix("/postgres") + "/latin")
+    try:
+        with other.begin() as cursor:
+            cursor.execute("CREATE TABLE texts (u int, i int, s text)")
+        answer = answer_or_refusal(other.table("texts"), item="i", where={"s": "k"})
+    finally:
+        other.disconnect()
+    assert "stores text in WIN1252" in answer

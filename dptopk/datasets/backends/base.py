@@ -93,6 +93,8 @@ class Backend:
         total: the function that takes an operation on one row which may fail for a value of it,
             such as a cast (an Ibis node), and returns an expression that gives NULL instead, or
             None where there is none. None: such operations of a caller are refused.
+        refuses_late: whether the engine finds that it lacks an operation for texts of some
+            collation only when a row holds a text; each is then tried on made-up texts first.
 
     >>> Backend(name="duckdb").peers
     True
@@ -112,6 +114,7 @@ class Backend:
     nan: Callable[[ir.FloatingColumn], ir.BooleanValue] = nan_of_ibis
     decimals: int | None = None
     total: Callable[[ops.Value], ir.Value | None] | None = None
+    refuses_late: bool = False
 
     def __post_init__(self) -> None:
         if (self.encode is None) != (self.decode is None):

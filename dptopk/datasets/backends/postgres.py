@@ -14,6 +14,7 @@ from dptopk.datasets.backends.total import (
     replacement_in,
     rounding_below_limit,
 )
+from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     import ibis.expr.operations as ops
@@ -124,9 +125,13 @@ def with_types_of_ibis(table: ir.Table) -> ir.Table:
     takes them. Which columns are such is read from the catalogue, not from rows.
 
     A domain keeps its type, and with it whatever it takes for equal.
+
+    Raises:
+        InvalidParameter: for a database in another encoding than UTF-8.
     """
     import ibis.expr.operations as ops
 
+    _refuse_other_encodings(table)
     schema = table.schema()
     # Ibis states these types for enums and object identifiers.
     doubtful = [name for name, kind in schema.items() if kind.is_string() or kind.is_int64()]
@@ -138,6 +143,20 @@ def with_types_of_ibis(table: ir.Table) -> ir.Table:
     if converted:
         return table.mutate(**converted)
     return table
+
+
+def _refuse_other_encodings(table: ir.Table) -> None:
+    """Refuse a table of a database that is not in UTF-8: some texts of other encodings have no
+    bytes in UTF-8, and one of them would refuse every question.
+    """
+    with table.get_backend().begin() as cursor:
+        cursor.execute("SHOW server_encoding")
+        (encoding,) = cursor.fetchone()
+    if encoding != "UTF8":
+        raise InvalidParameter(
+            f"table: the database stores text in {encoding}; copy the table to one in UTF8, or to "
+            f"a Parquet file"
+        )
 
 
 def _enums_and_identifiers(table: ir.Table, columns: list[str]) -> list[str]:
@@ -192,4 +211,5 @@ POSTGRES = Backend(
     digest=_digest,
     unhashed=_empty_word_list,
     total=_total,
+    refuses_late=True,
 )
