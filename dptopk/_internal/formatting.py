@@ -23,13 +23,24 @@ _COSTLIER = re.compile(r"\b(?:A?DP|BR|Clock|GDP|Z?CDP|MultiDP|delta)\([^)]*|\bde
 _LONG = re.compile(r"\b\d*\.\d{6,}(?:e[-+]?\d+)?")
 
 
+def text_of(value: object) -> str:
+    """Return the text of a value; where Python writes none, as of an integer of more than 4,300
+    digits, its hexadecimal digits or the name of its type.
+    """
+    try:
+        return str(value)
+    # The str of a label of a caller's type may raise anything.
+    except Exception:  # noqa: BLE001
+        return hex(value) if isinstance(value, int) else f"<{type(value).__name__}>"
+
+
 def visible(value: Any) -> str:
     r"""Return the text of a value with everything that is not printable written out.
 
     >>> visible("a" + chr(27) + "[2J")
     'a\\x1b[2J'
     """
-    text = str(value)
+    text = text_of(value)
     if text.isprintable():
         return text
     characters = [c if c.isprintable() else repr(c)[1:-1] for c in text]
@@ -231,7 +242,7 @@ def answer_rows(
         largest = 0
     cells = []
     for row in rows.to_dict("records"):
-        cell = [str(row["rank"]), str(row["label"])]
+        cell = [str(row["rank"]), text_of(row["label"])]
         if has_counts:
             cell.append(number(row["count"]))
         if has_intervals:

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 NUMBER = r"^ *[+-]?[0-9]{1,18}(?:[.][0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})? *$"
 # Decimal numbers of at most this many digits are read as floating-point numbers.
 LONGEST_DECIMAL = 38
+_DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
 # The columns that are hashed, and those of the texts by which they are hashed on some engines.
 HASHED = {"user": "user_text", "item": "item_text"}
 # A date whose year has four digits.
@@ -244,12 +245,13 @@ def _whole_decimals_as_text(column: ir.DecimalColumn) -> ir.StringColumn:
 
 def _dates_as_text(column: ir.DateColumn) -> ir.StringColumn:
     """Return dates as text, whatever the settings of the engine; NULL for years that are not from
-    1 to 9999: engines write them differently, or one before Christ as the same one after.
+    1 to 9999: engines write them differently, and one before Christ as the same one after.
     """
     import ibis
 
-    is_of_four_digits = column.between(ibis.date(dt.date.min), ibis.date(dt.date.max))
-    return ibis.ifelse(is_of_four_digits, column.strftime("%Y-%m-%d"), None)
+    text = column.strftime("%Y-%m-%d")
+    is_before_christ = column.cast("string").re_search("^-|BC")
+    return ibis.ifelse(text.re_search(_DAY) & ~is_before_christ, text, None)
 
 
 def _is_empty(kind: ibis_types.DataType) -> bool:

@@ -20,6 +20,7 @@ from dptopk._internal.formatting import (
     markdown,
     markdown_table,
     numbered,
+    text_of,
 )
 from dptopk._internal.rounding import sum_up
 from dptopk.costs import Charge
@@ -303,8 +304,9 @@ class Release:
     def __str__(self) -> str:
         """Return the rows with their error bars, the cost as (ε, δ), and the footnotes as text."""
         cost = f"cost: ({format_upper(self.epsilon, 4)}, {format_upper(self.delta)})-DP"
-        table = self.shown().to_string(index=False)
-        return "\n".join([table, cost, *self.remarks()])
+        rows = self.shown()
+        rows["label"] = rows["label"].map(text_of)
+        return "\n".join([rows.to_string(index=False), cost, *self.remarks()])
 
     def remarks(self) -> list[str]:
         """Return the footnotes of the table: the charge, the mechanism, the note, and whether a

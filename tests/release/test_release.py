@@ -189,3 +189,13 @@ def test_why_rows_may_be_missing_is_said_and_kept():
     again = Release.from_dict(answer.to_dict())
     assert again.omissions() == answer.omissions()
     assert "missing" not in replace(answer, missing="").to_dict()
+
+
+def test_an_answer_with_a_label_that_python_does_not_write_is_shown():
+    """An integer of more than 4,300 digits ended in a traceback wherever the answer was shown."""
+    counts = {10**5000: 100, (10**5000,): 100, "x": 100}
+    histogram = Histogram(counts, domain="public", sensitivity=Sensitivity(l0=1))
+    answer = KnownGaussian(sigma=1.0).release(histogram)
+    assert hex(10**5000)[:9] in answer._repr_html_()
+    for text in (str(answer), answer.to_markdown(), answer._repr_html_()):
+        assert "tuple" in text
