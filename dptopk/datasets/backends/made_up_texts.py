@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import OpenTable, hide_data_of_errors
 
@@ -90,7 +90,7 @@ def _on_made_up_texts(operation: ops.Value, relation: ops.Relation) -> ir.Value:
 
     no_rows = _without_rows(relation).op()
 
-    def made_up(argument: Any) -> Any:
+    def made_up(argument: object) -> object:
         """Return what stands for an argument."""
         if isinstance(argument, tuple):
             return tuple(map(made_up, argument))
