@@ -862,6 +862,9 @@ def _step_above_checker(values: Floats, N: int, h: float) -> Floats:
     """
     falls = np.lib.stride_tricks.sliding_window_view(-np.diff(values), N).max(axis=-1) / h
     inner = upper_step(values, N, h)
+    # A step says no more than 1, which no V exceeds. But stated values may, and the checker asks
+    # for all of their chords; none of these is above both of its ends.
+    inner = np.where(inner >= 1, np.maximum(inner, values.max()), inner)
     # Slopes are quotients by differences of e^x; a chord's ends are divided by e^ε - 1.
     width = tuning.CHECKER_LIFT * EPS / (h * -math.expm1(-N * h))
     if width > WIDEST_INTERVAL:

@@ -1081,7 +1081,7 @@ def delta_at(game: ConcentratedGame, x: float) -> Ends:
 
 def epsilon_at(game: ConcentratedGame, delta: float, delta_below: float, start: float) -> Ends:
     """Return an upper bound on ε at ``delta``, at most ``start``, and a lower one at
-    ``delta_below`` >= delta.
+    ``delta_below`` >= delta. The upper one is inf where nothing shows an ε.
 
     Args:
         game: the game.
@@ -1095,10 +1095,11 @@ def epsilon_at(game: ConcentratedGame, delta: float, delta_below: float, start: 
     if above.values[-1] <= delta:
         first_node = int(np.argmax(above.values <= delta))
         upper = min(first_node * game.h * (1 + PRODUCT_ROUNDING), start)
-    points = np.linspace(max(upper - game.h, 0.0), upper, ANSWER_POINTS)
-    low_enough = points[game.above(points) <= delta]
-    if low_enough.size:
-        upper = float(low_enough[0])
+    if math.isfinite(upper):
+        points = np.linspace(max(upper - game.h, 0.0), upper, ANSWER_POINTS)
+        low_enough = points[game.above(points) <= delta]
+        if low_enough.size:
+            upper = float(low_enough[0])
     last = int(np.count_nonzero(np.minimum.accumulate(below.values > delta_below)))
     if last == 0:
         return Ends(upper, 0.0)

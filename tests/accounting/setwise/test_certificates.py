@@ -131,6 +131,31 @@ def test_a_random_charge_is_certified_as_it_is_composed(seed, tmp_path):
     assert check(best.certificate.text, tmp_path).returncode == 0
 
 
+def test_stated_values_above_1_are_above_every_chord_of_the_values_before():
+    """A step of the recursion says no more than 1, but the checker asks for all chords."""
+    N, h = 120, 0.0077
+    values = np.where(np.arange(1200) < 540, 1 + 5e-9, 1e-6)
+    values[:500] -= np.random.default_rng(1).random(500) * 3e-9
+    stated = certificates._step_above_checker(values, N, h)
+    near_share = np.expm1(np.arange(N + 1) * h - N * h) / math.expm1(-N * h)
+    for node in range(len(stated)):
+        at_near = node + N - np.arange(N + 1)
+        chords = near_share * values[at_near] + (1 - near_share) * values[at_near + N]
+        assert stated[node] >= chords.max(), node
+
+
+@pytest.mark.study
+def test_large_ranges_at_a_large_delta_are_certified(tmp_path):
+    """Node values next to 1 were below the checker's chords, by dips in the values before."""
+    charge = Charge.parse(
+        "15*BR(14.9) + 7*GDP(0.327) + 34*ADP(0.00118, 4.54e-06) + GDP(2.2) + BR(4.0)"
+    )
+    certificate = certificates.certify(charge, delta=0.611)
+    answer = check(certificate.text, tmp_path)
+    assert answer.returncode == 0, answer.stdout
+    assert certificate.epsilon <= compose(charge, delta=0.611).epsilon * (1 + 1e-2)
+
+
 def test_equal_gaussians_are_certified_as_they_are_composed():
     """Without the file and its checker: repeated factors once cost several times as much."""
     charge = Charge.parse("16*GDP(0.1)")

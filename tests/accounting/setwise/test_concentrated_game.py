@@ -311,6 +311,16 @@ def test_a_lower_end_is_at_least_the_last_node_above_delta() -> None:
     assert last * game.h * (1 - 1e-12) <= ends.lower <= ends.upper
 
 
+def test_a_table_that_never_falls_to_delta_bounds_no_epsilon() -> None:
+    game = ConcentratedGame.of(Charge.parse("ZCDP(0.03)"), 0.2)
+    above, _ = game.tables(game.counts)
+    delta = above.values[-1] / 2
+    ends = epsilon_at(game, delta, delta, math.inf)
+    assert ends.upper == math.inf
+    assert 0 < ends.lower < math.inf
+    assert epsilon_at(game, delta, delta, 3.0).upper <= 3.0
+
+
 @pytest.mark.slow
 def test_order_counts_and_delta() -> None:
     """A permutation is the same question; one cost more, or a smaller δ, is no smaller an ε."""
