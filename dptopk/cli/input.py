@@ -331,6 +331,9 @@ class Source(Columns):
     def _with_hint(self, error: InvalidParameter) -> InvalidParameter:
         """Return the error of reading a table of counts, which names the option that is meant or
         may help; the error itself where there is nothing to add.
+
+        Args:
+            error: the error; its parameter is the argument of ``read_counts`` that was refused.
         """
         message = str(error)
         column_is_missing = "has no column" in message

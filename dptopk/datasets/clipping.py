@@ -151,7 +151,7 @@ def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
     share_above, mean_lost, mean_labels = _means_of_bins(cap)
     users = counts.sum()
     pairs = counts @ mean_labels
-    # Noise may make sums negative, and shares fall outside [0, 1].
+    # Noise may make sums negative, and may move shares out of [0, 1].
     if users <= 0 or pairs <= 0:
         return ClippingLoss(cap, 0.0, 0.0, 1.0)
     users_above = min(max(float(counts @ share_above / users), 0.0), 1.0)

@@ -204,6 +204,12 @@ def _counts_of_statement(
     """Return the counts in the result of a statement that ran elsewhere, under the cap that it
     states.
 
+    Args:
+        result: the result, with the cap that the statement counted under.
+        cap: the cap that the caller wants.
+        weights: take the weighted counts instead of the capped ones.
+        profile: keep the columns ``PROFILE`` as well.
+
     Raises:
         InvalidParameter: if that is another cap.
     """

@@ -124,7 +124,13 @@ def compute(settings: RunSettings) -> Table:
 
 
 def _delta_columns(sigma: float, delta: float, epsilons: Floats) -> dict[str, object]:
-    """Return the columns of the table for one σ and claimed δ."""
+    """Return the columns of the table for one σ and claimed δ.
+
+    Args:
+        sigma: the standard deviation σ of the noise, in users.
+        delta: the claimed δ.
+        epsilons: the values of ε, shape (n,).
+    """
     from dptopk import Sensitivity, TruncatedGaussian
     from dptopk.mechanisms.samplers.noise import gaussian_law
 
@@ -134,12 +140,13 @@ def _delta_columns(sigma: float, delta: float, epsilons: Floats) -> dict[str, ob
     noise = gaussian_law(sigma, bound).pmf(bound)
     charge = mechanism.charge(sensitivity)
     offset = mechanism.threshold_offset(sensitivity)
+    published_offset = 1 + bound  # τ + T, the threshold of Algorithm 2 above the exact floor
     return {
         "sigma": sigma,
         "delta": delta,
         "T": bound,
         "epsilon": epsilons,
-        PUBLISHED: exact_delta(noise, 1 + bound, noisy_floor=False, epsilons=epsilons),
+        PUBLISHED: exact_delta(noise, published_offset, noisy_floor=False, epsilons=epsilons),
         MENDED: exact_delta(noise, offset, noisy_floor=True, epsilons=epsilons),
         CLAIM: [compose(charge, epsilon=epsilon).delta for epsilon in epsilons.tolist()],
     }

@@ -79,6 +79,9 @@ class EarlierFormats:
         Args:
             entry: the entry, as it was written.
             ledger: the state before it.
+
+        Raises:
+            LedgerError: when this version does not know the format of the log.
         """
         if entry.kind == "ledger":
             self.format = self.first_format = self.format_of(entry)

@@ -442,8 +442,9 @@ class HeadTable:
                 yield connection
         except (sa.exc.SQLAlchemyError, ImportError, ValueError) as error:
             cause = getattr(error, "orig", None) or error
-            reason = str(cause).strip().splitlines() or [type(error).__name__]
-            raise LedgerError(f"the database of the head refused: {reason[0]}") from None
+            lines = str(cause).strip().splitlines()
+            reason = lines[0] if lines else type(error).__name__
+            raise LedgerError(f"the database of the head refused: {reason}") from None
 
 
 def path_of_uri(uri: str) -> Path:

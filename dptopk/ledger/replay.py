@@ -253,6 +253,8 @@ class LedgerState:
         account.apply(state.learnt_charge(entry.analyst), entry.body["record"])
         state.limits[entry.analyst] = (terms, account)
         state.limited[entry.analyst] = entry.seq
+        # The account is new: it is closed only if this entry says that it would not hold what was
+        # learnt.
         state.closed = [name for name in state.closed if name != owner_of(entry.analyst)]
         state.closed += entry.body.get("beyond", [])
 

@@ -256,7 +256,14 @@ async def priced(service: Worker, person: Asking, spec: Dataset, wanted: WantedS
 def _price(
     service: Service, person: Person, spec: DatasetSpec, question: NewStream
 ) -> dict[str, Any]:
-    """Return the charge, ε, accuracy and balance of a stream that is not charged yet."""
+    """Return the charge, ε, accuracy and balance of a stream that is not charged yet.
+
+    Args:
+        service: the service that would charge it.
+        person: who asks; their balance is stated.
+        spec: the data set that is to be watched.
+        question: the stream: its k, days, ε and δ.
+    """
     mechanism = question.mechanism(service, spec)
     charge = mechanism.charge(spec.sensitivity, labels=spec.domain_size)
     return {

@@ -367,9 +367,9 @@ def common_columns(paths: Sequence[str]) -> list[str]:
     An engine that takes the columns of one file fails on another that lacks one, or reads NULL.
 
     Raises:
-        InvalidParameter: when two files give a column, or a field of it, different types. A field
-            is known by its whole path: columns of lists or of records share the names of theirs.
-            Or when a column has a name that DuckDB needs.
+        InvalidParameter: when two files give a column, or a field of it, different types, or when a
+            column has a name that DuckDB needs. A field is known by its whole path: columns of
+            lists or of records share the names of theirs.
     """
     types = dict[str, tuple[str, str]]()
     names = list[str]()
