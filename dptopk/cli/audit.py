@@ -113,7 +113,7 @@ def load(place: str) -> Any:
             module = SimpleNamespace(**runpy.run_path(home))
         else:
             module = importlib.import_module(home)
-    except (Exception, SystemExit) as error:  # noqa: BLE001
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - code of the user's, which runs
         raise InvalidParameter(
             f"mechanism: cannot load {place!r}: {type(error).__name__}: {error}"
         ) from None

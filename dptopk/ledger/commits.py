@@ -61,7 +61,7 @@ class Commits:
                             work()
                     except REFUSALS as error:
                         refusals[future] = error
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:  # noqa: BLE001 - each caller waits for an end
             for future, _ in batch:
                 future.set_exception(error)
             return

@@ -433,7 +433,7 @@ class Catalog:
         sources = {
             f"datasets.{name}.source": spec.identity
             for name, spec in self.datasets.items()
-            if spec.source != "macbeth"
+            if spec.source != "macbeth"  # built in: any number of data sets may have it
         }
         # Neither two places nor two sources may be one file.
         file_identities = {name: _resolved_source(place) for name, place in files.items()}

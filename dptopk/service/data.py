@@ -110,7 +110,7 @@ def _read(
                 segment: _over_public_labels(spec, histogram, spec.labels)
                 for segment, histogram in histograms.items()
             }
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - a file or an engine may raise anything
         # An engine may have wrapped the error of ``progress`` in one of its own.
         if errors_of_progress:
             raise errors_of_progress[0] from None

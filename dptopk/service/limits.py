@@ -124,7 +124,7 @@ class Turns:
             # The end is counted first: whoever sees the result may submit the next piece at once.
             try:
                 result = work()
-            except BaseException as error:  # noqa: BLE001
+            except BaseException as error:  # noqa: BLE001 - the sender waits for an end
                 self._count_end(who)
                 future.set_exception(error)
             else:

@@ -400,7 +400,7 @@ class Service:
             self.reports.ledger.head()
             self.tables.value(Tables.settings, RELOAD)
             is_readable = True
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - a driver may raise anything
             LOG.error("not well: %s", error_place(error))  # noqa: TRY400
             is_readable = False
         self._health = (second, is_readable)

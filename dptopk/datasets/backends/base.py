@@ -415,7 +415,7 @@ def hide_data_of_errors(
         return action()
     except (InvalidParameter, ImportError):
         raise
-    except Exception as error:  # noqa: BLE001
+    except Exception as error:  # noqa: BLE001 - an engine may raise anything
         reason = _missing_operation(error)
         kind = InvalidParameter
         if full(error):

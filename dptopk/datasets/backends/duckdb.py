@@ -393,7 +393,7 @@ def _text_table(
             return _stored_columns(keep, _FILES[files.kind](connection, files, None), columns)
         except MemoryFull:  # a copy would not be smaller
             raise
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - whatever it is, the copy may be read
             _LOG.info("a text file is copied by rule after %s", type(error).__name__)
 
     def read_copy() -> ir.Table:

@@ -35,7 +35,7 @@ def check_backend(connection: BaseBackend, backend: Backend) -> pd.DataFrame:
         difference = ""
         try:
             check(tried)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - an engine may raise anything; the row says it
             difference = f"{type(error).__name__}: {error}"
         clause = (check.__doc__ or "").strip()
         rows.append(

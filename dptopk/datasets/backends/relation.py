@@ -123,7 +123,7 @@ class _Columns:
         """
         try:
             self._select_value(f"CAST({constant.sql('duckdb')} AS {kind})").fetchall()
-        except Exception:  # noqa: BLE001
+        except Exception:  # noqa: BLE001 - DuckDB has many errors for a bad cast
             return False
         return True
 
@@ -162,7 +162,7 @@ def _table_relation(relation: DuckDBPyRelation, table: exp.Expression) -> DuckDB
     name = table_without_alias.sql("duckdb")
     try:
         return relation.query(_NAME, f"SELECT * FROM {name}")  # noqa: S608
-    except Exception:  # noqa: BLE001
+    except Exception:  # noqa: BLE001 - DuckDB has many errors for what is no table
         return None
 
 
