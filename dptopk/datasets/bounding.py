@@ -40,6 +40,8 @@ DIGITS = 12
 # pairs of a user and a label among them is below REPEATED, the pairs are made distinct first.
 SAMPLE = 2**16
 REPEATED = 2 / 3
+# The most characters of texts that are sorted as fast as their codes.
+SHORT = 12
 # The engine's table of the texts of labels and their codes.
 NAMES = "dptopk_names"
 # If the engine's memory is full, the users are split into at most this many parts.
@@ -130,9 +132,9 @@ class Bounds:
 # A function of a source and its events that returns a row for each label of each user, with the
 # column ``value``. For segments it also takes bounds and ``within``.
 Contribute = Callable[..., "ir.Table"]
-# A function of a source and its events that returns the sums of each label, if the engine hands the
-# rows on in order; None if it does not.
-CountInOrder = Callable[[OpenTable, "ir.Table"], "ir.Table | None"]
+# A function of a source, its events and the first of them that returns the sums of each label, if
+# the engine hands the rows on in order; None if it does not.
+CountInOrder = Callable[[OpenTable, "ir.Table", "FirstEvents | None"], "ir.Table | None"]
 
 
 def contributions(
@@ -461,16 +463,23 @@ class FirstEvents:
         events: how many there are, at most SAMPLE.
         labels: the number of their different labels.
         pairs: the number of their different pairs of a user and a label.
+        longest_user: the most characters of a user; None if users are no texts.
     """
 
     events: int
     labels: int
     pairs: int
+    longest_user: int | None = None
 
     @property
     def repeat_pairs(self) -> bool:
         """Return whether so many repeat a pair that the pairs are made distinct first."""
         return self.pairs < REPEATED * self.events
+
+    @property
+    def have_short_users(self) -> bool:
+        """Return whether users are texts that are sorted as fast as their codes."""
+        return self.longest_user is not None and self.longest_user <= SHORT
 
 
 def first_events(
@@ -488,9 +497,15 @@ def first_events(
         return None
     sample = events.limit(SAMPLE)
     pair = source.mix(*(sample[name] for name in (*within, "user", "item")))
-    numbers = sample.agg(events=sample.count(), labels=sample.item.nunique(), pairs=pair.nunique())
+    numbers = {
+        "events": sample.count(),
+        "labels": sample.item.nunique(),
+        "pairs": pair.nunique(),
+    }
+    if sample.user.type().is_string():
+        numbers["longest_user"] = sample.user.length().max()
     try:
-        (row,) = run_query(source, numbers).to_pylist()
+        (row,) = run_query(source, sample.agg(**numbers)).to_pylist()
     except MemoryFull:  # a part of the users may still fit
         return None
     return FirstEvents(**row)
@@ -531,7 +546,7 @@ def label_counts(
         The columns ``within``, item and ``sums``.
     """
     keys = [*within, "item"]
-    # Only under a cap are a user's labels ranked, for which fewer and narrower rows are faster.
+    # Only under a cap are a user's labels ranked, for which fewer rows are faster.
     if bounds.labels_per_user is not None:
         first = first or first_events(source, events, within)
         source, events = _without_repeated_pairs(source, events, bounds, within, first)
@@ -545,10 +560,11 @@ def label_counts(
             events_of_part = events
         else:
             events_of_part = events.filter(_part_of(source, events.user, parts) == part)
-        counts = None if in_order is None else in_order(source, events_of_part)
+        counts = None if in_order is None else in_order(source, events_of_part, first)
         if counts is not None:
             return counts
-        return _sums_by_key(contribute(source, events_of_part), keys, sums)
+        ranked_events = _with_persons_under_cap(source, events_of_part, bounds)
+        return _sums_by_key(contribute(source, ranked_events), keys, sums)
 
     parts = source.passes or 1  # None: one, and more if memory is full
     while True:
@@ -590,8 +606,8 @@ def _without_repeated_pairs(
     within: Sequence[str],
     first: FirstEvents | None,
 ) -> tuple[OpenTable, ir.Table]:
-    """Return the source and its events with the column ``person``, after repeated pairs of a user
-    and a label were removed if that saves work.
+    """Return the source and its events, after repeated pairs of a user and a label were removed if
+    that saves work.
 
     Args:
         source: the table.
@@ -605,9 +621,8 @@ def _without_repeated_pairs(
     if bounds.counts_once and first is not None and first.repeat_pairs:
         pairs = _distinct_pairs(source, events, within)
     if pairs is None:
-        return source, with_persons(source, events)
-    source = replace(source, distinct=True)
-    return source, with_persons(source, pairs)
+        return source, events
+    return replace(source, distinct=True), pairs
 
 
 def _sums_by_key(rows: ir.Table, keys: Sequence[str], sums: Mapping[str, str]) -> ir.Table:
@@ -646,6 +661,13 @@ def _total_counts(
             progress(part + 1, parts)
     total = ibis.union(*tables)
     return total.group_by(keys).agg(**{name: total[name].sum() for name in sums})
+
+
+def _with_persons_under_cap(source: OpenTable, events: ir.Table, bounds: Bounds) -> ir.Table:
+    """Return ``with_persons`` under a cap on labels, without which no labels are sorted."""
+    if bounds.labels_per_user is None:
+        return events
+    return with_persons(source, events)
 
 
 def with_persons(source: OpenTable, events: ir.Table) -> ir.Table:

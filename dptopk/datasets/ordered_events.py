@@ -21,11 +21,13 @@ from dptopk.datasets.bounding import (
     CUTS,
     PROFILE,
     Bounds,
+    FirstEvents,
     answer_of,
     events_that_count,
     lot_columns,
     user_columns,
     uses_digest,
+    with_persons,
 )
 from dptopk.histogram.event_counts import WEIGHT
 
@@ -75,20 +77,27 @@ class CountsInOrder:
     sums: Mapping[str, str]
     weights: bool = False
 
-    def __call__(self, source: OpenTable, events: ir.Table) -> ir.Table | None:
+    def __call__(
+        self, source: OpenTable, events: ir.Table, first: FirstEvents | None
+    ) -> ir.Table | None:
         """Return the columns item and ``sums``, one row a label, as a table of the engine; None if
         rows cannot be counted in order, or if there are very many labels.
 
         Args:
             source: the table.
-            events: the events, with the columns item and user, and perhaps person and weight.
+            events: the events, with the columns item and user, and perhaps weight.
+            first: the first events, by which texts of users or their codes are sorted; None: codes.
         """
         if source.load is None or source.stream is None:
             return None
+        if not events.item.type().is_integer() or not self._ranks_once(source):
+            return None
+        # Before codes are sorted, it is made sure that no two texts share one.
+        sorts_texts = first is not None and first.have_short_users
+        if not sorts_texts:
+            events = with_persons(source, events)
         (user,) = user_columns(events, ())
-        # Python reads users and labels as arrays of integers, which need no copy.
-        has_integers = events[user].type().is_integer() and events.item.type().is_integer()
-        if not has_integers or not self._ranks_once(source):
+        if not (sorts_texts or events[user].type().is_integer()):
             return None
         counted = events_that_count(events)
         lots = lot_columns(source, counted, self.bounds)
@@ -189,27 +198,48 @@ def rows_of_users(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Array, Ar
     time.
 
     Args:
-        batches: the columns user and item. The rows of a user follow one another, and so do those
-            of one label of the user.
+        batches: the rows, in the order of the columns user and item and without NULL. Labels are
+            integers; users that are texts become numbers, which are different for different users.
     """
     users = list[Array]()
     items = list[Array]()
+    for user_of_row, item_of_row in _rows_with_numbers(batches):
+        user = np.concatenate([*users, user_of_row])
+        item = np.concatenate([*items, item_of_row])
+        is_first = _differs_from_last(user) | _differs_from_last(item)
+        user = user[is_first]
+        item = item[is_first]
+        # The rows of the last user may go on in the next batch.
+        last = int(np.flatnonzero(_differs_from_last(user))[-1])
+        if last:
+            yield user[:last], item[:last]
+        users = [user[last:]]
+        items = [item[last:]]
+    if users:
+        yield users[0], items[0]
+
+
+def _rows_with_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Array, Array]]:
+    """Yield users, of which texts are numbered in their order, and labels of at most ROWS rows."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    last_text: pa.Array | None = None
+    number = 0
     for batch in batches:
         for start in range(0, batch.num_rows, ROWS):
             rows = batch.slice(start, ROWS)
-            user = np.concatenate([*users, np.from_dlpack(rows["user"])])
-            item = np.concatenate([*items, np.from_dlpack(rows["item"])])
-            is_first = _differs_from_last(user) | _differs_from_last(item)
-            user = user[is_first]
-            item = item[is_first]
-            # The rows of the last user may go on in the next batch.
-            last = int(np.flatnonzero(_differs_from_last(user))[-1])
-            if last:
-                yield user[:last], item[:last]
-            users = [user[last:]]
-            items = [item[last:]]
-    if users:
-        yield users[0], items[0]
+            item = np.from_dlpack(rows["item"])
+            user = rows["user"]
+            if pa.types.is_integer(user.type):
+                yield np.from_dlpack(user), item
+                continue
+            texts = pa.concat_arrays([user.slice(0, 1) if last_text is None else last_text, user])
+            is_new = pc.not_equal(texts.slice(1), texts.slice(0, len(user)))
+            numbers = number + np.cumsum(np.from_dlpack(is_new.cast(pa.int8())), dtype=np.int64)
+            yield numbers, item
+            number = int(numbers[-1])
+            last_text = texts.slice(len(user))
 
 
 def _differs_from_last(values: Array) -> Array:

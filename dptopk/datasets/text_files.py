@@ -169,29 +169,30 @@ def text_format(
         head = stream.read(_HEAD)
     coding = encoding or _encoding(head)
     text = head.decode(coding, errors="replace").removeprefix("\ufeff")
-    lines = text.splitlines(keepends=True)
-    skipped, stated_in_file = _lines_before_header(lines)
-    if skipped == len(lines):
+    lines, stated_in_file = _lines_before_header(text)
+    text = text[sum(map(len, lines)) :]
+    if not text:
         raise InvalidParameter(f"table: {Path(path).name!r} has no line that names the columns")
-    text = "".join(lines[skipped:])
     separator = separator or stated_in_file
     if separator is None:
         separator = _separator(text, columns, is_tsv=_is_tabbed(Path(path)))
-    return TextFormat(separator, coding, _cells(text, separator), skipped)
+    return TextFormat(separator, coding, _cells(text, separator), len(lines))
 
 
-def _lines_before_header(lines: Sequence[str]) -> tuple[int, str | None]:
-    """Return how many lines come before the header, which are empty or state "sep=", and the
-    separator that the first such statement names; None: there is none.
+def _lines_before_header(text: str) -> tuple[list[str], str | None]:
+    """Return the lines before the header, which are empty or state "sep=", and the separator that
+    the first such statement names; None: there is none.
     """
+    lines = list[str]()
     separator = None
-    for number, line in enumerate(lines):
+    for line in io.StringIO(text, newline=""):
         separator_line = _SEPARATOR_LINE.fullmatch(line)
         if separator_line and separator is None:
             separator = separator_line[2]
         if not separator_line and line.strip():
-            return number, separator
-    return len(lines), separator
+            break
+        lines.append(line)
+    return lines, separator
 
 
 def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
@@ -331,12 +332,13 @@ def _encoding(head: bytes) -> str:
 
 def _header_line(head: bytes) -> bytes:
     """Return the bytes up to the end of the first line that is neither empty nor "sep="."""
-    lines = b""
-    for line in head.splitlines(keepends=True):
+    # Each byte is one character of Latin-1.
+    lines = ""
+    for line in io.TextIOWrapper(io.BytesIO(head), "latin-1", newline=""):
         lines += line
-        if line.strip(b"\r\n\0 ") and not _SEPARATOR_LINE.fullmatch(line.decode("latin-1")):
+        if line.strip("\r\n\0 ") and not _SEPARATOR_LINE.fullmatch(line):
             break
-    return lines
+    return lines.encode("latin-1")
 
 
 def has_lone_returns(path: str | Path) -> bool:

@@ -11,7 +11,7 @@ pytest.importorskip("ibis")
 
 import pyarrow as pa
 
-from dptopk.datasets import DuckDB, event_counts, events_histogram, ordered_events
+from dptopk.datasets import DuckDB, bounding, event_counts, events_histogram, ordered_events
 from dptopk.datasets.ordered_events import CountsInOrder, rows_of_users
 
 COLUMNS = {"user": "user", "item": "item"}
@@ -23,7 +23,11 @@ def events(seed, *, text, rows=3000, users=2000):
     user = (users ** (rng.random(rows) ** 2)).astype(int)
     frame = pd.DataFrame({"user": user, "item": rng.zipf(1.1, rows) % 2000 - 5})
     frame["weight"] = rng.integers(0, 3, rows)
-    return frame.astype({"user": str, "item": str}) if text else frame
+    if not text:
+        return frame
+    frame = frame.astype({"user": str, "item": str})
+    frame["user"] = text + frame["user"]
+    return frame
 
 
 def counts(frame, **options):
@@ -51,7 +55,9 @@ def by_the_engine(monkeypatch, ask):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("share", [0.0, 2.0], ids=["events", "pairs"])
-@pytest.mark.parametrize("text", [False, True], ids=["integers", "texts"])
+@pytest.mark.parametrize(
+    "text", ["", "a\0ü", "longer than codes "], ids=["integers", "texts", "long texts"]
+)
 def test_both_ways_give_the_same_counts(monkeypatch, text, share):
     frame = events(3, text=text)
     monkeypatch.setattr("dptopk.datasets.bounding.REPEATED", share)
@@ -76,7 +82,7 @@ def test_both_ways_give_the_same_counts(monkeypatch, text, share):
 
 
 def test_files_and_frames_are_counted_in_order(monkeypatch, tmp_path):
-    frame = events(5, text=False, rows=50)
+    frame = events(5, text="", rows=50)
     frame.to_parquet(tmp_path / "e.parquet")
     frame.to_csv(tmp_path / "e.csv")
     results, counted = [], CountsInOrder.__call__
@@ -89,9 +95,17 @@ def test_files_and_frames_are_counted_in_order(monkeypatch, tmp_path):
     assert not any(result is None for result in results)
 
 
+@pytest.mark.parametrize(("user", "is_sorted"), [("u", True), ("longer than codes ", False)])
+def test_short_texts_of_users_are_sorted_without_codes(monkeypatch, user, is_sorted):
+    coded, codes = [], bounding.codes
+    monkeypatch.setattr(bounding, "codes", lambda *given: coded.append(given[2]) or codes(*given))
+    one_phase(events(6, text=user, rows=50))
+    assert coded == (["item"] if is_sorted else ["item", "user"])
+
+
 @pytest.mark.slow
 def test_parts_of_the_users_add_up_and_very_many_labels_are_left_to_the_engine(monkeypatch):
-    frame = events(4, text=True)
+    frame = events(4, text="u")
     options = {"labels_per_user": 20, "weights": True, "profile": True}
     expected = counts(frame, **options)
     assert 0 not in expected[3]  # users are in every cell
@@ -101,8 +115,9 @@ def test_parts_of_the_users_add_up_and_very_many_labels_are_left_to_the_engine(m
     assert counts(frame, **options) == expected
 
 
+@pytest.mark.parametrize("text", [False, True], ids=["integers", "texts"])
 @pytest.mark.parametrize(("sizes", "rows"), [((1, 5, 2, 9, 1), 4), ((30,), 7), ((3, 3), 100)])
-def test_users_are_whole_and_their_repeated_labels_are_dropped(monkeypatch, sizes, rows):
+def test_users_are_whole_and_their_repeated_labels_are_dropped(monkeypatch, sizes, rows, text):
     monkeypatch.setattr(ordered_events, "ROWS", rows)
     rng = np.random.default_rng(1)
     pairs = [
@@ -112,7 +127,7 @@ def test_users_are_whole_and_their_repeated_labels_are_dropped(monkeypatch, size
         for copy in range(rng.integers(1, 4))
     ]
     user, item, _ = map(np.array, zip(*pairs, strict=True))
-    table = pa.table({"user": user, "item": item})
+    table = pa.table({"user": [f"{number}\0" for number in user] if text else user, "item": item})
     found = list(rows_of_users(table.to_batches(max_chunksize=5)))
     users_of_parts = [set(part.tolist()) for part, _ in found]
     assert sum(map(len, users_of_parts)) == len(set().union(*users_of_parts)) == len(sizes)
@@ -137,6 +152,6 @@ print({"pandas", "pyarrow.dataset"} & sys.modules.keys(), found.to_pydict())
 @pytest.mark.slow
 def test_neither_pandas_nor_readers_of_files_are_loaded_while_the_engine_holds_the_rows():
     command = [sys.executable, "-c", COUNTED_WITHOUT_PANDAS]
-    answer = subprocess.run(command, capture_output=True, text=True, check=True)
+    answer = subprocess.run(command, capture_output=True, text="u", check=True)
     expected = {"item": [0, 1, 2], "count": [3, 3, 3], "capped": [3, 3, 0]}
     assert answer.stdout == f"set() {expected}\n"

@@ -257,3 +257,11 @@ def test_a_wrong_name_lists_the_columns(tmp_path):
     path.write_bytes(EXPORTS["excel semicolons cp1252"](COUNTS))
     with pytest.raises(InvalidParameter, match="it has 'word', 'größe', 'note'; did you mean"):
         read_counts(path, label="Word", count="größe")
+
+
+def test_only_ends_of_lines_count_as_lines_before_the_header(tmp_path):
+    path = tmp_path / "events.csv"
+    path.write_bytes(b"\x0c\nuser,article\nu,tea\nv,tea\n")
+    assert text_files.text_format(path).skipped == 1
+    found = events_histogram(path, user="user", item="article", labels_per_user=1)
+    assert (found.labels.tolist(), found.counts.tolist()) == (["tea"], [2])
