@@ -17,7 +17,15 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
-from dptopk.datasets.backends.base import Array, MemoryFull, OpenTable, Result, hide_data_of_errors
+from dptopk.datasets.backends.base import (
+    REPEATED,
+    SAMPLE,
+    Array,
+    MemoryFull,
+    OpenTable,
+    Result,
+    hide_data_of_errors,
+)
 from dptopk.datasets.columns import HASHED
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT
@@ -36,10 +44,6 @@ LARGEST_CAP = 2**31 - 1
 # The hexadecimal digits of a digest that are used: 48 bits, which the engines hold inline. Equal
 # digests are ordered by the item.
 DIGITS = 12
-# The number of events that are looked at to choose between query plans. If the share of different
-# pairs of a user and a label among them is below REPEATED, the pairs are made distinct first.
-SAMPLE = 2**16
-REPEATED = 2 / 3
 # The most characters of texts that are sorted as fast as their codes.
 SHORT = 12
 # The engine's table of the texts of labels and their codes.

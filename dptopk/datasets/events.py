@@ -131,10 +131,16 @@ def events_histogram(  # noqa: PLR0913
         raise InvalidParameter(
             "user=None: each row is one person, who adds 1 to 1 label: labels_per_user must be 1"
         )
-    with selected_events(table, where, engine, table_name, user=user, item=item, weight=weight) as (
-        source,
-        events,
-    ):
+    with selected_events(
+        table,
+        where,
+        engine,
+        table_name,
+        only_different=bounds.counts_once and weight is None and user is not None,
+        user=user,
+        item=item,
+        weight=weight,
+    ) as (source, events):
         contribute: Contribute
         in_order: CountInOrder | None = None
         if one_row_per_user:

@@ -92,8 +92,9 @@ class CountsInOrder:
             return None
         if not events.item.type().is_integer() or not self._ranks_once(source):
             return None
-        # Before codes are sorted, it is made sure that no two texts share one.
-        sorts_texts = first is not None and first.have_short_users
+        # Before codes are sorted, it is made sure that no two texts share one, which takes little
+        # time of the few users of pairs that were made distinct.
+        sorts_texts = not source.distinct and first is not None and first.have_short_users
         if not sorts_texts:
             events = with_persons(source, events)
         (user,) = user_columns(events, ())

@@ -130,10 +130,16 @@ def event_counts(  # noqa: PLR0913
     bounds = Bounds(
         labels_per_user=cap, per_label_cap=per_label_cap, choose=choose, key=key, portable=portable
     )
-    with selected_events(table, where, engine, table_name, user=user, item=item, weight=weight) as (
-        source,
-        events,
-    ):
+    with selected_events(
+        table,
+        where,
+        engine,
+        table_name,
+        only_different=bounds.counts_once and weight is None,
+        user=user,
+        item=item,
+        weight=weight,
+    ) as (source, events):
         columns, labels = _columns_of_events(
             source, events, bounds, weights=weights, profile=profile, progress=progress
         )

@@ -126,6 +126,70 @@ def test_statistics_of_a_parquet_file_are_used_of_integers_alone(columns, trusts
     assert ("statistics_propagation" in disabled) is not trusts
 
 
+def write_rows(folder, kind):
+    """Nine rows, of which three are different in three columns, and all in four."""
+    frame = pd.DataFrame({"u": [1, 1, 2] * 3, "i": ["x", "y", "x"] * 3, "n": range(9), "w": 2})
+    path = folder / f"rows.{kind}"
+    if kind == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_json(path, orient="records", lines=True)
+    return path
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl"])
+@pytest.mark.parametrize(
+    ("columns", "only_different", "expected"),
+    [(["u", "i"], True, 3), (["u", "i"], False, 9), (["u", "i", "n"], True, 9)],
+)
+def test_repeated_rows_of_text_are_left_out_where_only_different_ones_count(
+    tmp_path, kind, columns, only_different, expected
+):
+    path = write_rows(tmp_path, kind)
+    options = {"columns": columns, "table_name": None, "only_different": only_different}
+    with DuckDB().open(path, **options) as source:
+        assert source.run(source.table.aggregate(n=source.table.count())).to_pylist() == [
+            {"n": expected}
+        ]
+
+
+def test_rows_whose_different_ones_do_not_fit_in_memory_are_stored_as_they_are(
+    tmp_path, monkeypatch
+):
+    keep = statements.Statements.keep
+    stored = []
+
+    def keep_without_memory(self, name, rows):
+        if type(rows.op()).__name__ == "Distinct":
+            raise MemoryError
+        stored.append(name)
+        return keep(self, name, rows)
+
+    monkeypatch.setattr(statements.Statements, "keep", keep_without_memory)
+    path = write_rows(tmp_path, "csv")
+    found = events_histogram(path, user="u", item="i", labels_per_user=None)
+    assert dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True)) == {"x": 2, "y": 1}
+    assert stored[0] == "dptopk_events"
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, {"x": 2, "y": 1}),
+        ({"per_label_cap": 2}, {"x": 4, "y": 2}),
+        ({"choose": "top"}, {"x": 2, "y": 1}),
+        ({"weight": "w", "per_label_cap": 9}, {"x": 12, "y": 6}),
+    ],
+    ids=str,
+)
+def test_repeated_rows_of_text_count_where_the_number_of_events_does(tmp_path, options, expected):
+    path = write_rows(tmp_path, "csv")
+    found = events_histogram(path, user="u", item="i", labels_per_user=2, **options)
+    assert dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True)) == expected
+    one_row = events_histogram(path, user=None, item="i", labels_per_user=1)
+    assert sum(one_row.counts.tolist()) == 9
+
+
 def test_a_stream_is_read_batch_by_batch_and_what_breaks_it_is_not_shown():
     schema, alive = (
         pa.schema([("member", pa.int64()), ("article", pa.string()), ("unused", pa.string())]),

@@ -378,9 +378,9 @@ def test_distinct_pairs_come_first_where_users_repeat_labels(monkeypatch):
     seen = []
     chosen = CountsInOrder.__call__
 
-    def spy(counts, source, events):
+    def spy(counts, source, events, first):
         seen.append(source.distinct)
-        return chosen(counts, source, events)
+        return chosen(counts, source, events, first)
 
     monkeypatch.setattr(CountsInOrder, "__call__", spy)
     for labels in (range(300), [0, 1, 2] * 100):

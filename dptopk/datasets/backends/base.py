@@ -38,6 +38,10 @@ Arguments = ParamSpec("Arguments")
 _LOG = logging.getLogger(__name__)
 # Rows that are Python objects at one time.
 BATCH = 2**16
+# The number of events that are looked at to choose between query plans. If the share of different
+# ones among them is below REPEATED, they are made distinct first.
+SAMPLE = 2**16
+REPEATED = 2 / 3
 
 # Pairs of texts that a collation may take for equal: they differ in case, an accent, two spellings
 # of one letter, a character that is not printed, and a space at the end.

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import (
+    REPEATED,
+    SAMPLE,
     Backend,
     MemoryFull,
     OpenTable,
@@ -239,7 +241,12 @@ class DuckDB:
         return connection
 
     def open(
-        self, table: EventTable, *, columns: Sequence[str] | None, table_name: str | None
+        self,
+        table: EventTable,
+        *,
+        columns: Sequence[str] | None,
+        table_name: str | None,
+        only_different: bool = False,
     ) -> OpenTable:
         """Return the table, opened on a connection of its own.
 
@@ -247,6 +254,7 @@ class DuckDB:
             table: files, a frame or Arrow data, as for ``open_table``.
             columns: the columns that are needed; None: all.
             table_name: the table in a database file; None: not given.
+            only_different: whether rows that repeat others may be left out.
 
         Raises:
             InvalidParameter: when it cannot be read, or DuckDB refuses its settings.
@@ -263,7 +271,9 @@ class DuckDB:
 
         holder = Holder(close)
         try:
-            opened_table = self._open_on(connection, table, columns, table_name)
+            opened_table = self._open_on(
+                connection, table, columns, table_name, only_different=only_different
+            )
         except BaseException:
             close()
             raise
@@ -286,13 +296,16 @@ class DuckDB:
         table: EventTable,
         columns: Sequence[str] | None,
         table_name: str | None,
+        *,
+        only_different: bool,
     ) -> OpenTable:
         """Return the table as one of this connection; files, frames and databases are read here."""
         statements = Statements(connection)
         read_frame = FRAMES.get(package_of(table))
         if read_frame is None:
             files = files_of_table(table)
-            return _open_files(connection, statements, files, columns, table_name, self.passes)
+            keep_rows = partial(_keep_different, statements) if only_different else statements.keep
+            return _open_files(statements, files, columns, table_name, self.passes, keep_rows)
         return OpenTable(
             _arrow_table(connection, read_frame(table, columns)),
             statements.run,
@@ -307,32 +320,33 @@ class DuckDB:
 
 
 def _open_files(
-    connection: DuckDBConnection,
     statements: Statements,
     files: Files,
     columns: Sequence[str] | None,
     table_name: str | None,
     passes: int | None,
+    keep_rows: Keep,
 ) -> OpenTable:
     """Return files, or a table of a database file, as a table of this connection, whose answers are
     all of one state of the files.
 
     Args:
-        connection: the connection.
-        statements: the way to run expressions on it.
+        statements: the way to run expressions on the connection.
         files: the files.
         columns: the columns that are needed; None: all.
         table_name: the table in a database file.
         passes: in how many parts the users are counted, as for ``DuckDB``.
+        keep_rows: the function that stores the rows of files that are parsed once.
     """
+    connection = statements.connection
     run: Callable[[ir.Table], pa.Table] = statements.run
     keep: Keep = statements.keep
     stream: RowStream = statements.stream
     read_or_refuse(files.kind, partial(files.refuse_repeated_columns, columns))
     if files.is_text:
-        opened = _text_table(connection, files.with_check_of_files(keep), files, columns)
+        opened = _text_table(connection, files.with_check_of_files(keep_rows), files, columns)
     elif files.kind == "json":
-        opened = _json_table(connection, files.with_check_of_files(keep), files, columns)
+        opened = _json_table(connection, files.with_check_of_files(keep_rows), files, columns)
     else:
         read_file = _FILES[files.kind]
         opened = read_or_refuse(files.kind, lambda: read_file(connection, files, table_name))
@@ -358,6 +372,25 @@ def _open_files(
         view=statements.view,
         load=statements.load,
     )
+
+
+def _keep_different(statements: Statements, name: str, rows: ir.Table) -> ir.Table:
+    """Store the different ones of some rows if many of the first ones repeat others, and they fit
+    in memory; else all rows. No count of different rows depends on it.
+    """
+    first = rows.limit(SAMPLE)
+    row = _hash(*(first[column] for column in first.columns))
+    numbers = first.agg(rows=first.count(), different=row.nunique())
+    connection = statements.connection
+    # A relation of DuckDB's would look at the beginning of the file once more.
+    ((size, different),) = connection.con.execute(connection.compile(numbers)).fetchall()
+    if different < REPEATED * size:
+        try:
+            return statements.keep(name, rows.distinct())
+        except Exception as error:
+            if not _is_memory_full(error):
+                raise
+    return statements.keep(name, rows)
 
 
 def _stored_columns(keep: Keep, opened: ir.Table, columns: Sequence[str] | None) -> ir.Table:

@@ -41,6 +41,7 @@ def open_table(
     *,
     columns: Sequence[str] | None = None,
     table_name: str | None = None,
+    only_different: bool = False,
 ) -> OpenTable:
     """Return the events as an Ibis table, on the engine that holds them.
 
@@ -52,6 +53,8 @@ def open_table(
             and frames.
         columns: the columns that are needed; None: all. Others are not converted.
         table_name: the table in a database file; None: not given.
+        only_different: whether the question asks which different rows of ``columns`` there are, so
+            that rows that repeat others may be left out.
 
     Raises:
         InvalidParameter: when the table cannot be read, naming the argument and no value of the
@@ -68,7 +71,9 @@ def open_table(
         raise InvalidParameter(
             f"engine must be DuckDB(...) or Spark(...), got {type(engine).__name__}"
         )
-    return engine.open(table, columns=columns, table_name=table_name)
+    if isinstance(engine, Spark):
+        return engine.open(table, columns=columns, table_name=table_name)
+    return engine.open(table, columns=columns, table_name=table_name, only_different=only_different)
 
 
 @contextmanager
@@ -77,13 +82,19 @@ def selected_events(
     where: Condition,
     engine: Engine | None,
     table_name: str | None,
+    *,
+    only_different: bool = False,
     **columns: str | None,
 ) -> Iterator[tuple[OpenTable, Any]]:
     """Yield the opened table, and the events in it for which ``where`` holds, with their columns by
-    role (``select_events``).
+    role (``select_events``); ``only_different`` is that of ``open_table``.
     """
     with open_table(
-        table, engine, columns=needed_columns(where, **columns), table_name=table_name
+        table,
+        engine,
+        columns=needed_columns(where, **columns),
+        table_name=table_name,
+        only_different=only_different,
     ) as source:
         events = select_events(source, where, **columns)
         if source.view is not None:
