@@ -567,8 +567,8 @@ def label_counts(
         counts = None if in_order is None else in_order(source, events_of_part, first)
         if counts is not None:
             return counts
-        ranked_events = _with_persons_under_cap(source, events_of_part, bounds)
-        return _sums_by_key(contribute(source, ranked_events), keys, sums)
+        events_of_part = _with_persons_under_cap(source, events_of_part, bounds)
+        return _sums_by_key(contribute(source, events_of_part), keys, sums)
 
     parts = source.passes or 1  # None: one, and more if memory is full
     while True:

@@ -204,43 +204,49 @@ def rows_of_users(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Array, Ar
     """
     users = list[Array]()
     items = list[Array]()
-    for user_of_row, item_of_row in _rows_with_numbers(batches):
-        user = np.concatenate([*users, user_of_row])
-        item = np.concatenate([*items, item_of_row])
-        is_first = _differs_from_last(user) | _differs_from_last(item)
-        user = user[is_first]
-        item = item[is_first]
-        # The rows of the last user may go on in the next batch.
-        last = int(np.flatnonzero(_differs_from_last(user))[-1])
-        if last:
-            yield user[:last], item[:last]
-        users = [user[last:]]
-        items = [item[last:]]
+    numbers = _UserNumbers()
+    for batch in batches:
+        for start in range(0, batch.num_rows, ROWS):
+            rows = batch.slice(start, ROWS)
+            user = np.concatenate([*users, numbers.of(rows["user"])])
+            item = np.concatenate([*items, np.from_dlpack(rows["item"])])
+            is_first = _differs_from_last(user) | _differs_from_last(item)
+            user = user[is_first]
+            item = item[is_first]
+            # The rows of the last user may go on in the next batch.
+            last = int(np.flatnonzero(_differs_from_last(user))[-1])
+            if last:
+                yield user[:last], item[:last]
+            users = [user[last:]]
+            items = [item[last:]]
     if users:
         yield users[0], items[0]
 
 
-def _rows_with_numbers(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Array, Array]]:
-    """Yield users, of which texts are numbered in their order, and labels of at most ROWS rows."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
+class _UserNumbers:
+    """Numbers of users that come in order, piece by piece; integers are their own numbers."""
 
-    last_text: pa.Array | None = None
-    number = 0
-    for batch in batches:
-        for start in range(0, batch.num_rows, ROWS):
-            rows = batch.slice(start, ROWS)
-            item = np.from_dlpack(rows["item"])
-            user = rows["user"]
-            if pa.types.is_integer(user.type):
-                yield np.from_dlpack(user), item
-                continue
-            texts = pa.concat_arrays([user.slice(0, 1) if last_text is None else last_text, user])
-            is_new = pc.not_equal(texts.slice(1), texts.slice(0, len(user)))
-            numbers = number + np.cumsum(np.from_dlpack(is_new.cast(pa.int8())), dtype=np.int64)
-            yield numbers, item
-            number = int(numbers[-1])
-            last_text = texts.slice(len(user))
+    def __init__(self) -> None:
+        self._last_text: pa.Array | None = None
+        self._last_number = 0
+
+    def of(self, users: pa.Array) -> Array:
+        """Return the numbers of the next users, at least one: texts are numbered from 0 as they
+        come, so that neighbours share a number if and only if they are equal.
+        """
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        if pa.types.is_integer(users.type):
+            return np.from_dlpack(users)
+        before = users.slice(0, 1) if self._last_text is None else self._last_text
+        texts = pa.concat_arrays([before, users])
+        differs = pc.not_equal(texts.slice(1), texts.slice(0, len(users)))
+        steps = np.from_dlpack(differs.cast(pa.int8()))
+        numbers = self._last_number + np.cumsum(steps, dtype=np.int64)
+        self._last_text = users.slice(len(users) - 1)
+        self._last_number = int(numbers[-1])
+        return numbers
 
 
 def _differs_from_last(values: Array) -> Array:
