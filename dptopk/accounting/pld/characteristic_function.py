@@ -158,13 +158,13 @@ class CharacteristicFunction:
         )
         self._errors = errors * (1 + SUM_SLACK)
         self._values = self._values * power
-        alive = np.abs(self._values) > FAINT
+        not_faint = np.abs(self._values) > FAINT
         # Copying takes as long as a product: it is done when half of the frequencies are faint.
-        if 2 * np.count_nonzero(alive) < alive.size:
-            self._dropped += float(np.sum((self._errors[~alive] + FAINT) ** 2))
-            self._active = self._active[alive]
-            self._values = self._values[alive]
-            self._errors = self._errors[alive]
+        if 2 * np.count_nonzero(not_faint) < not_faint.size:
+            self._dropped += float(np.sum((self._errors[~not_faint] + FAINT) ** 2))
+            self._active = self._active[not_faint]
+            self._values = self._values[not_faint]
+            self._errors = self._errors[not_faint]
 
 
 def _blocks(cells: Indices) -> list[Indices]:

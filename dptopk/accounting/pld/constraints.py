@@ -61,11 +61,11 @@ class RandomizedResponseMixture:
         """
         law: dict[float, float] = {}
         for epsilon, weight in zip(self.epsilons, self.weights, strict=True):
-            truth = weight / (1 + math.exp(-epsilon))
-            lie = weight * (math.exp(-epsilon) / (1 + math.exp(-epsilon)))
-            law[epsilon] = law.get(epsilon, 0.0) + truth
+            chance_of_true = weight / (1 + math.exp(-epsilon))
+            chance_of_false = weight * (math.exp(-epsilon) / (1 + math.exp(-epsilon)))
+            law[epsilon] = law.get(epsilon, 0.0) + chance_of_true
             negative = 0.0 - epsilon  # 0.0, not -0.0, where ε = 0
-            law[negative] = law.get(negative, 0.0) + lie
+            law[negative] = law.get(negative, 0.0) + chance_of_false
         if self.atom:
             law[math.inf] = self.atom
         losses = sorted(law)

@@ -109,8 +109,8 @@ def merged_responses(epsilons: Floats) -> Pairs:
     """
     small = np.exp(-np.asarray(epsilons, dtype=float))
     masses = np.ones(1)
-    for lie, truth in zip(small / (1 + small), 1 / (1 + small), strict=True):
-        masses = np.convolve(masses, (lie, truth))
+    for false_answer, true_answer in zip(small / (1 + small), 1 / (1 + small), strict=True):
+        masses = np.convolve(masses, (false_answer, true_answer))
     log_masses = np.log(masses)
     # A mass is a sum of products of ``len(masses)`` - 1 factors, each off by a few units of
     # roundoff; its logarithm, of size at most LARGEST_LOG, rounds once more.

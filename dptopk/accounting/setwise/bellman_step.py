@@ -141,10 +141,10 @@ def _raise_to_best_chords(reached: Floats, cells: _Cells) -> None:
         np.maximum.at(highest, places + offsets, cells.best(offsets))
     # The outermost places are no nodes of the answer.
     inner = slice(N - 1, length - N + 1)
-    some, offsets = cells.out_of_order(np.minimum.accumulate(reached[:, inner], axis=1))
-    if len(some):
-        chords = cells.at_first_points(some, offsets)
-        np.maximum.at(highest, places[some] + offsets, chords)
+    more_cells, offsets = cells.out_of_order(np.minimum.accumulate(reached[:, inner], axis=1))
+    if len(more_cells):
+        chords = cells.at_first_points(more_cells, offsets)
+        np.maximum.at(highest, places[more_cells] + offsets, chords)
 
 
 class _Cells:
@@ -196,12 +196,12 @@ class _Cells:
         gain = root * root * self.geometry.scale
         return self._chord_values(gain, offsets, self._near_values, self._far_values)
 
-    def at_first_points(self, some: NDArray[np.intp], offsets: NDArray[np.intp]) -> Floats:
-        """Return the values of the chords that end in the first points of the cells ``some``, at
-        the nodes of their offsets.
+    def at_first_points(self, cells: NDArray[np.intp], offsets: NDArray[np.intp]) -> Floats:
+        """Return the values of the chords that end in the first points of the cells, at the nodes
+        of their offsets.
         """
-        gain = np.zeros(len(some))
-        return self._chord_values(gain, offsets, self._near_values[some], self._far_values[some])
+        gain = np.zeros(len(cells))
+        return self._chord_values(gain, offsets, self._near_values[cells], self._far_values[cells])
 
     def _chord_values(
         self, gain: Floats, offsets: NDArray[np.intp], near_values: Floats, far_values: Floats
@@ -312,9 +312,9 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
     """
     n = values.shape[-1] - 2 * steps
     geometry = _geometry(steps, h, -1)
-    out = np.zeros((*values.shape[:-1], n))
+    best = np.zeros((*values.shape[:-1], n))
     for block in blocks_with_offsets(values, n, steps, h):
-        highest = out[..., block.begin : block.end]
+        highest = best[..., block.begin : block.end]
         nodes = block.end - block.begin
         for offset in range(block.first, block.last + 1):
             at_near = block.begin + steps - offset
@@ -326,7 +326,7 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
                 + far_values * geometry.far_weights[offset]
             )
             np.maximum(highest, chord, out=highest)
-    return out
+    return best
 
 
 class Block(NamedTuple):

@@ -577,8 +577,8 @@ def _closed_forms(run: Evaluation, step: float) -> list[Entry]:
     stated = Charge({cost: times for cost, times in game.dominated if cost != game.stand_in})
     gaussian = Charge(stated.of(GaussianDP))
     others = {cost: times for cost, times in stated if cost not in gaussian.costs}
-    listed = [*others.items(), *_one_gaussian(gaussian).items()]
-    entries = [_closed_form(cost, times, step, run.reach) for cost, times in listed]
+    costs = [*others.items(), *_one_gaussian(gaussian).items()]
+    entries = [_closed_form(cost, times, step, run.reach) for cost, times in costs]
     if game.stand_in is not None:
         entries.append(_factor_of_small(game.small, game.stand_in, step, run.reach))
     return entries

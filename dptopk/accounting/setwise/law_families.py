@@ -366,15 +366,17 @@ def _with_largest_masses(
     excess = _excess(moments, shapes, orders)
     # Again at finer orders about those that decided.
     near = np.linspace(-1.0, 1.0, tuning.LAW_ORDERS_NEAR) * math.log(orders[1] / orders[0])
-    fine = [_deciding_orders(orders, side) * np.exp(near) for side in (excess.forth, excess.back)]
+    near_orders = [
+        _deciding_orders(orders, side) * np.exp(near) for side in (excess.forth, excess.back)
+    ]
     ends = (shapes.log_masses - tuning.LAW_RETREAT, shapes.log_masses)
-    both = np.concatenate(fine, axis=1)
+    both = np.concatenate(near_orders, axis=1)
     shapes = _with_masses_between(shapes, moments, both, ends, tuning.LAW_HALVINGS)
     decisive = [
         _deciding_orders(of_law, side)[:, 0]
         for of_law, side in (
-            (fine[0], _excess(moments, shapes, fine[0]).forth),
-            (fine[1], _excess(moments, shapes, fine[1]).back),
+            (near_orders[0], _excess(moments, shapes, near_orders[0]).forth),
+            (near_orders[1], _excess(moments, shapes, near_orders[1]).back),
         )
     ]
     return shapes, decisive

@@ -221,16 +221,18 @@ class FixedRanges(LossComponent):
         """
         n = self.count
         chance_of_larger, chance_of_smaller = self._chances_of_losses()
-        hits = self._hits_near_tilted_mean(grid.tilt)
-        log_masses = np.asarray(log_binomial_pmf(hits, n, chance_of_larger, chance_of_smaller))
+        larger_losses = self._larger_losses_near_tilted_mean(grid.tilt)
+        log_masses = np.asarray(
+            log_binomial_pmf(larger_losses, n, chance_of_larger, chance_of_smaller)
+        )
         possible = log_masses > -np.inf
-        hits = hits[possible]
+        larger_losses = larger_losses[possible]
         log_masses = log_masses[possible]
-        distance = np.abs(hits - n * chance_of_larger)
+        distance = np.abs(larger_losses - n * chance_of_larger)
         # The two probabilities are known to 64 roundoffs; their error enters through the deviance,
         # times the distance.
         errors = ROUNDOFF * (64 * (1 + np.abs(log_masses)) + 128 * (distance + 16))
-        losses = n * self.t - (n - hits) * self.epsilon
+        losses = n * self.t - (n - larger_losses) * self.epsilon
         pair = pair_of(losses, log_masses, log_error=errors)
         loss_error = 8 * ROUNDOFF * n * max(self.t, self.epsilon)
         return [replace(pair, loss_error=loss_error, error=CUT_MASS)]
@@ -243,7 +245,7 @@ class FixedRanges(LossComponent):
         chance_of_smaller = math.exp(t - epsilon) * math.expm1(-t) / math.expm1(-epsilon)
         return chance_of_larger, chance_of_smaller
 
-    def _hits_near_tilted_mean(self, tilt: float) -> Floats:
+    def _larger_losses_near_tilted_mean(self, tilt: float) -> Floats:
         """Return the numbers of mechanisms with loss t that are within REACH_OF_ANSWERS sqrt(n) of
         their mean under the tilt.
         """

@@ -327,7 +327,8 @@ class CustomRules:
         others = [cost for cost in costs if not isinstance(cost, BoundedRange)]
         self.costs: tuple[Cost, ...] = (*ranges, *others)
         least_deviation = min((_deviation(cost) for cost in others), default=math.inf)
-        # Without ranges the grid is that of one range as wide as eight deviations.
+        # Without ranges the grid is that of one range as wide as eight deviations; any other would
+        # do.
         largest = max((cost.epsilon for cost in ranges), default=8 * least_deviation)
         fine_enough = math.ceil(tuning.SPREAD_STEPS * largest / least_deviation)
         steps = min(max(steps, fine_enough), tuning.MOST_STEPS)

@@ -18,7 +18,7 @@ from dptopk.accounting.pld.clocks import ExponentialClock, clock_log_mgf, decay
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.loss_components import Grid
 from dptopk.accounting.work import Work
-from dptopk.budgets.registered_costs import dominates, match, size
+from dptopk.budgets.registered_costs import dominates, match, rough_size
 from dptopk.costs import ZCDP, BoundedRange, Charge, ExponentialClockDP, PureDP
 from dptopk.errors import BudgetExceeded, IncompatibleCosts
 
@@ -278,7 +278,7 @@ def test_tokens():
         ((large, _),) = Charge.parse(other)
         assert not dominates(large, token)
     tokens = {ExponentialClockDP(0.9): 1, BoundedRange(0.3): 1}
-    assert match({BoundedRange(0.2): 1}, tokens, dominates, size) == {
+    assert match({BoundedRange(0.2): 1}, tokens, dominates, rough_size) == {
         (BoundedRange(0.2), BoundedRange(0.3)): 1
     }
 
