@@ -508,9 +508,15 @@ class Filter(Account):
             record: what ``quote`` said of it; under "split" the terms of the filter that it chose.
 
         Raises:
-            InvalidParameter: for a later charge, another total, or a choice that was not open.
+            InvalidParameter: for a later charge, another total, a choice that was not open, and for
+                what are no terms of a filter.
         """
-        chosen_filter = Filter.of_terms(record["split"])
+        try:
+            chosen_filter = Filter.of_terms(record["split"])
+        except InvalidParameter:  # a ValueError, which says what is wrong
+            raise
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
+            raise InvalidParameter("the record of this charge does not fit a filter") from error
         same_total = (
             chosen_filter.budget == self.budget and chosen_filter.failure_delta <= self.delta
         )

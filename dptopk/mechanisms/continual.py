@@ -774,7 +774,7 @@ class Stream:
             days = _days_from_plain(plain, with_measurements.measurements.measured_on)
             if not public and days:  # ``from_days`` takes private labels from the days
                 header["names"] = []
-        except (KeyError, TypeError, ValueError, OverflowError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
             raise InvalidParameter("state: not one that to_dict wrote") from error
         return cls.from_days(header, days, mechanism, sensitivity, rng)
 

@@ -407,7 +407,9 @@ class Release:
                 at_delta=plain.get("at_delta"),
                 missing=plain.get("missing", ""),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except InvalidParameter:  # a ValueError, which says what is wrong
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise InvalidParameter("plain: not a release that to_dict wrote") from error
 
     def to_arrow(self) -> Any:

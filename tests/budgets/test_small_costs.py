@@ -154,6 +154,9 @@ def test_the_first_charge_chooses_the_method() -> None:
     by_variance = Accountant.filter(Budget(3.0, 1e-6), failure_delta=0.0)
     record = by_variance.spend(small)
     assert [meter["name"] for meter in record["split"]["meters"]] == ["variance", "pure"]
+    for terms in (0, {}, record["split"] | {"budget": 1}, record["split"] | {"meters": [{}]}):
+        with pytest.raises(InvalidParameter, match="does not fit a filter"):
+            Filter(Budget(3.0, 1e-6)).apply(large, record | {"split": terms})
     assert not by_variance.can_spend(large)
     again = Accountant.filter(Budget(3.0, 1e-6), failure_delta=0.0)
     again.apply(small, json.loads(json.dumps(record)))

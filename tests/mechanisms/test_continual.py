@@ -236,7 +236,8 @@ def test_a_state_goes_on_with_its_own_measurements_when_the_solver_finds_others(
     changed = json.loads(json.dumps(state))
     changed["weights"][4][0] -= 1
     larger = state | {"weights": (2 * weights).tolist()}
-    for wrong in (changed, larger, state | {"weights": [[1]]}, state | {"unit": 1}):
+    no_rows = state | {"days": [[0, state["days"][0][1]]]}
+    for wrong in (changed, larger, state | {"weights": [[1]]}, state | {"unit": 1}, no_rows):
         with pytest.raises(InvalidParameter, match="state"):
             Stream.from_dict(wrong, ContinualTopK(**made), ONE)
     again = Stream.from_dict(state, ContinualTopK(**made), ONE, np.random.default_rng(2))

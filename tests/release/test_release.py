@@ -110,6 +110,9 @@ def test_what_is_no_release_is_refused():
         plain | {"rows": [{"rank": 1}]},
         plain | {"sensitivity": None},
         plain | {"charge": "X"},
+        plain | {"sensitivity": "x"},
+        plain | {"measurement": "x"},
+        plain | {"rows": [plain["rows"][0] | {"count": []}, plain["rows"][1]]},
     ):
         with pytest.raises(InvalidParameter):
             Release.from_dict(wrong)
