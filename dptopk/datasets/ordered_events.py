@@ -260,6 +260,7 @@ def _sum_by_cell(parts: list[CellSums]) -> CellSums:
     """Return the sums of several parts, by label and cell."""
     together = CellSums(*map(np.concatenate, zip(*parts, strict=True)))
     labels, label = _encoded(together.item)
+    # One number stands for a label and a cell; the cells are less than len(CUTS).
     pairs, pair = _encoded(label.astype(np.int64) * len(CUTS) + together.cell)
     add_up = partial(_sums_at, pair, len(pairs))
     item = labels[pairs // len(CUTS)]

@@ -150,12 +150,10 @@ def statement_page(statement_of_dataset: Mapping[str, Any]) -> str:
     """Return a disclosure, as ``statement`` makes it, as an HTML page that loads nothing else."""
     title = f"Privacy statement: {escape(statement_of_dataset['basic']['dataset'])}"
     page = [
-        (
-            f'<!DOCTYPE html>\n<html lang="en"><head><meta '
-            f'charset="utf-8"><title>{title}</title></head><body>'
-        )
+        "<!DOCTYPE html>",
+        f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head><body>',
+        f"<h1>{title}</h1>",
     ]
-    page += [f"<h1>{title}</h1>"]
     for name, part in statement_of_dataset.items():
         page += [f"<h2>{name}</h2>", html_table(["what", "stated"], list(_rows_of(part)))]
     return "\n".join([*page, "</body></html>\n"])

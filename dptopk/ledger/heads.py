@@ -262,7 +262,8 @@ def lock_beside(path: Path) -> Path:
 
 @contextmanager
 def _hold_lock(path: Path) -> Iterator[None]:
-    """Hold a lock file, so that one process at a time compares and replaces a head.
+    """Hold a lock file, so that one process at a time compares and replaces a head; on Windows
+    nothing is locked.
 
     Raises:
         OSError: when it cannot be opened, or another process holds it for LOCK_SECONDS.

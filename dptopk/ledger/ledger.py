@@ -205,7 +205,7 @@ class Ledger(Reader):
             state = self._now.dataset(dataset)
             learnt = state.learnt_charge(analyst)
             terms = terms_by_segment(terms, state.segments)
-            if learnt:
+            if learnt:  # the limit begins after answers, which must not decide its terms
                 terms = with_fixed_division(terms)
             try:
                 record = account_of(terms).quote_past(learnt)

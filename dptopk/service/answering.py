@@ -130,7 +130,7 @@ class AnswerService:
         analyst = analyst_name(analyst)
         job = job_of(analyst, spec.name, key)
         spend = self.charge_of_key(spec, analyst, key, question)
-        while spend is None:
+        while spend is None:  # once more where the data changed meanwhile
             self._charge(spec, analyst, key, question, job)
             spend = self.charge_of_key(spec, analyst, key, question)
         if spend.answer is None:
