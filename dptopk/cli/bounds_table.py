@@ -197,8 +197,7 @@ def print_designs(designs: pd.DataFrame) -> None:
     console.print(table)
     console.print(
         "noise: standard deviation on a count; appears at: the count above the floor at which a "
-        "label appears half of "
-        "the time."
+        "label appears half of the time."
     )
 
 

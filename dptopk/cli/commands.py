@@ -52,8 +52,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     help="Differentially private top-k queries on histograms, with privacy accounting built in.",
     epilog="Begin with [bold]dptopk demo[/bold]; [bold]dptopk plan --k 25 --epsilon 1 --delta "
-    "1e-6 --labels-per-user 5"
-    "[/bold] says what such an answer delivers, without any data.",
+    "1e-6 --labels-per-user 5[/bold] says what such an answer delivers, without any data.",
 )
 ASK = "Ask"
 KEEP = "Data, budgets and the service"
@@ -90,12 +89,10 @@ def options(
 
 
 COSTS = (
-    "Costs: DP(ε) and ADP(ε, δ); BR(ε), bounded range: one Gumbel selection; Clock(ε): "
-    "selections by the label that a "
-    "user touches; DLap(scale, shift), DGauss(scale, shift): discrete noise; GDP(μ), ZCDP(ρ), "
-    "CDP(μ, τ); MultiDP, "
-    "SGauss and Coins as answers write them; + delta(δ) for what may fail. "
-    "docs/notes/notation.md says what each means."
+    "Costs: DP(ε) and ADP(ε, δ); BR(ε), bounded range: one Gumbel selection; Clock(ε): selections "
+    "by the label that a user touches; DLap(scale, shift), DGauss(scale, shift): discrete noise; "
+    "GDP(μ), ZCDP(ρ), CDP(μ, τ); MultiDP, SGauss and Coins as answers write them; + delta(δ) for "
+    "what may fail. docs/notes/notation.md says what each means."
 )
 EXAMPLES = (
     "A row a label: [bold]dptopk topk words.csv --label-col word --k 25 --epsilon 1 --delta 1e-6 "

@@ -38,9 +38,8 @@ CAPS = {
     "3": ("At how many labels can one person be counted at most (a number, or any)", "any"),
 }
 EPSILON = (
-    "ε limits what the answer can tell about one person: at 1, nobody's odds of guessing "
-    "something about them get more "
-    "than 2.7 times better; smaller is more private, and noisier."
+    "ε limits what the answer can tell about one person: at 1, nobody's odds of guessing something "
+    "about them get more than 2.7 times better; smaller is more private, and noisier."
 )
 DELTA = (
     "δ is the probability that this guarantee fails; it should be well below 1 over the "

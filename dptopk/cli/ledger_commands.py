@@ -217,9 +217,8 @@ def rekey(
         ledger.rekey(secret)
         head = ledger.head()
     typer.echo(
-        f"{head['seq']} entries are chained by the new secret. Copies of the ledger keep the "
-        f"old one; heads exported "
-        "before fit no longer: export a new one (dptopk ledger export --head)."
+        f"{head['seq']} entries are chained by the new secret. Copies of the ledger keep the old "
+        "one; heads exported before fit no longer: export a new one (dptopk ledger export --head)."
     )
 
 
@@ -237,18 +236,15 @@ def accept_restore(
     )
     if lost_head is None:
         typer.echo(
-            "Accepted. What leads to keys and stored answers was written anew from the log. "
-            "Where the file had lost "
-            "its write-ahead log, what was charged there is not counted: renew the budgets, and "
-            "allow for it."
+            "Accepted. What leads to keys and stored answers was written anew from the log. Where "
+            "the file had lost its write-ahead log, what was charged there is not counted: renew "
+            "the budgets, and allow for it."
         )
         return
     typer.echo(
         f"Accepted. Entries up to {lost_head['seq']} were written before this state was put back "
-        f"and are lost; what they "
-        "charged is not counted: renew the budgets with terms that allow for it (dptopk ledger "
-        "renew), and start "
-        "every process anew that has the ledger open."
+        "and are lost; what they charged is not counted: renew the budgets with terms that allow "
+        "for it (dptopk ledger renew), and start every process anew that has the ledger open."
     )
 
 

@@ -202,8 +202,7 @@ class Chain:
         str | None,
         typer.Option(
             help="File (ideally on another disk) or database URL that stores the chain head, so "
-            "that a rolled-back "
-            "ledger is detected.",
+            "that a rolled-back ledger is detected.",
             rich_help_panel=CHAIN,
         ),
     ] = None

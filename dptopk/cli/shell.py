@@ -232,11 +232,10 @@ class Group(_PlainFlags, typer.core.TyperGroup):
             return super().invoke(ctx)
         except BudgetExceeded as error:
             raise fail(
-                f"budget exceeded, and nothing was charged: "
+                "budget exceeded, and nothing was charged: "
                 f"{error.reason or 'too little is left'}. This needs "
                 f"{rounded_up(error.requested)}; left: {error.remaining}. Lower --epsilon or "
-                f"--delta, or ask for "
-                "a larger budget",
+                "--delta, or ask for a larger budget",
                 EXIT_CODES[BudgetExceeded],
             ) from None
         except InvalidParameter as error:

@@ -78,9 +78,8 @@ class Terms(Limit):
         typer.Option(
             metavar="NAME=SHARE",
             help="Instead of these, repeated: an analyst's own costs, 'ann=50*BR(0.1)', or (ε, "
-            "δ), 'ann=0.5,1e-7'; "
-            "'reserve' is for everybody else. All are fixed now; the guarantee is for all of "
-            "them together.",
+            "δ), 'ann=0.5,1e-7'; 'reserve' is for everybody else. All are fixed now; the guarantee "
+            "is for all of them together.",
         ),
     ] = None
 

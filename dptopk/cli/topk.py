@@ -292,8 +292,7 @@ def _title_block(
         source: the path as it was typed; "-" for standard input.
         caps: the caps of the plan.
         state: the data set in the ledger; None without a ledger.
-        version: the stated version of the data; None: the ledger's, or the date of the
-            file.
+        version: the stated version of the data; None: the ledger's, or the date of the file.
     """
     if state is not None:
         name = state.name

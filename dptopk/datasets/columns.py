@@ -45,9 +45,8 @@ HASHED = {"user": "user_text", "item": "item_text"}
 # A date whose year has four digits.
 
 MATERIALISED = (
-    "; writing its rows to a table or a frame first hides it from this check, and does not make "
-    "it private: each row "
-    "must come from the events of one user alone"
+    "; writing its rows to a table or a frame first hides it from this check, and does not make it "
+    "private: each row must come from the events of one user alone"
 )
 
 

@@ -115,8 +115,7 @@ def events_histogram(  # noqa: PLR0913
     if labels_per_user == "auto":  # type: ignore[comparison-overlap]
         raise InvalidParameter(
             "labels_per_user='auto' is for Session.from_events, which counts labels without the "
-            "cap under which it "
-            "finds them; here give a number, or None for all labels of a user"
+            "cap under which it finds them; here give a number, or None for all labels of a user"
         )
     bounds = Bounds(
         labels_per_user=labels_per_user, per_label_cap=per_label_cap,

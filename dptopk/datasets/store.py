@@ -231,9 +231,9 @@ class EventsStore:
             )
         if not settings["portable"] and settings["hash"] != self._fingerprint():
             raise InvalidParameter(
-                "path: the store was made by a version of DuckDB whose hash is another, so a "
-                "new day would not fit the "
-                "earlier ones; use that version, or make the store again, with portable=True"
+                "path: the store was made by a version of DuckDB whose hash is another, so a new "
+                "day would not fit the earlier ones; use that version, or make the store again, "
+                "with portable=True"
             )
         for name, value in (stated_settings or {}).items():
             if settings.get(name) != value:
@@ -303,10 +303,9 @@ class EventsStore:
         with selected_events(partition, where, engine, None, **columns) as (source, events):
             if source.equates_texts(columns["user"]):
                 raise InvalidParameter(
-                    "user: the column's collation or type takes different texts for equal, and "
-                    "the store tells users "
-                    "by their bytes; bring each user to one text in a column without a "
-                    "collation first"
+                    "user: the column's collation or type takes different texts for equal, and the "
+                    "store tells users by their bytes; bring each user to one text in a column "
+                    "without a collation first"
                 )
             # An engine with the store's hashes sends only each user's Δ smallest of the day.
             same_hashes = self.bounds.portable or source.backend is DUCKDB
@@ -459,10 +458,9 @@ class EventsStore:
         bounds = self.bounds
         if bounds.labels_per_user is not None:
             raise InvalidParameter(
-                f"table: the store kept at most {bounds.labels_per_user} labels of each user, "
-                f"so that true counts are "
-                "not there; make it with labels_per_user=None, or count what it kept with "
-                "count_capped=True"
+                f"table: the store kept at most {bounds.labels_per_user} labels of each user, so "
+                "that true counts are not there; make it with labels_per_user=None, or count what "
+                "it kept with count_capped=True"
             )
         capped_bounds = replace(bounds, labels_per_user=labels_per_user)
         kinds = self._stored_types()

@@ -139,6 +139,7 @@ def _store_counts(
     events = with_persons(source, events)
     keeps_items = bounds.portable or events.item.type().is_integer()
     coded = events if keeps_items else events.mutate(item=code(source, events.item))
+    # The profile is made of cells (``_sums_by_label``), not of columns of these rows.
     rows = counts_with_and_without_cap(source, coded, bounds, weights=weights, profile=False)
     profile = PROFILE.keys() <= sums.keys()
     assert source.store is not None  # noqa: S101 - ``unread_counts`` has asked

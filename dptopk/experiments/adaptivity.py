@@ -21,8 +21,7 @@ TITLE = "What adaptivity is worth"
 SOURCE = "dptopk; conjecture of Dong-Durfee-Rogers 2020, Sections 3.3 and 8"
 SETTING = (
     "k × ε-BR: the optimum when each mechanism may depend on earlier answers, over the optimum "
-    "when all are chosen "
-    "in advance. The bands are proven brackets."
+    "when all are chosen in advance. The bands are proven brackets."
 )
 
 COUNTS = {

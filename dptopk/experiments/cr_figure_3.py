@@ -15,9 +15,8 @@ from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table
 TITLE = "The order of DP and BR mechanisms matters"
 SOURCE = "Cesar-Rogers 2022, Figure 3"
 SETTING = (
-    "Three adaptive mechanisms with ε = 1, one of them ε-DP and two ε-BR; Lemma 5.4 with z(t) "
-    "as in the appendix "
-    "(the main text misprints it)."
+    "Three adaptive mechanisms with ε = 1, one of them ε-DP and two ε-BR; Lemma 5.4 with z(t) as "
+    "in the appendix (the main text misprints it)."
 )
 
 EPSILON = 1.0

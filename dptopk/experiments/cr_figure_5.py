@@ -14,9 +14,8 @@ from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table
 TITLE = "Laplace against Gaussian noise of equal variance, several releases"
 SOURCE = "Cesar-Rogers 2022, Figure 5"
 SETTING = (
-    "δ = 1e-6, Δ = 10, τ = 1, σ = √2/ε. The paper composes Lemma 6.1 as (ε', δ')-DP by the "
-    "optimal theorem, here at "
-    "the best δ'; the exact composition of Gaussians, a Gaussian again, is ours."
+    "δ = 1e-6, Δ = 10, τ = 1, σ = √2/ε. The paper composes Lemma 6.1 as (ε', δ')-DP by the optimal "
+    "theorem, here at the best δ'; the exact composition of Gaussians, a Gaussian again, is ours."
 )
 
 EPSILONS = (0.1, 1.0)

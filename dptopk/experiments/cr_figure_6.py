@@ -31,11 +31,9 @@ from dptopk.experiments.experiment import (
 TITLE = "Counting the words of Macbeth: CountMLE against Laplace noise"
 SOURCE = "Cesar-Rogers 2022, Figure 6"
 SETTING = (
-    "The 25 most frequent words in their true order, τ = 1, Lap(1/ε) with ε = 0.1 on each "
-    "count, σ from Lemma 6.3 "
-    "for the same (2.08, 1e-6), 100 trials, noise on the integers. Ours: the smallest σ that is "
-    "exactly (2.08, "
-    "1e-6)-DP."
+    "The 25 most frequent words in their true order, τ = 1, Lap(1/ε) with ε = 0.1 on each count, σ "
+    "from Lemma 6.3 for the same (2.08, 1e-6), 100 trials, noise on the integers. Ours: the "
+    "smallest σ that is exactly (2.08, 1e-6)-DP."
 )
 
 EPSILON = 0.1

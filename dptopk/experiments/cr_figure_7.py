@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 TITLE = "Thresholds over an unknown domain"
 SOURCE = "Cesar-Rogers 2022, Figure 7"
 SETTING = (
-    "ε = 0.1, δ = 1e-10, τ = 1. The paper's T: half of δ in eq. (10), the other half in Lemma "
-    "6.3. Ours: the whole "
-    "offset above h_(d̄+1), τ included, d̄ = 1000, discrete noise, exact composition."
+    "ε = 0.1, δ = 1e-10, τ = 1. The paper's T: half of δ in eq. (10), the other half in Lemma 6.3. "
+    "Ours: the whole offset above h_(d̄+1), τ included, d̄ = 1000, discrete noise, exact "
+    "composition."
 )
 
 EPSILON = 0.1

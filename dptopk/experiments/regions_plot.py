@@ -67,8 +67,8 @@ def panels(data: Table, ks: Sequence[int], tops: Sequence[float] | None = None) 
     number = len(ks)
     figure, axes = style.figure(1, number, width=4.2 * number, height=4.4)
     reaches = tops or [1.0] * number
-    for place, k, top in zip(np.atleast_1d(axes), ks, reaches, strict=True):
-        boundaries(place, data[data["k"] == k])
-        place.set(title=f"k = {k}", xlim=(0, top), ylim=(0, top))
+    for panel, k, top in zip(np.atleast_1d(axes), ks, reaches, strict=True):
+        boundaries(panel, data[data["k"] == k])
+        panel.set(title=f"k = {k}", xlim=(0, top), ylim=(0, top))
     np.atleast_1d(axes)[-1].legend(loc="upper right")  # above the diagonal nothing is drawn
     return figure

@@ -16,9 +16,9 @@ from dptopk.experiments.experiment import Comparison, Figure, RunSettings, Table
 TITLE = "The truncated Gaussian over an unknown domain, as published and mended"
 SOURCE = "Cesar-Rogers 2022, Algorithm 2 and Lemma 6.4"
 SETTING = (
-    "d̄ = 1, τ = Δ = 1, two labels, noise on the integers. Exact hockey-stick divergence over "
-    "all neighbouring "
-    "pairs, no sampling. The claim is the best δ(ε) that 1/(2σ²)-zCDP and the claimed δ give."
+    "d̄ = 1, τ = Δ = 1, two labels, noise on the integers. Exact hockey-stick divergence over all "
+    "neighbouring pairs, no sampling. The claim is the best δ(ε) that 1/(2σ²)-zCDP and the claimed "
+    "δ give."
 )
 
 SETTINGS = ((3.0, 0.0015), (10.0, 1e-6))  # σ, claimed δ

@@ -28,11 +28,9 @@ from dptopk.experiments.experiment import (
 TITLE = "What the answers are worth at equal privacy"
 SOURCE = "dptopk"
 SETTING = (
-    "The top 25 with counts, Δ = 5, τ = 1, (1, 1e-6)-DP in total, exact composition; d̄ = 250 "
-    "in unknown domains. "
-    "Macbeth (3546 words), and 10⁵ labels whose counts fall as powers of their ranks. Averages "
-    "over 60 seeded "
-    "trials; errors of the labels that were released."
+    "The top 25 with counts, Δ = 5, τ = 1, (1, 1e-6)-DP in total, exact composition; d̄ = 250 in "
+    "unknown domains. Macbeth (3546 words), and 10⁵ labels whose counts fall as powers of their "
+    "ranks. Averages over 60 seeded trials; errors of the labels that were released."
 )
 
 K = 25
@@ -211,7 +209,7 @@ def _way_rows(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str
     domain, make = WAYS[way]
     histogram = data(name, domain, L0)
     mechanisms = make()
-    released, errors = zip(*_trials(mechanisms, histogram, rngs), strict=True)
+    released, errors_of_trials = zip(*_trials(mechanisms, histogram, rngs), strict=True)
     common = {
         "data": name,
         "way": way,
@@ -220,7 +218,7 @@ def _way_rows(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str
         "recall": np.mean([recall(labels, histogram, K) for labels in released]),
         "released": np.mean(list(map(len, released))),
     }
-    return [{**common, **row} for row in _mean_errors(list(errors))]
+    return [{**common, **row} for row in _mean_errors(list(errors_of_trials))]
 
 
 def _trials(
@@ -236,7 +234,7 @@ def _mean_errors(trials: list[Errors]) -> list[dict[str, Any]]:
     """
     rows = []
     for counts in ("plain", "fitted"):
-        pairs = [errors[counts] for errors in trials if counts in errors]
+        pairs = [trial[counts] for trial in trials if counts in trial]
         if not pairs:
             continue
         if np.isnan(pairs).all():  # nothing was released

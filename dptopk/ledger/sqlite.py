@@ -318,7 +318,7 @@ def _make_durable(connection: sqlite3.Connection, *, ahead: bool) -> None:
                 _pragma(connection, f"user_version={NEEDS_LOG}")
     journal = _pragma(connection, "journal_mode")
     synchronous = _pragma(connection, "synchronous")
-    if journal not in {"persist", "wal"} or synchronous != 2:
+    if journal not in {"persist", "wal"} or synchronous != 2:  # 2 is FULL
         raise LedgerError(
             f"SQLite refuses durability: journal_mode={journal}, synchronous={synchronous}"
         )

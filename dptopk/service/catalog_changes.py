@@ -30,8 +30,8 @@ from dptopk.service.tables import Tables
 
 HOW_TO_CHANGE = (
     "write the ledger's terms into the catalog, or change the ledger's: dptopk serve CATALOG "
-    "--apply --reason '...' "
-    "(a budget is renewed: what was spent before stays in the lifetime spend)"
+    "--apply --reason '...' (a budget is renewed: what was spent before stays in the lifetime "
+    "spend)"
 )
 
 
@@ -361,9 +361,8 @@ def _refuse_fixed_differences(spec: DatasetSpec, state: DatasetState) -> None:
     """
     if (state.unit, state.sensitivity) != (spec.unit, spec.sensitivity):
         raise LedgerError(
-            f"dataset {spec.name!r}: the ledger says {state.unit!r} and {state.sensitivity}, "
-            f"the catalog {spec.unit!r} "
-            f"and {spec.sensitivity}"
+            f"dataset {spec.name!r}: the ledger says {state.unit!r} and {state.sensitivity}, the "
+            f"catalog {spec.unit!r} and {spec.sensitivity}"
         )
     for column, values in (spec.declared_segments or {}).items():
         declared = state.segments or {"by": "nothing", "names": ()}

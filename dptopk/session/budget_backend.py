@@ -137,9 +137,9 @@ class InMemoryBudget:
                 self._segments = segments
         if not self.has_segments(segments):
             raise InvalidParameter(
-                "segments: others were declared before, or others may spend from this budget; "
-                "give the session a "
-                "Budget, or a dptopk.budgets.Parallel with an account for each segment"
+                "segments: others were declared before, or others may spend from this budget; give "
+                "the session a Budget, or a dptopk.budgets.Parallel with an account for each "
+                "segment"
             )
 
     def has_segments(self, segments: Segments) -> bool:
@@ -362,8 +362,7 @@ class LedgerBudget:
         if not self.has_segments(segments):
             raise InvalidParameter(
                 f"segments: the ledger has no such segments by {segments.by!r} of the dataset "
-                f"{self._dataset!r}; "
-                "they are declared when it is created"
+                f"{self._dataset!r}; they are declared when it is created"
             )
 
     def has_segments(self, segments: Segments) -> bool:

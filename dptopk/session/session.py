@@ -334,9 +334,9 @@ class Session:
         validate.instance(Segments, segments=segments)
         if segments.segments_per_user > 1:
             raise InvalidParameter(
-                f"segments: one user may be in {segments.segments_per_user} of them, so that "
-                f"they cannot have a budget "
-                "each; run_each charges a question that is asked of all of them together"
+                f"segments: one user may be in {segments.segments_per_user} of them, so that they "
+                "cannot have a budget each; run_each charges a question that is asked of all of "
+                "them together"
             )
         self._book.require_coverage(*(histogram.sensitivity for histogram in segments.values()))
         self._book.declare(segments)

@@ -190,8 +190,7 @@ class StreamSession:
         if book.unit is None and not all_days_protected:
             raise InvalidParameter(
                 "unit: this stream protects some days of a user, not all; state the data set's "
-                "unit, such as "
-                "'user-day', that says so, or plan with days_per_user=days",
+                "unit, such as 'user-day', that says so, or plan with days_per_user=days",
                 parameter="unit",
             )
         file = StreamFile(path, create=True)
@@ -277,8 +276,8 @@ class StreamSession:
             if self._book.asked(stream_key(self.name, len(days) + 1)) is not None:
                 raise LedgerError(
                     f"the ledger has the answer of day {len(days) + 1} of the stream "
-                    f"{self.name!r}, its file lacks it: "
-                    "put the newest file back; an old copy would draw the noise of that day anew"
+                    f"{self.name!r}, its file lacks it: put the newest file back; an old copy "
+                    "would draw the noise of that day anew"
                 )
             # Days are recorded in order, so that all days before a recorded one are recorded too.
             for day in reversed(days):
@@ -398,9 +397,8 @@ class StreamSession:
         if number != next_number:
             next_day = self.calendar.name(next_number)
             raise InvalidParameter(
-                f"day={number}: the next day to be answered is day {next_number} ({next_day}); "
-                f"for a day without data "
-                "give an empty histogram"
+                f"day={number}: the next day to be answered is day {next_number} ({next_day}); for "
+                "a day without data give an empty histogram"
             )
         validate.text(partition=partition)  # refuses what is no text
         for same_day, (name, _) in days.items():

@@ -148,6 +148,9 @@ def with_types_of_ibis(table: ir.Table) -> ir.Table:
 def _refuse_other_encodings(table: ir.Table) -> None:
     """Refuse a table of a database that is not in UTF-8: some texts of other encodings have no
     bytes in UTF-8, and one of them would refuse every question.
+
+    Raises:
+        InvalidParameter: naming the encoding.
     """
     with table.get_backend().begin() as cursor:
         cursor.execute("SHOW server_encoding")

@@ -40,8 +40,7 @@ def refuse_across_rows(argument: str, expression: ir.Expr, *, hint: str = "") ->
         name = getattr(refused[0], "__func_name__", type(refused[0]).__name__)
         raise InvalidParameter(
             f"{argument} must look at one row at a time: projections, casts, filters on single "
-            f"rows and unions do, "
-            f"{name} may not{hint}"
+            f"rows and unions do, {name} may not{hint}"
         )
 
 
