@@ -26,9 +26,10 @@ from dptopk.accounting.gaussian.pair import gaussian_epsilon
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import CELLS, WEIGHT, EventCounts
 from dptopk.planning import plan_two_phases
+from dptopk.planning.helped import weight_of_released
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.open_counts import mean_and_ranks
-from dptopk.planning.prediction import Scene, losses
+from dptopk.planning.prediction import GUMBEL_STD, Scene, losses
 from dptopk.planning.profile import FLOORS, capped_menu, choice_by_looks, menu
 from dptopk.planning.ways import (
     FINDING_DELTA,
@@ -119,6 +120,9 @@ def simulated(data: Counts, way: Way, k: int, budget: Budget, draws: int, seed: 
         noisy = sums[likely] + scale * rng.normal(size=(draws, len(true)))
         passed = noisy > threshold
         values = true + rng.gumbel(size=passed.shape) / rate
+        if way.counting == "capped" and len(true) >= k:
+            kth = np.partition(np.where(passed, noisy, threshold), -k, axis=1)[:, [-k]]
+            values = values + weight_of_released(GUMBEL_STD / rate, scale, kth) * noisy
     passed &= true > 0
     number = passed.sum(axis=1)
     if not way.counts_all:

@@ -103,6 +103,10 @@ class Mixture:
         """Return how many of the k first ranks are in each group."""
         return np.clip(k - self.edges[:-1], 0, self.sizes)
 
+    def group_of(self, rank: int) -> int:
+        """Return the index of the group that a rank, from 1, is in; k is a group of its own."""
+        return int(np.searchsorted(self.edges, rank)) - 1
+
     def middle_of_k_and_next(self, counts: Array, k: int) -> Array:
         """Return the mean of the counts of rank k, which is a group of its own, and of the next
         group, shape (n, 1): near the level that k counts exceed.
@@ -111,7 +115,7 @@ class Mixture:
             counts: of each group, shape (n, groups).
             k: how many labels are asked for.
         """
-        kth = int(np.searchsorted(self.edges, k)) - 1
+        kth = self.group_of(k)
         mean: Array = counts[:, kth : kth + 2].mean(axis=1, keepdims=True)
         return mean
 

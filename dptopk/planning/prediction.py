@@ -15,6 +15,7 @@ import numpy as np
 from dptopk._internal.search import cross_each
 from dptopk.costs import Budget
 from dptopk.histogram.event_counts import CELLS, WEIGHT
+from dptopk.planning.helped import weight_of_released
 from dptopk.planning.mixture import FAR, LEAST_RATIO, Mixture
 from dptopk.planning.ways import (
     FINDING_DELTA,
@@ -144,7 +145,12 @@ def losses(scene: Scene, ways: list[Way]) -> Array:
     seen = _seen_by_each(scene, ways)
     found = np.array([_chances_to_be_found(scene, *each) for each in zip(ways, seen, strict=True)])
     noise = np.array([_noise(scene, *each) for each in zip(ways, found, strict=True)])
-    shown = _chances_to_be_shown(scene, ways, found, noise)
+    selected_by = [
+        _values_of_selection(scene, *each) for each in zip(ways, seen, noise, strict=True)
+    ]
+    values = np.array([each for each, _ in selected_by])
+    rates = np.array([each for _, each in selected_by])[..., None]
+    shown = _chances_to_be_shown(scene, ways, found, values, rates)
     cut = np.array([error_of_cap(scene, *each) for each in zip(ways, seen, shown, strict=True)])
     rows = np.minimum(shown @ scene.drawn.sizes, 1.0)
     on_each = rows * np.hypot(noise, cut) + _missed_counts(scene, shown)
@@ -224,6 +230,32 @@ def _spread_of_what_is_cut(scene: Scene, way: Way, seen: Array) -> Array:
     return unlike
 
 
+def _values_of_selection(scene: Scene, way: Way, seen: Array, noise: Array) -> tuple[Array, Array]:
+    """Return the values by which labels are selected before noise, shape (shapes, groups), and the
+    rate of Gumbel noise with the deviation of all that is random in them, shape (shapes,).
+
+    Where the noisy capped counts help, they are a part of these values.
+
+    Args:
+        scene: what is known of the data.
+        way: how labels are selected.
+        seen: ``scene.values_to_find_by(way)``, shape (shapes, groups).
+        noise: the standard deviation of the noise on a count, shape (shapes,).
+    """
+    rate = _rate_of_selection(scene, way, noise)
+    if way.counting != "capped":
+        return scene.drawn.counts, rate
+    kth = scene.drawn.group_of(scene.k)
+    least, _ = threshold(scene, way)
+    kth_released = np.maximum(seen[:, kth], least)
+    selection_std = GUMBEL_STD / rate
+    weight = weight_of_released(selection_std, noise, kth_released)
+    spread = _spread_of_what_is_cut(scene, way, seen)[:, kth]
+    released_std = np.hypot(noise, spread)
+    values = scene.drawn.counts + weight[:, None] * seen
+    return values, GUMBEL_STD / np.hypot(selection_std, weight * released_std)
+
+
 def _rate_of_selection(scene: Scene, way: Way, noise: Array) -> Array:
     """Return the rate of the Gumbel noise by which labels are selected, shape (shapes,): the ε of
     one selection, over the most that one user adds to a count.
@@ -298,7 +330,9 @@ def threshold(scene: Scene, way: Way) -> tuple[float, float]:
     raise unknown_finder(way.find)
 
 
-def _chances_to_be_shown(scene: Scene, ways: list[Way], found: Array, noise: Array) -> Array:
+def _chances_to_be_shown(
+    scene: Scene, ways: list[Way], found: Array, values: Array, rates: Array
+) -> Array:
     """Return the chance of each label to be found and selected, shape (ways, shapes, groups).
 
     With Gumbel noise of rate r the k largest are those above a level t, each with the chance
@@ -308,12 +342,11 @@ def _chances_to_be_shown(scene: Scene, ways: list[Way], found: Array, noise: Arr
         scene: the counts, and the budget.
         ways: which ways are compared.
         found: the chance of each label to be found, shape (ways, shapes, groups).
-        noise: the standard deviation of the noise on a count, shape (ways, shapes).
+        values: what labels are selected by, shape (ways, shapes, groups).
+        rates: of the Gumbel noise on them, shape (ways, shapes, 1).
     """
-    rates_of_ways = [_rate_of_selection(scene, *each) for each in zip(ways, noise, strict=True)]
-    rates = np.array(rates_of_ways)[..., None]
-    level = _level_of_k_labels(scene, found, rates)
-    shown = found * _chances_over_level(scene.drawn.counts, level, rates)
+    level = _level_of_k_labels(scene, found, values, rates)
+    shown = found * _chances_over_level(values, level, rates)
     for row, way in enumerate(ways):
         if way.find == "uncapped":
             chances = _chances_over_level_and_floor(scene, way, level[row], rates[row])
@@ -321,8 +354,8 @@ def _chances_to_be_shown(scene: Scene, ways: list[Way], found: Array, noise: Arr
     return shown
 
 
-def _chances_over_level(counts: Array, level: Array, rates: Array) -> Array:
-    """Return the chance of each count to be above a level with Gumbel noise of each rate; the three
+def _chances_over_level(values: Array, level: Array, rates: Array) -> Array:
+    """Return the chance of each value to be above a level with Gumbel noise of each rate; the three
     arrays are broadcast against one another.
 
     Args:
@@ -330,33 +363,34 @@ def _chances_over_level(counts: Array, level: Array, rates: Array) -> Array:
         level: t.
         rates: r of the noise on each count.
     """
-    above: Array = -np.expm1(-_bounded_exponential(rates * (counts - level)))
+    above: Array = -np.expm1(-_bounded_exponential(rates * (values - level)))
     return above
 
 
-def _level_of_k_labels(scene: Scene, found: Array, rates: Array) -> Array:
+def _level_of_k_labels(scene: Scene, found: Array, values: Array, rates: Array) -> Array:
     """Return the level above which k of the labels found are on average, shape (ways, shapes, 1).
 
     Args:
         scene: the counts, and k.
         found: the chance of each label to be found, shape (ways, shapes, groups).
+        values: what labels are selected by, shape (ways, shapes, groups).
         rates: of the Gumbel noise, shape (ways, shapes, 1).
     """
     drawn = scene.drawn
     level = np.zeros(rates.shape) - FAR / rates
     # Where no more than k are found all of these are shown: a level far below all counts decides.
     more_than_k = found @ drawn.sizes > scene.k
-    counts = np.broadcast_to(drawn.counts, found.shape)[more_than_k]
+    values = values[more_than_k]
     found = found[more_than_k]
     rates = rates[more_than_k]
 
     def excess(level: Array) -> Array:
         """Return the logarithm of how many labels are above each level, over k."""
-        number = (found * _chances_over_level(counts, level, rates)) @ drawn.sizes
+        number = (found * _chances_over_level(values, level, rates)) @ drawn.sizes
         return np.log(np.maximum(number / scene.k, LEAST_RATIO))[:, None]
 
-    high = counts[:, :1] + FAR / rates
-    start = drawn.middle_of_k_and_next(counts, scene.k)
+    high = values[:, :1] + FAR / rates
+    start = drawn.middle_of_k_and_next(values, scene.k)
     low = level[more_than_k]
     level[more_than_k] = cross_each(excess, low, high, start, 1 / rates, close=CLOSE)
     return level

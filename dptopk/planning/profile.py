@@ -52,7 +52,7 @@ SHAPES = 24
 SHARES = (0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 SELECTING_PARTS = (0.2, 0.35, 0.5)
 # These are the parts for selecting where the counts by which labels are found are shown.
-SELECTING_BESIDE_CAPPED_COUNTS = (0.05, 0.1, 0.2, 0.35, 0.5)
+SELECTING_BESIDE_CAPPED_COUNTS = (0.01, 0.05, 0.2)
 FLOORS = (3, 10, 40)
 COIN_CAPS = (20, 60)
 WEIGHTED_CAP = 100

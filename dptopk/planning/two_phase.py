@@ -22,8 +22,9 @@ from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import KnownGumbel
 from dptopk.mechanisms.mechanism import in_label_order
-from dptopk.mechanisms.samplers.random import narrow
+from dptopk.mechanisms.samplers.random import Ints, narrow
 from dptopk.planning import profile as by_profile
+from dptopk.planning.helped import helped_counts
 from dptopk.planning.in_rho import plan_in_rho
 from dptopk.planning.preview import large_counts
 from dptopk.planning.protocol import EventsReading, Reading
@@ -389,8 +390,30 @@ class TwoPhasePlan(TopKPlan):
         if all_shown or not names:
             return found
         counts = everything.count_of(names)
+        if self.way.counting == "capped":
+            counts = self._helped_by_capped_counts(counts, names, found, select)
         public = Histogram(names, counts, sensitivity=self.sensitivity, domain="public")
         return replace(select, k=number).release(public, rng)
+
+    def _helped_by_capped_counts(
+        self, counts: Ints, names: list[Any], found: Release, select: KnownGumbel
+    ) -> Ints:
+        """Return the counts by which labels are selected, with what the noisy capped counts add to
+        them: these are released, so that the selection costs the same.
+
+        Args:
+            counts: those on all events, in the order of ``names``.
+            names: the labels that were found.
+            found: the noisy capped counts.
+            select: the selection of k labels.
+        """
+        assert found.counts is not None  # noqa: S101 - for the type checker: they found the labels
+        assert found.measurement is not None  # noqa: S101
+        by_label = dict(zip(found.labels, found.counts.tolist(), strict=True))
+        released = np.array([by_label[name] for name in names])
+        selection_std = select.selection_noise(self.sensitivity)
+        number = min(self.k, len(names))
+        return helped_counts(counts, released, number, selection_std, found.measurement.std)
 
     @property
     def _reason_for_missing(self) -> str:
@@ -422,7 +445,10 @@ class TwoPhasePlan(TopKPlan):
             return f"{labels} found and {done} on all data: {about} the data without a cap"
         found = f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user)"
         if self.way.counting == "capped":
-            return f"{found}, and selected on all data; their counts are those under the cap"
+            return (
+                f"{found}, and selected by their counts on all data and under the cap; the counts "
+                "shown are those under the cap"
+            )
         parts = [f"{found}, and {done} on all data: {about} the data without that cap"]
         if self.weights:
             parts.append(

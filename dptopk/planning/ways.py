@@ -114,7 +114,7 @@ class Way:
         if self.counting is None:
             counted = ""
         elif self.counting == "capped":
-            counted = ", then the counts under that cap"
+            counted = " and by the counts under that cap, which are shown"
         else:
             counted = f", then {self.counting} counts without one"
         if self.find == "uncapped":

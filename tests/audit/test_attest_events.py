@@ -31,6 +31,8 @@ from dptopk.histogram.event_counts import EventCounts
 from dptopk.mechanisms.samplers.listing import Listing, outcomes
 from dptopk.planning import plan_two_phases
 from dptopk.planning.probe import Look, LookedPlan
+from dptopk.planning.profile import finding_sensitivity_of
+from dptopk.planning.ways import Way, calibrate_way
 from dptopk.release.release import Release
 
 from .test_attest import checked
@@ -84,6 +86,19 @@ def test_both_phases_are_one_law(find, counts, failure, tmp_path):
         assert found.points[-1].lower == pytest.approx(failure, rel=1e-5)
         less = attest(two_phases(find, counts), TINY, slack=1e-3, claim=Budget(6.0, failure / 2))
         assert not less.holds
+
+
+@pytest.mark.study
+@pytest.mark.slow
+def test_capped_counts_that_help_a_selection_are_one_law():
+    """Noisy capped counts find labels, help to select one of them, and are shown."""
+    way = Way("threshold", 1.0, 0.2, "capped", 2)
+    scaled = calibrate_way(way, 1, BUDGET, finding_sensitivity_of(way), Sensitivity())
+    plan = two_phases("threshold", "gaussian", cap=2).in_way(scaled)
+    found = attest(plan, EventsWorld(users=2, labels=2), slack=1e-3)
+    assert found.holds
+    assert found.points[1].lower > 0.25  # of 0.53; what a user alone has is a thirtieth of that
+    assert found.points[-1].lower > 0.01
 
 
 @pytest.mark.slow

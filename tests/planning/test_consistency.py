@@ -20,7 +20,8 @@ from dptopk import Budget, Histogram, Sensitivity, Session
 from dptopk.datasets import EventCounts
 from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT, finding_sensitivity
 from dptopk.planning import plan, plan_two_phases
-from dptopk.planning.ways import Finder
+from dptopk.planning.profile import SELECTING_BESIDE_CAPPED_COUNTS, finding_sensitivity_of
+from dptopk.planning.ways import Finder, Way, calibrate_way
 from dptopk.question import Events, Facts, Question
 
 pytestmark = pytest.mark.slow
@@ -128,6 +129,21 @@ def test_every_way_by_name_gives_the_true_top_k(tables, find):
         made = plan_two_phases(k, Budget(1000.0, DELTA), find=find, labels_per_user=cap)
         answer = made.release(both, np.random.default_rng(k))
         assert missed(answer, both, k) < 0.5
+
+
+@pytest.mark.parametrize("epsilon", [100.0, 1000.0])
+def test_selections_helped_by_capped_counts_give_the_true_top_k(tables, epsilon):
+    """With the least of the budget that the menu has for selections, so with the most help."""
+    both = tables[False]
+    way = Way("threshold", 1.0, min(SELECTING_BESIDE_CAPPED_COUNTS), "capped", CAP)
+    budget = Budget(epsilon, DELTA)
+    for k in RANKS:
+        usual = plan_two_phases(k, budget, labels_per_user=CAP, find="uncapped")
+        scaled = calibrate_way(way, k, budget, finding_sensitivity_of(way), Sensitivity())
+        answer = usual.in_way(scaled).release(both, np.random.default_rng(k))
+        assert len(answer) == k
+        largest = np.sort(both.counts)[::-1][:k]
+        assert missed(answer, both, k) < (0.5 if epsilon == 1000 else 0.02 * largest.mean())
 
 
 def test_weights_alone_would_not(tables):

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from dptopk import Budget, PartitionSelection, Sensitivity
+from dptopk import Budget, Histogram, PartitionSelection, Sensitivity
 from dptopk.accounting.gaussian.pair import gaussian_epsilon
+from dptopk.histogram.event_counts import EventCounts
+from dptopk.planning import plan_two_phases, two_phase
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.prediction import Scene, losses, threshold
 from dptopk.planning.profile import finding_sensitivity_of
@@ -64,6 +66,33 @@ def test_what_a_noisy_floor_hides_is_hidden_together():
     predicted = losses(scene(counts, k), [way])[0] - noise * (rows > 0).mean()
     assert missed > noise / 4
     assert predicted == pytest.approx(missed, rel=0.25)
+
+
+@pytest.mark.slow
+def test_capped_counts_help_a_selection_as_predicted(monkeypatch):
+    """Users of one label each, whom no cap cuts: the plan's answers lose what is predicted, and
+    several times as much where the same selection is not helped.
+    """
+    k = 50
+    counts = np.rint(np.geomspace(500, 150, 200))
+    way = Way("threshold", 1.0, 0.01, "capped", 5)
+    under = finding_sensitivity_of(way)
+    scaled = calibrate_way(way, k, BUDGET, under, EVERYTHING)
+    usual = plan_two_phases(k, BUDGET, labels_per_user=5, find="threshold")
+    both = Histogram([f"x{rank}" for rank in range(200)], counts.astype(int))
+    events = EventCounts.of_histograms(both, both.with_counts(both.counts, under))
+
+    def missed() -> float:
+        """The mean count missed for each row."""
+        rng = np.random.default_rng(1)
+        shown = [usual.in_way(scaled).release(events, rng).labels for _ in range(12)]
+        return float(np.mean([counts[:k].sum() - both.count_of(one).sum() for one in shown])) / k
+
+    helped = missed()
+    predicted = float(losses(scene(counts, k), [way])[0]) - deviation(way, k, BUDGET)
+    assert helped == pytest.approx(predicted, rel=0.4)
+    monkeypatch.setattr(two_phase, "helped_counts", lambda counts, *_: counts)
+    assert missed() > 5 * helped
 
 
 @pytest.mark.slow

@@ -373,7 +373,7 @@ def test_a_look_chooses_the_way_and_the_answer_says_so(few):
     assert "(mean of the top 60, rank 60, rank 240); a loss of " in answer.note
     # Hardly any user has more labels than the cap: so the counts under it are shown.
     assert answer.capped
-    assert "and selected on all data; their counts are those under the cap" in answer.note
+    assert "selected by their counts on all data and under the cap; the counts shown" in answer.note
     plan = plan_two_phases(60, BUDGET, profile=True)
     assert answer.charge == plan.charge  # known before anything is seen
     assert list(answer.phases) == ["users", "ranks", "answer"]
@@ -409,9 +409,9 @@ def test_counts_under_a_cap_say_so_and_their_bars_cover_them():
     both = EventCounts.of_histograms(Histogram(labels, counts), under, profile, narrow)
     plan = plan_two_phases(100, BUDGET, profile=True)
     answer = plan.release(both, np.random.default_rng(1))
-    shown = "threshold under a cap of 5 labels, selections without one, then the counts under that"
+    shown = "threshold under a cap of 5 labels, selections without one and by the counts under that"
     assert shown in answer.note
-    assert "their counts are those under the cap" in answer.note
+    assert "the counts shown are those under the cap" in answer.note
     assert answer.capped
     assert answer.charge == plan.charge
     table = answer.intervals(confidence=0.999)
