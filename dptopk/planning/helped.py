@@ -18,6 +18,8 @@ FloatOrArray = TypeVar("FloatOrArray", float, Array)
 # How far a count and its capped count are from being in proportion, as a share of the k-th largest
 # capped count: chosen on the tables of BUILD (benchmarks/tables.py).
 SPREAD_OF_CAPPED = 0.1
+# A selection that is this much noisier than the released values goes by these alone in any case.
+LARGEST_RATIO = 1e3
 # What is added to a count is at most this, so that sums are integers of 64 bits.
 LARGEST_ADDED = 2**61
 
@@ -36,8 +38,10 @@ def weight_of_released(
         released_std: that of the noise on the released values.
         kth_released: the k-th largest of the released values, above 0.
     """
-    spread = SPREAD_OF_CAPPED * kth_released
-    return selection_std**2 / (released_std**2 + spread**2)
+    released_spread = np.hypot(released_std, SPREAD_OF_CAPPED * kth_released)
+    ratio = np.minimum(selection_std / released_spread, LARGEST_RATIO)
+    weight: FloatOrArray = ratio * ratio
+    return weight
 
 
 def helped_counts(

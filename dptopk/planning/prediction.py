@@ -359,9 +359,9 @@ def _chances_over_level(values: Array, level: Array, rates: Array) -> Array:
     arrays are broadcast against one another.
 
     Args:
-        counts: h.
+        values: h.
         level: t.
-        rates: r of the noise on each count.
+        rates: r of the noise on each value.
     """
     above: Array = -np.expm1(-_bounded_exponential(rates * (values - level)))
     return above
