@@ -145,11 +145,7 @@ def losses(scene: Scene, ways: list[Way]) -> Array:
     seen = _seen_by_each(scene, ways)
     found = np.array([_chances_to_be_found(scene, *each) for each in zip(ways, seen, strict=True)])
     noise = np.array([_noise(scene, *each) for each in zip(ways, found, strict=True)])
-    selected_by = [
-        _values_of_selection(scene, *each) for each in zip(ways, seen, noise, strict=True)
-    ]
-    values = np.array([each for each, _ in selected_by])
-    rates = np.array([each for _, each in selected_by])[..., None]
+    values, rates = _values_and_rates(scene, ways, seen, noise)
     shown = _chances_to_be_shown(scene, ways, found, values, rates)
     cut = np.array([error_of_cap(scene, *each) for each in zip(ways, seen, shown, strict=True)])
     rows = np.minimum(shown @ scene.drawn.sizes, 1.0)
@@ -228,6 +224,23 @@ def _spread_of_what_is_cut(scene: Scene, way: Way, seen: Array) -> Array:
     share = np.clip(seen / np.maximum(most, 1.0), 0.0, 1.0)
     unlike: Array = UNLIKE * share * (1 - share) * most
     return unlike
+
+
+def _values_and_rates(
+    scene: Scene, ways: list[Way], seen: list[Array], noise: Array
+) -> tuple[Array, Array]:
+    """Return ``_values_of_selection`` of each way: the values, shape (ways, shapes, groups), and
+    the rates, shape (ways, shapes, 1).
+
+    Args:
+        scene: what is known of the data.
+        ways: which ways are compared.
+        seen: ``scene.values_to_find_by`` of each way.
+        noise: the standard deviation of the noise on a count, shape (ways, shapes).
+    """
+    of_each_way = zip(ways, seen, noise, strict=True)
+    values, rates = zip(*(_values_of_selection(scene, *each) for each in of_each_way), strict=True)
+    return np.array(values), np.array(rates)[..., None]
 
 
 def _values_of_selection(scene: Scene, way: Way, seen: Array, noise: Array) -> tuple[Array, Array]:
