@@ -100,14 +100,14 @@ def _state_lines(state: DatasetState) -> list[str]:
     return lines
 
 
-def registered_lines(remaining: Charge | str) -> list[str]:
+def registered_lines(left: Charge | str) -> list[str]:
     """Return a line on the registered costs that remain; no line for a filter, which has none.
 
     Args:
-        remaining: what the account states as remaining: costs, or a text of a filter.
+        left: what the account states as remaining: costs, or a text of a filter.
     """
-    if isinstance(remaining, Charge):
-        return [f"remaining: {remaining}"]
+    if isinstance(left, Charge):
+        return [f"remaining: {left}"]
     return []
 
 

@@ -274,14 +274,14 @@ def answer_as_dict(plan: TopKPlan, release: Release, confidence: float) -> dict[
         release: its answer.
         confidence: of the intervals, in (0, 1).
     """
-    guarantee = {
+    promised = {
         "epsilon": plan.bound.epsilon,
         "delta": plan.budget.delta,
         "bound": plan.bound.name,
     }
-    guarantee |= dict(plan.in_rho)  # "rho", "rho_budget", "failure_delta"; empty for one in ε
+    promised |= dict(plan.in_rho)  # "rho", "rho_budget", "failure_delta"; empty for one in ε
     answer = with_intervals(release, confidence)
-    answer["guarantee"] = guarantee
+    answer["guarantee"] = promised
     return answer
 
 

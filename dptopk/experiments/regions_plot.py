@@ -25,10 +25,10 @@ def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[st
     points_of_all = []
     for label, f in curves.items():
         if isinstance(f, PiecewiseLinear):
-            type_1_errors, type_2_errors = f.vertices()
+            of_type_1, of_type_2 = f.vertices()
         else:
-            type_1_errors, type_2_errors = SMOOTH, f(SMOOTH)
-        errors = zip(type_1_errors.tolist(), type_2_errors.tolist(), strict=True)
+            of_type_1, of_type_2 = SMOOTH, f(SMOOTH)
+        errors = zip(of_type_1.tolist(), of_type_2.tolist(), strict=True)
         for type_1, type_2 in errors:
             point = {"curve": label, "type_1": type_1, "type_2": type_2}
             points_of_all.append(columns | point)

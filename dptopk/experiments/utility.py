@@ -45,7 +45,7 @@ DATA = ("Macbeth", *TAILS)
 
 
 @cache
-def data(name: str, domain: Domain = "public", l0: int | None = None) -> Histogram:
+def histogram_of(name: str, domain: Domain = "public", l0: int | None = None) -> Histogram:
     """Return the words of Macbeth, or 10⁵ labels whose count of rank r falls as a power of r.
 
     Args:
@@ -207,7 +207,7 @@ def _way_rows(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str
     """
     name, way, rngs = task
     domain, make = WAYS[way]
-    histogram = data(name, domain, L0)
+    histogram = histogram_of(name, domain, L0)
     mechanisms = make()
     released, errors_of_trials = zip(*_trials(mechanisms, histogram, rngs), strict=True)
     common = {

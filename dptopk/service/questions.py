@@ -20,7 +20,7 @@ from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.labels import from_plain
 from dptopk.ledger.entries import normal_form
 from dptopk.mechanisms.named import mechanism_of, names
-from dptopk.planning import Plan, TopKPlan, plan, revived as revived_plan
+from dptopk.planning import Plan, TopKPlan, plan as plan_topk, revived as revived_plan
 from dptopk.planning.gauge import Kind
 from dptopk.planning.per_segment import same_for_segments
 from dptopk.planning.single import Single
@@ -203,7 +203,7 @@ class TopK(QuestionBody):
         Raises:
             InvalidParameter: when nothing fits.
         """
-        return plan(self.question, facts_of(spec))
+        return plan_topk(self.question, facts_of(spec))
 
     @property
     def question(self) -> questions.Question:

@@ -287,8 +287,8 @@ def _widths(mechanism: ContinualTopK, spec: DatasetSpec) -> dict[str, Any]:
     half_widths = quantile * spread + rounding + 0.5
     thresholds: list[int] = []
     if spec.domain == "private":
-        days = range(1, mechanism.days + 1)
-        thresholds = [mechanism.threshold(spec.sensitivity, day) for day in days]
+        numbers = range(1, mechanism.days + 1)
+        thresholds = [mechanism.threshold(spec.sensitivity, day) for day in numbers]
     return {
         "confidence": CONFIDENCE,
         "half_width": [math.ceil(half_width) for half_width in half_widths.tolist()],
@@ -369,18 +369,18 @@ def days(
     charged = _own_stream(service, person, spec, stream)
     mechanism = mechanism_in(charged.mechanism["stream"])
     widths = service.pages.get(("widths", spec.name, charged.seq), lambda: _widths(mechanism, spec))
-    days = range(first, first + limit)
-    answers = list(_day_answers(service, person, spec, stream, days))
+    numbers = range(first, first + limit)
+    answers = list(_day_answers(service, person, spec, stream, numbers))
     return routes.reply(sent_stream(charged, spec.name) | widths | {"answers": answers})
 
 
 def _day_answers(
-    service: Service, person: Person, spec: DatasetSpec, stream: str, days: range
+    service: Service, person: Person, spec: DatasetSpec, stream: str, numbers: range
 ) -> Iterator[dict[str, Any]]:
-    """Yield the answers to these days of a stream, in order, up to the first day that was not
-    answered.
+    """Yield the answers to the days of a stream with these numbers, in order, up to the first day
+    that was not answered.
     """
-    for day in days:
+    for day in numbers:
         spend = service.reports.ledger.asked(spec.name, person.analyst, stream_key(stream, day))
         if spend is None or spend.answer is None:
             return

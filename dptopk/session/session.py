@@ -28,7 +28,7 @@ from dptopk.histogram.labels import to_plain
 from dptopk.mechanisms import KnownLaplace
 from dptopk.mechanisms.mechanism import Mechanism, finite_l0
 from dptopk.mechanisms.samplers.random import random_bits
-from dptopk.planning import Plan, TopKPlan, plan
+from dptopk.planning import Plan, TopKPlan, plan as plan_topk
 from dptopk.planning.facts import facts_of
 from dptopk.planning.gauge import Kind, least_left
 from dptopk.planning.per_segment import PerSegment
@@ -530,7 +530,7 @@ class Session:
             stored = reuse and paying.has(plan.first(self._histogram))
             return stored or paying.covers(plan)
 
-        return plan(question, replace(self._facts(), covers=covers))
+        return plan_topk(question, replace(self._facts(), covers=covers))
 
     def _facts(self) -> Facts:
         """Return the public facts about the data and the budget that a plan may depend on."""

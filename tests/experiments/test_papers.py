@@ -180,7 +180,7 @@ def test_every_way_can_be_the_best_of_its_domain(way):
 
 
 def test_answers_with_hardly_any_noise_are_right():
-    histogram, rng = utility.data("10⁴ / r", "public", 1), np.random.default_rng(5)
+    histogram, rng = utility.histogram_of("10⁴ / r", "public", 1), np.random.default_rng(5)
     for mechanisms in (
         (KnownGumbel(k=5, epsilon=50.0), CountMLE(noise=KnownLaplace(epsilon=50.0))),
         (KnownLaplace(epsilon=50.0),),
@@ -196,7 +196,7 @@ def test_noise_shows_as_error():
     """The mean absolute error of 25 counts under 40 draws, against the mean of |discrete Laplace|,
     1/sinh(ε).
     """
-    histogram, rng = utility.data("10⁴ / r", "public", 1), np.random.default_rng(6)
+    histogram, rng = utility.histogram_of("10⁴ / r", "public", 1), np.random.default_rng(6)
     tries = [utility.attempt((KnownLaplace(epsilon=0.5),), histogram, 25, rng) for _ in range(40)]
     found = np.mean([errors["plain"][0] for _, errors in tries])
     assert found == pytest.approx(1 / np.sinh(0.5), rel=0.12)

@@ -35,7 +35,7 @@ from dptopk.datasets.backends.frames import FRAMES, package_of
 from dptopk.datasets.backends.quoting import quote_name, text_literal
 from dptopk.datasets.backends.readable import ReadableFiles
 from dptopk.datasets.backends.spill import Spill
-from dptopk.datasets.backends.statements import Statements, attach_own_database, keep
+from dptopk.datasets.backends.statements import Statements, attach_own_database, keep_table
 from dptopk.datasets.backends.stored_rows import Holder, StoredRows
 from dptopk.datasets.backends.total import GROWING
 from dptopk.datasets.text_files import LONGEST_LINE
@@ -177,7 +177,7 @@ DUCKDB = Backend(
     encode=_encode,
     decode=_decode,
     mix=_mix,
-    keep=keep,
+    keep=keep_table,
     full=_is_memory_full,
     nan=_is_nan,
     decimals=38,

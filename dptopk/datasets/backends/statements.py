@@ -85,7 +85,7 @@ class Statements:
 
         query = self._sql_of(expression)
         if query is None:
-            return keep(self.connection, name, expression)
+            return keep_table(self.connection, name, expression)
         type_name_of = self.connection.compiler.type_mapper.to_string
         schema = expression.schema()
         column_list = ", ".join(
@@ -108,7 +108,7 @@ class Statements:
         return _COMPILED.get(operation, lambda: self.connection.compile(expression))
 
 
-def keep(connection: DuckDBConnection, name: str, expression: ir.Table) -> ir.Table:
+def keep_table(connection: DuckDBConnection, name: str, expression: ir.Table) -> ir.Table:
     """Store the rows of an expression in a table of the connection's own, and return that table."""
     attach_own_database(connection)
     connection.con.execute(f"DROP TABLE IF EXISTS {TABLES}.{name}").fetchall()
