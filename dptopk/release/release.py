@@ -305,7 +305,8 @@ class Release:
         """Return the rows with their error bars, the cost as (ε, δ), and the footnotes as text."""
         cost = f"cost: ({format_upper(self.epsilon, 4)}, {format_upper(self.delta)})-DP"
         rows = self.shown()
-        rows["label"] = rows["label"].map(text_of)
+        # As objects: halves of surrogate pairs fit no column of texts.
+        rows["label"] = np.array([*map(text_of, rows["label"])], dtype=object)
         return "\n".join([rows.to_string(index=False), cost, *self.remarks()])
 
     def remarks(self) -> list[str]:

@@ -196,7 +196,7 @@ def test_why_rows_may_be_missing_is_said_and_kept():
 
 def test_an_answer_with_a_label_that_python_does_not_write_is_shown():
     """An integer of more than 4,300 digits ended in a traceback wherever the answer was shown."""
-    counts = {10**5000: 100, (10**5000,): 100, "x": 100}
+    counts = {10**5000: 100, (10**5000,): 100, "\ud800": 100}
     histogram = Histogram(counts, domain="public", sensitivity=Sensitivity(l0=1))
     answer = KnownGaussian(sigma=1.0).release(histogram)
     assert hex(10**5000)[:9] in answer._repr_html_()
