@@ -303,10 +303,12 @@ class Release:
 
     def __str__(self) -> str:
         """Return the rows with their error bars, the cost as (ε, δ), and the footnotes as text."""
+        import pandas as pd
+
         cost = f"cost: ({format_upper(self.epsilon, 4)}, {format_upper(self.delta)})-DP"
         rows = self.shown()
         # As objects: halves of surrogate pairs fit no column of texts.
-        rows["label"] = np.array([*map(text_of, rows["label"])], dtype=object)
+        rows["label"] = pd.Series(list(map(text_of, rows["label"])), dtype=object)
         return "\n".join([rows.to_string(index=False), cost, *self.remarks()])
 
     def remarks(self) -> list[str]:
