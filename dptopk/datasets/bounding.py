@@ -173,6 +173,11 @@ def _cut_to_total(ranked: ir.Table, bounds: Bounds, within: Sequence[str]) -> ir
     """Return the ranked labels of each user, up to Δ of them and up to the total of their values.
 
     The value of the label at which the total is reached is cut to the rest of the total.
+
+    Args:
+        ranked: the labels of each user, as ``_ranked_labels`` returns them.
+        bounds: the bounds, with a total.
+        within: further columns that distinguish a user, such as that of segments.
     """
     import ibis
 
@@ -363,6 +368,11 @@ def _numbered_pairs(pairs: ir.Table, user: list[str], order: list[str]) -> ir.Ta
 def lot_columns(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str, ir.Column]:
     """Return the columns of ``hash_ranks`` before the item, by name: the lot of a user's item,
     which is the hash of key, user and item, and, if codes stand for texts, the code of the item.
+
+    Args:
+        source: the table, whose engine hashes.
+        events: the events, or pairs of a user and a label.
+        bounds: the bounds, as for ``hash_ranks``.
     """
     user, item = (
         events[HASHED[role]] if HASHED[role] in events.columns else events[role]

@@ -332,6 +332,11 @@ def _segment_indices(source: OpenTable, events: ir.Table, names: Sequence[Any]) 
 
     It is None if the segments are integers, which are sorted as fast as indices, and on an engine
     that stores no tables.
+
+    Args:
+        source: the table.
+        events: its events, with the column ``segment``.
+        names: the segments, as values of the column.
     """
     import ibis
     import pyarrow as pa

@@ -91,7 +91,15 @@ def plot(data: Table) -> Figure:
 
 
 def _bracket(axes: Axes, part: Table, quantity: str, label: str, colour: str) -> None:
-    """Draw the brackets of the gap in "epsilon" or "delta" against k, in percent."""
+    """Draw the brackets of the gap in "epsilon" or "delta" against k, in percent.
+
+    Args:
+        axes: the axes to draw on.
+        part: the rows of one ε.
+        quantity: "epsilon" or "delta".
+        label: the name of the curve in the legend.
+        colour: its colour.
+    """
     low = 100 * part[f"{quantity}_gap_lower"].clip(lower=LEAST_GAP_SHOWN)
     high = 100 * part[f"{quantity}_gap_upper"].clip(lower=LEAST_GAP_SHOWN)
     axes.fill_between(part["k"], low, high, color=colour, alpha=0.35, linewidth=0)

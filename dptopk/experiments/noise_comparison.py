@@ -35,14 +35,17 @@ def laplace_epsilon(epsilon: float, touched: int) -> float:
 
 
 def zcdp_gaussian_epsilon(epsilon: float, touched: int) -> float:
-    """Return ε_g of Gaussian noise with the variance 2/ε² of Lap(1/ε), by CR Lemma 6.3 (zCDP)."""
+    """Return ε_g of Gaussian noise on ``touched`` counts with the variance 2/ε² of Lap(1/ε), by CR
+    Lemma 6.3 (zCDP).
+    """
     rho = touched * epsilon**2 / 4  # touched / (2 σ²) with σ² = 2/ε²
     return float(zcdp_epsilon(rho, delta=DELTA))
 
 
 def exact_gaussian_epsilon(epsilon: float, touched: int) -> float:
-    """Return the exact ε_g of Gaussian noise with the variance 2/ε² of Lap(1/ε), by CR Lemma 6.1;
-    it is also that of a composition, because Gaussians compose to a Gaussian.
+    """Return the exact ε_g of Gaussian noise on ``touched`` counts with the variance 2/ε² of
+    Lap(1/ε), by CR Lemma 6.1; it is also that of a composition, because Gaussians compose to a
+    Gaussian.
     """
     mu = math.sqrt(touched / 2) * epsilon  # √touched / σ with σ = √2/ε
     return float(gaussian_epsilon(mu, delta=DELTA))

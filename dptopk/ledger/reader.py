@@ -170,6 +170,11 @@ class Reader:
 
         It is None if there is no answer, or the data have had a new version since the charge.
 
+        Args:
+            log: a transaction on the log.
+            state: the state of the data set.
+            query: the fingerprint of the question; "": no answer is stored for it.
+
         Raises:
             LedgerError: if one of the entries was changed.
         """
@@ -231,6 +236,12 @@ class Reader:
     ) -> Entry | None:
         """Return the entry of the charge under a key, with a checked hash; None if there is
         none.
+
+        Args:
+            log: a transaction on the log.
+            dataset: the name of the data set.
+            analyst: the name of the analyst, as the ledger writes it.
+            once: the key; "": none.
         """
         if once:
             return self._journal.find(log, "once", dataset, analyst, once)

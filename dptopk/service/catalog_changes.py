@@ -328,6 +328,11 @@ def _record_source(tables: Tables, spec: DatasetSpec, ledger: Ledger) -> None:
     """Record that a source is the data of this data set from now on, and which ledger pays for it.
 
     The shipped table is public, and may be the source of any number of data sets.
+
+    Args:
+        tables: the access database.
+        spec: the data set, with its source.
+        ledger: the ledger that pays for it.
     """
     current = (
         "INSERT INTO service_current (dataset, source) VALUES (:dataset, :source) "

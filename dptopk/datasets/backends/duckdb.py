@@ -299,7 +299,15 @@ class DuckDB:
         *,
         only_different: bool,
     ) -> OpenTable:
-        """Return the table as one of this connection; files, frames and databases are read here."""
+        """Return the table as one of this connection; files, frames and databases are read here.
+
+        Args:
+            connection: the connection.
+            table: files, a frame or Arrow data, as for ``open_table``.
+            columns: the columns that are needed; None: all.
+            table_name: the table in a database file; None: not given.
+            only_different: whether rows that repeat others may be left out.
+        """
         statements = Statements(connection)
         read_frame = FRAMES.get(package_of(table))
         if read_frame is None:
@@ -377,6 +385,11 @@ def _open_files(
 def _keep_different(statements: Statements, name: str, rows: ir.Table) -> ir.Table:
     """Store the different ones of some rows if many of the first ones repeat others, and they fit
     in memory; else all rows. No count of different rows depends on it.
+
+    Args:
+        statements: the way to run expressions on the connection.
+        name: the name of the table.
+        rows: the rows, as an expression.
     """
     first = rows.limit(SAMPLE)
     row = _hash(*(first[column] for column in first.columns))
@@ -396,6 +409,11 @@ def _keep_different(statements: Statements, name: str, rows: ir.Table) -> ir.Tab
 def _stored_columns(keep: Keep, opened: ir.Table, columns: Sequence[str] | None) -> ir.Table:
     """Return a table of DuckDB's with the needed columns of a text file: so the file is parsed
     once, and the rows stay within the memory limit.
+
+    Args:
+        keep: the function that stores the rows of an expression in a table of DuckDB's.
+        opened: the rows of the file.
+        columns: the columns that are needed; None: all.
     """
     wanted = needed_names(columns, opened.columns)
     names = [name for name in opened.columns if wanted is None or name.casefold() in wanted]
@@ -420,6 +438,12 @@ def _text_table(
     Plain files are read by DuckDB itself, strictly. Where it refuses them for some row, and for all
     other files, it reads a copy that our rules make. Rows that DuckDB reads strictly are the same
     in each, so that no row decides what another one means.
+
+    Args:
+        connection: the connection.
+        keep: the function that stores the rows of an expression in a table of DuckDB's.
+        files: the files.
+        columns: the columns that are needed; None: all.
     """
     if read_or_refuse(files.kind, partial(files.is_read_alike, columns)):
         try:
@@ -504,7 +528,14 @@ def _json_table(
     files: Files,
     columns: Sequence[str] | None,
 ) -> ir.Table:
-    """Return a table of DuckDB's with the needed columns of files with one JSON object a line."""
+    """Return a table of DuckDB's with the needed columns of files with one JSON object a line.
+
+    Args:
+        connection: the connection.
+        keep: the function that stores the rows of an expression in a table of DuckDB's.
+        files: the files.
+        columns: the columns that are needed; None: all.
+    """
 
     def read() -> ir.Table:
         """Return the table of the lines that are not too long."""
@@ -557,6 +588,11 @@ def _pointer(key: str) -> str:
 
 def _database_table(connection: DuckDBConnection, files: Files, table_name: str | None) -> ir.Table:
     """Return a table of a database file, which is attached for reading only.
+
+    Args:
+        connection: the connection.
+        files: the database file, one.
+        table_name: the name of the table; None: not given.
 
     Raises:
         InvalidParameter: without a name of the table, or when the database has none of that name.

@@ -275,7 +275,12 @@ def _has_long_line(path: str) -> bool:
 
 
 def _copy_short_lines(path: str, copy: Path) -> None:
-    """Write the lines of a file that have at most LONGEST_OBJECT bytes; the others are empty."""
+    """Write the lines of a file that have at most LONGEST_OBJECT bytes; the others are empty.
+
+    Args:
+        path: the file, which may be compressed.
+        copy: the file to write.
+    """
     from pyarrow import input_stream
 
     with io.BufferedReader(input_stream(path)) as lines, copy.open("wb") as file:

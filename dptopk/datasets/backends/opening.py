@@ -87,7 +87,15 @@ def selected_events(
     **columns: str | None,
 ) -> Iterator[tuple[OpenTable, Any]]:
     """Yield the opened table, and the events in it for which ``where`` holds, with their columns by
-    role (``select_events``); ``only_different`` is that of ``open_table``.
+    role (``select_events``).
+
+    Args:
+        table: the table, as for ``open_table``.
+        where: the condition, as for events_histogram.
+        engine: the engine, as for ``open_table``.
+        table_name: the table in a database file; None: not given.
+        only_different: as for ``open_table``.
+        columns: role=name of the column, as for ``select_events``.
     """
     with open_table(
         table,

@@ -264,6 +264,10 @@ def _compares_without_failing(node: exp.Expression, columns: _Columns) -> bool:
 
     Beside a text DuckDB converts the text, which must be a value of the column's type. Beside a
     number it may convert the column: this never fails for numbers alone.
+
+    Args:
+        node: the comparison.
+        columns: the columns that the query names.
     """
     column, *constants = node.iter_expressions()
     kinds = {_constant_kind(constant) for constant in constants}
