@@ -32,6 +32,7 @@ from dptopk.accounting.setwise.moment_program import (
 )
 
 LEAST_FALL = 1e-12  # of a mass in a simplex step: less is rounding
+STILL_UNSOLVED = 0.7  # programs are gone on without the solved ones where fewer are left
 MULTIPLIER_ROUNDING = 1e-9  # relative, far above the rounding of a multiplier
 
 
@@ -297,55 +298,118 @@ def _excess(moments: MomentClass, shapes: _Shapes, orders: Floats) -> _Excess:
         shapes: the laws.
         orders: of all laws, or of each law, shape (laws, orders).
     """
-    outcomes = np.stack([shapes.large, shapes.low, shapes.third_losses])
-    # A law whose third loss is not a finite number is out of the question.
-    possible = np.isfinite(outcomes.sum(axis=0))
-    outcomes = np.where(possible, outcomes, 0.0)
-    rest = np.maximum(1 - shapes.masses - shapes.low_masses, 0.0)
-    masses = np.stack([shapes.masses, shapes.low_masses, rest])
-    orders = np.broadcast_to(orders, (len(rest), orders.shape[-1]))
-    forth = _excess_of_side(moments, outcomes, masses, orders)
-    back = _excess_of_side(moments, -outcomes, masses * np.exp(-outcomes), orders)
-    largest_mean = np.full(len(rest), -np.inf)
-    if moments.centred:
-        forth_mean = (outcomes * masses).sum(axis=0)
-        back_mean = -(outcomes * masses * np.exp(-outcomes)).sum(axis=0)
-        largest_mean = (np.maximum(forth_mean, back_mean) - moments.mean) / moments.deviation
+    laws = _Outcomes.of(shapes)
+    orders = np.broadcast_to(orders, (len(laws.possible), orders.shape[-1]))
+    forth, back = (
+        np.maximum.reduce([side.excess(moments, orders, sign) for sign in _signs(moments)])
+        for side in (laws, laws.swapped)
+    )
+    impossible = ~laws.possible[:, np.newaxis]
     return _Excess(
-        np.where(possible[:, np.newaxis], forth, np.inf),
-        np.where(possible[:, np.newaxis], back, np.inf),
-        largest_mean,
+        np.where(impossible, np.inf, forth),
+        np.where(impossible, np.inf, back),
+        laws.excess_of_mean(moments),
     )
 
 
-def _excess_of_side(
-    moments: MomentClass, losses: Floats, weights: Floats, orders: Floats
-) -> Floats:
-    """Return by which share of its room each moment of one direction exceeds its limit, shape
-    (laws, orders).
+def _fits(moments: MomentClass, shapes: _Shapes, orders: Floats) -> NDArray[np.bool_]:
+    """Return which laws exceed no limit (``_excess``), but for rounding.
+
+    A law that exceeds one limit is not compared with the next ones, which saves about a third of
+    the exponentials.
 
     Args:
         moments: the class.
-        losses: the losses of the outcomes of all laws, shape (outcomes, laws).
-        weights: their probabilities.
-        orders: λ > 0, shape (laws, orders); of centred losses -λ is looked at too.
+        shapes: the laws.
+        orders: of all laws, or of each law, shape (laws, orders).
     """
-    mean = (losses * weights).sum(axis=0)
-    excess = np.full(orders.shape, -np.inf)
-    signs = (1, -1) if moments.centred else (1,)
-    for sign in signs:
+    laws = _Outcomes.of(shapes)
+    orders = np.broadcast_to(orders, (len(laws.possible), orders.shape[-1]))
+    fits = laws.possible & (laws.excess_of_mean(moments) <= tuning.LAW_TOLERANCE)
+    for side in (laws, laws.swapped):
+        for sign in _signs(moments):
+            left = np.flatnonzero(fits)
+            excess = side.at(left).excess(moments, orders[left], sign)
+            fits[left] = (excess <= tuning.LAW_TOLERANCE).all(axis=1)
+    return fits
+
+
+def _signs(moments: MomentClass) -> tuple[int, ...]:
+    """Return the signs of the exponents whose moments a class limits: 1, and -1 of centred
+    losses.
+    """
+    return (1, -1) if moments.centred else (1,)
+
+
+@dataclass(frozen=True)
+class _Outcomes:
+    """The outcomes of laws under one of the neighbours.
+
+    Attributes:
+        losses: shape (outcomes, laws).
+        weights: their probabilities.
+        possible: whether all losses of a law are finite numbers; where not, they count as 0.
+    """
+
+    losses: Floats
+    weights: Floats
+    possible: NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, shapes: _Shapes) -> _Outcomes:
+        """Return the outcomes of some laws."""
+        losses = np.stack([shapes.large, shapes.low, shapes.third_losses])
+        # A law whose third loss is not a finite number is out of the question.
+        possible = np.isfinite(losses.sum(axis=0))
+        rest = np.maximum(1 - shapes.masses - shapes.low_masses, 0.0)
+        weights = np.stack([shapes.masses, shapes.low_masses, rest])
+        return cls(np.where(possible, losses, 0.0), weights, possible)
+
+    @property
+    def swapped(self) -> _Outcomes:
+        """Return the outcomes with the neighbours swapped."""
+        return _Outcomes(-self.losses, self.weights * np.exp(-self.losses), self.possible)
+
+    @property
+    def mean(self) -> Floats:
+        """Return the mean loss of each law."""
+        means: Floats = (self.losses * self.weights).sum(axis=0)
+        return means
+
+    def at(self, places: NDArray[np.int64]) -> _Outcomes:
+        """Return the outcomes of the laws at some places."""
+        return _Outcomes(self.losses[:, places], self.weights[:, places], self.possible[places])
+
+    def excess_of_mean(self, moments: MomentClass) -> Floats:
+        """Return by how much the larger mean of each law exceeds that of the class, in deviations;
+        -inf where the class has none.
+        """
+        if not moments.centred:
+            return np.full(len(self.possible), -np.inf)
+        larger = np.maximum(self.mean, self.swapped.mean)
+        excess: Floats = (larger - moments.mean) / moments.deviation
+        return excess
+
+    def excess(self, moments: MomentClass, orders: Floats, sign: int) -> Floats:
+        """Return by which share of its room each moment exceeds its limit, shape (laws, orders).
+
+        Args:
+            moments: the class.
+            orders: λ > 0, shape (laws, orders).
+            sign: 1, or -1 for the moments with exponents -λ, which centred losses have.
+        """
         if moments.centred:
             room = moments.rho * orders**2
-            limits = sign * orders * mean[:, None] + room
+            limits = sign * orders * self.mean[:, None] + room
         else:
             room = moments.log_moment(orders)
             limits = room
         total = np.zeros(orders.shape)
-        for loss, weight in zip(losses, weights, strict=True):
+        for loss, weight in zip(self.losses, self.weights, strict=True):
             logs = sign * orders * loss[:, None] - limits
             total += weight[:, None] * np.exp(np.minimum(logs, LARGEST_EXPONENT))
-        excess = np.maximum(excess, (total - 1) / -np.expm1(-room))
-    return excess
+        excess: Floats = (total - 1) / -np.expm1(-room)
+        return excess
 
 
 def _with_largest_masses(
@@ -410,7 +474,7 @@ def _with_masses_between(
     for _ in range(halvings):
         middle = (low + high) / 2
         tried = _Shapes(shapes.large, middle, shapes.low, shapes.low_masses)
-        fits = _excess(moments, tried, orders).largest <= tuning.LAW_TOLERANCE
+        fits = _fits(moments, tried, orders)
         low = np.where(fits, middle, low)
         high = np.where(fits, high, middle)
     return _Shapes(shapes.large, low, shapes.low, shapes.low_masses)
@@ -620,32 +684,54 @@ class _StepProgram:
         self.basis = np.concatenate(
             [(self.nodes - self.first)[:, None], at_large[:, None], in_use], axis=1
         )
+        # Programs of which some are not solved yet, with their columns and what these are worth.
+        unsolved = each
+        columns = self.columns
+        worth = self.worth
         for _ in range(tuning.SIMPLEX_STEPS):
-            if not self._exchange().any():
+            better = self._exchange(unsolved, columns, worth)
+            if not better.any():
                 break
+            # A solved program stays as it is; leaving it out copies the columns of the others.
+            if np.count_nonzero(better) < STILL_UNSOLVED * len(better):
+                unsolved = unsolved[better]
+                columns = columns[better]
+                worth = worth[better]
 
-    def _exchange(self) -> NDArray[np.bool_]:
-        """Bring the most promising column of each program into use; return where there was one."""
-        each = np.arange(len(self.nodes))
-        used = np.take_along_axis(self.columns, self.basis[:, None, :], axis=2)
-        worth = np.take_along_axis(self.worth, self.basis, axis=1)
+    def _exchange(
+        self, programs: NDArray[np.int64], columns: Floats, worth: Floats
+    ) -> NDArray[np.bool_]:
+        """Bring the most promising column of some programs into use; return where there was one.
+
+        Args:
+            programs: the places of the programs.
+            columns: the columns of each.
+            worth: what the masses of each are worth.
+        """
+        each = np.arange(len(programs))
+        basis = self.basis[programs]
+        used = np.take_along_axis(columns, basis[:, None, :], axis=2)
+        worth_of_used = np.take_along_axis(worth, basis, axis=1)
         singular = np.linalg.slogdet(used)[0] == 0
-        self.failed |= singular
         used[singular] = np.eye(self.number)  # so that there is an inverse, which is not used
         inverse = np.linalg.inv(used)
-        self.masses = inverse @ self._right_sides()
-        self.multipliers = (worth[:, None, :] @ inverse)[:, 0, :]
-        gains = self.worth - (self.multipliers[:, None, :] @ self.columns)[:, 0, :]
+        masses = inverse @ self._right_sides()
+        multipliers = (worth_of_used[:, None, :] @ inverse)[:, 0, :]
+        gains = worth - (multipliers[:, None, :] @ columns)[:, 0, :]
         entering = np.argmax(gains, axis=1)
-        attained = (self.masses * worth).sum(axis=1)
+        attained = (masses * worth_of_used).sum(axis=1)
         better: NDArray[np.bool_] = gains[each, entering] > tuning.PROGRAM_TOLERANCE * attained
-        better &= ~self.failed
-        falls = (inverse @ self.columns[each, :, entering][:, :, None])[:, :, 0]
+        better &= ~singular
+        falls = (inverse @ columns[each, :, entering][:, :, None])[:, :, 0]
         # The column leaves whose mass falls to 0 first; what falls by rounding alone stays.
         with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(falls > LEAST_FALL, np.maximum(self.masses, 0.0) / falls, np.inf)
+            ratios = np.where(falls > LEAST_FALL, np.maximum(masses, 0.0) / falls, np.inf)
         leaving = np.argmin(ratios, axis=1)
-        self.basis[each, leaving] = np.where(better, entering, self.basis[each, leaving])
+        basis[each, leaving] = np.where(better, entering, basis[each, leaving])
+        self.basis[programs] = basis
+        self.masses[programs] = masses
+        self.multipliers[programs] = multipliers
+        self.failed[programs] |= singular
         return better
 
     def _right_sides(self) -> Floats:
