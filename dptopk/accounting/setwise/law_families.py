@@ -524,6 +524,30 @@ class _Orders:
     back: Sequence[Floats]
 
 
+def _inverses(matrices: Floats) -> tuple[Floats, NDArray[np.bool_]]:
+    """Return the inverse of each matrix, and whether it has none: then it is that of the identity,
+    and is not used.
+    """
+    singular = np.linalg.slogdet(matrices)[0] == 0
+    matrices[singular] = np.eye(matrices.shape[-1])
+    return np.asarray(np.linalg.inv(matrices), dtype=np.float64), singular
+
+
+def _first_to_fall(masses: Floats, inverse: Floats, entering: Floats) -> NDArray[np.intp]:
+    """Return the place of the mass that falls to 0 first, for each program; what falls by rounding
+    alone stays.
+
+    Args:
+        masses: of the columns in use.
+        inverse: of the matrix of these columns.
+        entering: the column that comes into use.
+    """
+    falls = (inverse @ entering[:, :, None])[:, :, 0]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratios = np.where(falls > LEAST_FALL, np.maximum(masses, 0.0) / falls, np.inf)
+    return np.argmin(ratios, axis=1)
+
+
 class _StepProgram:
     """Programs max E[V(x - L)] for several x's, by the simplex method.
 
@@ -710,11 +734,9 @@ class _StepProgram:
         """
         each = np.arange(len(programs))
         basis = self.basis[programs]
-        used = np.take_along_axis(columns, basis[:, None, :], axis=2)
+        inverse, singular = _inverses(np.take_along_axis(columns, basis[:, None, :], axis=2))
+        self.failed[programs] |= singular
         worth_of_used = np.take_along_axis(worth, basis, axis=1)
-        singular = np.linalg.slogdet(used)[0] == 0
-        used[singular] = np.eye(self.number)  # so that there is an inverse, which is not used
-        inverse = np.linalg.inv(used)
         masses = inverse @ self._right_sides()
         multipliers = (worth_of_used[:, None, :] @ inverse)[:, 0, :]
         gains = worth - (multipliers[:, None, :] @ columns)[:, 0, :]
@@ -722,16 +744,11 @@ class _StepProgram:
         attained = (masses * worth_of_used).sum(axis=1)
         better: NDArray[np.bool_] = gains[each, entering] > tuning.PROGRAM_TOLERANCE * attained
         better &= ~singular
-        falls = (inverse @ columns[each, :, entering][:, :, None])[:, :, 0]
-        # The column leaves whose mass falls to 0 first; what falls by rounding alone stays.
-        with np.errstate(divide="ignore", invalid="ignore"):
-            ratios = np.where(falls > LEAST_FALL, np.maximum(masses, 0.0) / falls, np.inf)
-        leaving = np.argmin(ratios, axis=1)
-        basis[each, leaving] = np.where(better, entering, basis[each, leaving])
+        places = each, _first_to_fall(masses, inverse, columns[each, :, entering])
+        basis[places] = np.where(better, entering, basis[places])
         self.basis[programs] = basis
         self.masses[programs] = masses
         self.multipliers[programs] = multipliers
-        self.failed[programs] |= singular
         return better
 
     def _right_sides(self) -> Floats:
