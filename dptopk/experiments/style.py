@@ -115,11 +115,11 @@ def panels(
     """Make a figure of panels side by side, of which each is given by a title and its series;
     return it with its axes. Sizes are in inches; labels and the scale are those of all panels.
     """
-    canvas, places = figure(1, len(parts), width=width, height=height)
-    for axes, (title, series) in zip(places, parts, strict=True):
+    canvas, axes_of_parts = figure(1, len(parts), width=width, height=height)
+    for axes, (title, series) in zip(axes_of_parts, parts, strict=True):
         lines(axes, series)
         axes.set(title=title, xlabel=xlabel, ylabel=ylabel, yscale=yscale)
-    return canvas, places
+    return canvas, axes_of_parts
 
 
 def epsilon_panels(

@@ -253,7 +253,7 @@ class Access:
         """Write the line of a question, before anything can be charged for it; return the line's
         number and its size in bytes.
 
-        Args: as for ``line_statement``; the outcome is BEGUN.
+        The arguments are those of ``line_statement``; the outcome is BEGUN.
         """
         line = self.line_statement(analyst, action, dataset, BEGUN, detail)
         size = len(canonical_json(dict(detail))) + LINE_BYTES
