@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from dptopk.ledger.spends import Spend
 
 
-RECENT_ROWS = 10
+RECENT_ROWS = 10  # the most charges that the table of the latest ones lists
 MOST_KINDS = 5  # only for the latest kinds of query it is counted how many more fit
 LONG_HISTORY = 10  # the number of equal questions from which a registration is suggested
 WORTH_A_HINT = 1.1  # and only if at least 1.1 times as many of them would fit

@@ -124,7 +124,7 @@ _WORDS = (
     (r"Input should be less than or equal to (.*)", r"must be at most \1"),
     (r"Value error, .* is not one of (.*)", r"must be one of \1"),
 )
-INTERRUPTED = 130
+INTERRUPTED = 130  # the exit code of shells for a command that Ctrl-C ended: 128 + SIGINT
 
 
 def _parser_message(error: UsageError) -> str:

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.base import OpenTable
     from dptopk.datasets.backends.inputs import Condition, EventTable
 
-FORMAT = 2
+FORMAT = 2  # of the file; a store of another one is refused
 # DuckDB's type of a label -> its code, as bounding.code.
 _CODE = {"VARCHAR": "hash(hash('item', item))", "BIGINT": "item", "UBIGINT": "item"}
 # Whether the choice is portable -> the order of a user's labels, as bounding.hash_ranks has it: by
@@ -65,26 +65,30 @@ _FINGERPRINT = (
     "SELECT [hash(hash('dptopk', 1, 'a')), hash(hash(hash(hash('item', 'b')), 2::BIGINT))]"
 )
 
+# The rows that count: the first labels of each user, of which no amount exceeds the cap.
 _CHOSEN = """SELECT user, item, amount FROM (
     SELECT user, item, least(amount, $cap)::BIGINT AS amount,
            row_number() OVER (PARTITION BY user ORDER BY {order}) AS place
     FROM (SELECT *, {code} AS code FROM {rows})
 ) WHERE place <= $most"""
+# The stored rows of the users of a day, together with those of the day.
 _MERGED = """CREATE OR REPLACE TEMP TABLE merged AS
     SELECT user, item, sum(amount) AS amount
-    FROM (SELECT * FROM kept WHERE user IN (SELECT user FROM day) UNION ALL SELECT user, item,
-    amount FROM day)
+    FROM (SELECT * FROM kept WHERE user IN (SELECT user FROM day)
+          UNION ALL SELECT user, item, amount FROM day)
     GROUP BY user, item"""
 _ADD_DAY = "INSERT INTO days SELECT (SELECT count(*) FROM partitions), * FROM ({day}) {fewer}"
 # The users of a day who count in fewer days so far. Whether a user does depends on that user's
 # events alone.
 _FEWER_DAYS = """WHERE user NOT IN (
-    SELECT user FROM days WHERE user IN (SELECT user FROM day) GROUP BY user HAVING
-    count(DISTINCT place) >= {most})"""
+    SELECT user FROM days WHERE user IN (SELECT user FROM day)
+    GROUP BY user HAVING count(DISTINCT place) >= {most})"""
 
+# The sums over the users of each label, of all of their labels and of those under the cap.
 _COUNTS_WITH_AND_WITHOUT_CAP = """
-SELECT item, sum(amount)::BIGINT AS count, sum(CASE WHEN place <= $most THEN {each} ELSE 0
-END)::BIGINT AS capped{more}
+SELECT item,
+       sum(amount)::BIGINT AS count,
+       sum(CASE WHEN place <= $most THEN {each} ELSE 0 END)::BIGINT AS capped{more}
 FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {order}) AS place,
              least(count(*) OVER (PARTITION BY user), $most) AS labels
       FROM (SELECT *, {code} AS code FROM kept))
@@ -93,6 +97,7 @@ GROUP BY item
 _PROFILE = "".join(
     f", count(*) FILTER (place - 1 {sign} {at}) AS {name}" for name, (sign, at) in PROFILE.items()
 )
+# isqrt(WEIGHT² // d) of a user with d labels under the cap, as in ``bounding``.
 _WEIGHT = f"floor(sqrt(({WEIGHT**2} // labels)::DOUBLE))"
 
 

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.base import Array
     from dptopk.datasets.backends.inputs import EventTable
 
-FORMAT = 1
+FORMAT = 1  # of a result, which states it; one of another format is refused
 # Dialect -> whether the tests run the statement or only parse it, and the dialect's SHA-256 of a
 # text in UTF-8 as lower-case hexadecimal digits.
 _PARSED = "compiled, not run"

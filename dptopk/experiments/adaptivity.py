@@ -24,7 +24,7 @@ SETTING = (
     "when all are chosen in advance. The bands are proven brackets."
 )
 
-COUNTS = {
+COUNTS = {  # ε -> the numbers k of mechanisms
     0.1: (8, 10, 13, 18, 25, 35, 50, 75, 100, 150, 200, 300, 500, 1000),
     1.0: (9, 10, 12, 15, 25, 40, 70, 100),
 }

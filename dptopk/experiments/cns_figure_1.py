@@ -10,7 +10,7 @@ TITLE = "Mixture of two privacy regions"
 SOURCE = "Cadir-Najib-Shkel 2026, Figure 1"
 SETTING = "f_{1.3, 0} and f_{0.5, 0.2}, each picked with probability 1/2."
 
-PAIRS = ((1.3, 0.0), (0.5, 0.2))
+PAIRS = ((1.3, 0.0), (0.5, 0.2))  # (ε, δ)
 MIXTURE = "mixture, α = 1/2"
 
 

@@ -18,7 +18,7 @@ TITLE = "Composition of mechanisms with two constraints"
 SOURCE = "Cadir-Najib-Shkel 2026, Figure 2"
 SETTING = "ε = (0.3, 0.15), δ = (0, 0.02), k in {3, 20}."
 
-FIRST = (0.3, 0.0)
+FIRST = (0.3, 0.0)  # (ε, δ)
 SECOND = (0.15, 0.02)
 KS = (3, 20)
 ROUNDING = 1e-12  # of an error probability

@@ -28,7 +28,7 @@ SETTING = "μ = 1, k in {3, 10}; two pieces as in the paper, and more."
 
 MU = 1.0
 KS = (3, 10)
-PIECES = 16
+PIECES = 16  # of our own bounds, from above and below
 ROUNDING = 1e-9  # of an error probability, and of its interpolation
 EXACT = "exact (μ√k)"
 BELOW = "Proposition 1 (two tangents)"

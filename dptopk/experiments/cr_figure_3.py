@@ -20,7 +20,7 @@ SETTING = (
 )
 
 EPSILON = 1.0
-ROUNDING = 1e-12
+ROUNDING = 1e-12  # of ε_g, relatively, and of δ
 SETWISE_TOLERANCE = 1e-3  # relative, of the recursion's δ, which is asked for to 1e-4
 
 

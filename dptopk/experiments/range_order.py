@@ -19,7 +19,7 @@ SETTING = (
     "Certified brackets."
 )
 
-PAIRS = ((0.5, 1.0), (0.25, 1.0), (0.8, 1.0))
+PAIRS = ((0.5, 1.0), (0.25, 1.0), (0.8, 1.0))  # (smaller ε, larger ε)
 COLUMNS = ["small", "large", "x", "rising_lower", "rising_upper", "falling_lower", "falling_upper"]
 
 

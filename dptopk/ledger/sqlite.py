@@ -26,7 +26,7 @@ from typing import Any, Literal
 from dptopk.errors import LedgerError
 from dptopk.ledger.sqlite_file import COMPLETE, NEEDS_LOG, LedgerFile
 
-LOCK_TIMEOUT_MS = 60_000
+LOCK_TIMEOUT_MS = 60_000  # who waits so long for the lock of a database is refused
 # sqlite3 raises the second one when a message would quote a damaged name.
 ERRORS = (sqlite3.Error, UnicodeDecodeError)
 Purpose = Literal["read", "write", "create"]

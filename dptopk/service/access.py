@@ -40,6 +40,7 @@ BEGUN = "begun"  # the outcome of a question that is being answered, or whose wo
 LINE_BYTES = 200  # the estimated size of a line of the audit log without its question
 PAGE_BYTES = 1_000_000  # the most bytes of lines that are sent at a time
 _TOKEN = re.compile(r"dptopk_([0-9a-f]{12})_([A-Za-z0-9_-]{43})")
+# The parameters with which earlier versions hashed secrets.
 _SCRYPT = {"n": 2**14, "r": 8, "p": 1, "maxmem": 2**26, "dklen": 32}
 _FAST = "sha256:"  # a stored hash begins with it, unless it is one of scrypt
 

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Protocol
 
 RESERVED_FILES = 224  # of 1,024, which is what most systems allow; 800 are left for connections
-LEAST_CONNECTIONS = 16
+LEAST_CONNECTIONS = 16  # so many are allowed, however few files the process may have
 FEW_STRANGERS = 1 / 8  # strangers have few connections below this part of their limit
 
 

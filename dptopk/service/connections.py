@@ -30,8 +30,8 @@ SEND_SECONDS = 30.0  # some of an answer must be fetched within this time
 LINGER_SECONDS = 2.0  # the rest of a request that was refused is read and dropped for so long,
 LINGER_BYTES = 1_000_000  # and at most so much of it
 
-MOST_HEAD_BYTES = 65_536
-MOST_HEADERS = 100
+MOST_HEAD_BYTES = 65_536  # a request whose first lines and headers are longer is refused
+MOST_HEADERS = 100  # and one with more headers
 MOST_PIPELINED = 16  # the requests that may wait for the answer to the one before
 PIECE = 4096  # the bytes that the parser gets at a time
 

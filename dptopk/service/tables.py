@@ -23,8 +23,8 @@ _META = sa.MetaData()
 
 Kind = TypeEngine[Any] | type[TypeEngine[Any]]  # the type of a column
 
-WORD = sa.String(16)
-TIME = sa.String(40)
+WORD = sa.String(16)  # a word of our own, such as a role
+TIME = sa.String(40)  # a time as text that sorts
 
 
 def _table(name: str, /, *empty: str, **columns: Kind) -> sa.Table:

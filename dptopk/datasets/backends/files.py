@@ -46,7 +46,7 @@ _FORMATS = {
 }  # fmt: skip
 _COMPRESSED = (".gz", ".zst")
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
-_CHUNK = 2**20
+_CHUNK = 2**20  # the bytes of a file that are read at a time
 LONGEST_OBJECT = 2**24  # the most bytes of a line of JSON
 # DuckDB numbers the rows of a Parquet file under this name where some value cannot be read.
 _ROW_NUMBER = "file_row_number"
