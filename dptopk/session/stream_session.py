@@ -81,11 +81,19 @@ class Calendar:
         return number
 
     def name(self, number: int) -> str:
-        """Return the date of a day as text, or its number in a stream without dates."""
+        """Return the date of a day as text, or its number in a stream without dates.
+
+        Raises:
+            InvalidParameter: for a day after the last date there is, in the year 9999.
+        """
         if self.first_day is None:
             return str(number)
-        first = _date(first_day=self.first_day).toordinal()
-        return str(date.fromordinal(first + number - 1))
+        ordinal = _date(first_day=self.first_day).toordinal() + number - 1
+        if ordinal > date.max.toordinal():
+            raise InvalidParameter(
+                f"first_day: day {number} from {self.first_day} on would be after {date.max}"
+            )
+        return str(date.fromordinal(ordinal))
 
 
 def _date(**arguments: str | int | date) -> date:
@@ -494,9 +502,11 @@ def _terms(
         calendar: the dates of its days.
 
     Raises:
-        InvalidParameter: for another mechanism, or public labels that are not all written down.
+        InvalidParameter: for another mechanism, days that have no date, or public labels that are
+            not all written down.
     """
     validate.instance(ContinualTopK, mechanism=mechanism)
+    calendar.name(mechanism.days)  # refuses days that have no date
     labels = None
     if day_shape.domain == "public":
         if day_shape.domain_size != len(day_shape.labels):

@@ -303,6 +303,15 @@ def test_other_terms_other_files_and_other_names_are_refused_and_charge_nothing(
             lambda: session.stream("weekly", no_delta, path=tmp_path / "w.stream"),
             "delta must be above 0",
         ),
+        (
+            lambda: session.stream(
+                "weekly",
+                MECHANISM,
+                path=tmp_path / "w.stream",
+                calendar=Calendar(first_day="9999-12-31"),
+            ),
+            "first_day: day 4",
+        ),
         (lambda: Calendar(late="somehow"), "late"),
         (lambda: Calendar(first_day="soon"), "first_day"),
         (lambda: public.stream("weekly", MECHANISM, path=tmp_path / "w.stream"), "delta must be 0"),
