@@ -45,6 +45,7 @@ BITS = 128
 ONE = fmpz(1) << BITS
 LARGEST = 1 << 24  # places of a lattice
 LISTED = 1 << 17  # losses of one law, all of which are listed
+BLOCK = 1 << 21  # chords of one step that are looked at together, which bounds the memory
 
 
 def need(truth, what):
@@ -176,12 +177,20 @@ def check_step(h, new, u, n, near, far, bulge, e):
 
     # A chord that ends in cell c is worth no more than one that ends in the cell's ends, plus
     # (a - g) u (1/x^.5 - 1/y^.5)^2.
-    at_ends = near[:, None] * around(h.hi[:-n]) + far[:, None] * around(h.hi[n:])
-    bulges = bulge[:, None] * around(np.maximum((a[:-n] - a[n:]).hi, 0))
-    most = np.maximum(at_ends[:-1], at_ends[1:]) + bulges
+    left_ends = around(h.hi[:-n])
+    right_ends = around(h.hi[n:])
+    falls = around(np.maximum((a[:-n] - a[n:]).hi, 0))
+    open_chords = []
+    length = BLOCK // n + 1
+    for first in range(0, len(new), length):
+        part = slice(first, first + length)
+        at_ends = near[:, None] * left_ends[:, part] + far[:, None] * right_ends[:, part]
+        most = np.maximum(at_ends[:-1], at_ends[1:]) + bulge[:, None] * falls[:, part]
+        cells, nodes = np.nonzero(~(most * (1 + 2e-15) + 1e-300 <= new[part]))
+        open_chords.append((cells, nodes + first))
     # The few chords for which that is not enough are looked at closely. For s in cell c, where
     # h(s) = a + b s and h(s e) = g + d s, a chord is worth (t - p s - q/s)/(e - 1).
-    c, j = np.nonzero(~(most * (1 + 2e-15) + 1e-300 <= new))
+    c, j = (np.concatenate(parts) for parts in zip(*open_chords))
     k = c + j
     r = c + j + n
     mid = u[n + j]

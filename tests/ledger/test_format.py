@@ -18,7 +18,7 @@ from dptopk.budgets.filter_metrics import Renyi
 from dptopk.costs import ZCDP, BoundedRange, Budget, Charge, DiscreteGaussianDP, GaussianDP, PureDP
 from dptopk.errors import BudgetExceeded, InvalidParameter, LedgerError
 from dptopk.ledger import journal
-from dptopk.ledger.entries import normal_form
+from dptopk.ledger.entries import DEEPEST, normal_form
 from dptopk.ledger.ledger import Ledger
 
 DATA = Path(__file__).parents[1] / "data"
@@ -389,3 +389,12 @@ def test_a_limit_that_changes_while_an_answer_is_drawn_gives_back_what_it_took(
         left = [ledger.state("d").limits_of(who).popitem()[1].shares() for who in ("ann", "bob")]
         assert left[0] == pytest.approx(left[1])
         assert ledger.verify()
+
+
+def test_details_may_be_nested_on_so_many_levels_and_no_more():
+    nested: dict[str, object] = {}
+    for _ in range(DEEPEST - 1):
+        nested = {"in": nested}
+    assert normal_form(mechanism=nested) == nested
+    with pytest.raises(InvalidParameter, match="levels deep"):
+        normal_form(mechanism={"in": nested})

@@ -61,6 +61,9 @@ def test_a_forged_answer_is_no_answer(tmp_path, ledger):
         ledger.charge("articles", "ann", CHARGE, once="key"), CHARGE, answer={"rows": [1]}
     )
     done = ledger.asked("articles", "ann", "key")
+    for other in (replace(done, answer=done.answer + 1), replace(done, seq=done.seq + 100)):
+        with pytest.raises(LedgerError, match="is not the answer"):
+            ledger.answer(other)
     raw = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
     raw.execute("DROP TRIGGER entries_no_update")
     raw.execute("UPDATE entries SET body = replace(body, '[1]', '[2]') WHERE kind = 'release'")

@@ -852,8 +852,12 @@ def _moves(kinds: int, weights: Sequence[int]) -> list[State]:
 def _step_above_checker(values: Floats, N: int, h: float) -> Floats:
     """Return the step of a bounded range at the inner nodes, moved above what the checker computes.
 
+    The step of a decreasing function decreases, so that a bound at one node bounds it at all later
+    ones. Without that, bounds that differ from node to node by rounding would make a chord over a
+    low one, between two higher ones, larger than the low one's next value.
+
     Args:
-        values: node values, with N more on either side.
+        values: node values, which decrease, with N more on either side.
         N: the number of grid steps to ε.
         h: the grid step.
 
@@ -865,11 +869,13 @@ def _step_above_checker(values: Floats, N: int, h: float) -> Floats:
     # A step says no more than 1, which no V exceeds. But stated values may, and the checker asks
     # for all of their chords; none of these is above both of its ends.
     inner = np.where(inner >= 1, np.maximum(inner, values.max()), inner)
+    inner = np.minimum.accumulate(inner)
     # Slopes are quotients by differences of e^x; a chord's ends are divided by e^ε - 1.
     width = tuning.CHECKER_LIFT * EPS / (h * -math.expm1(-N * h))
     if width > WIDEST_INTERVAL:
         raise NotCertified("a range so small that the checker's intervals say nothing")
     lift = width * (values[: len(inner)] + falls[: len(inner)])
+    lift = np.maximum.accumulate(lift[::-1])[::-1]
     above: Floats = inner + lift + UNDERFLOW
     return above
 

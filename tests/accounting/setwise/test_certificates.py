@@ -33,6 +33,7 @@ from dptopk.accounting.setwise import certificates
 from dptopk.accounting.setwise.optimum import SetwiseCurve
 from dptopk.accounting.setwise.partition import CostGroup
 from dptopk.accounting.setwise.price_rounding import RoundingLevels
+from dptopk.accounting.setwise.recursion import Rules
 from dptopk.accounting.setwise.zcdp_gaussian import (
     LARGEST_RHO,
     concentrated_gaussian,
@@ -779,6 +780,17 @@ RENYI_BESIDE_RANGES = (
     "9*ZCDP(0.00187, xi=0.0132) + 74*BR(0.0237) + 6*ZCDP(2.07e-05, xi=0.0561) "
     "+ 8*BR(0.144) + 79*GDP(0.164)"
 )
+
+
+def test_node_values_decrease():
+    """Where they rose by rounding, the next step of a low one was below the chord over it, and the
+    checker refused 15*BR(14.9) + BR(4.0) beside other costs: "a node value is below the step".
+    """
+    rules = Rules.of({14.9: 5}, 1937, upper=True, reach=8.0)
+    states = [(left,) for left in range(6)]
+    windows = rules.windows(np.array(states))
+    _, rows = certificates._stated_values(rules, states, windows, ())
+    assert all(np.all(np.diff(row.values) <= 0) for row in rows.values())
 
 
 @pytest.mark.slow
