@@ -36,6 +36,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms import KnownGaussian
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.best_design import plan_topk
+from dptopk.planning.request import refuse_huge_epsilon
 from dptopk.planning.topk_plan import joint_charge
 
 Array = np.ndarray[Any, Any]
@@ -315,12 +316,14 @@ def divide(
         those of the noise that will run.
 
     Raises:
-        InvalidParameter: without queries, when all are locked, and when the wanted accuracies and
-            locks alone cost more than the total.
+        InvalidParameter: without queries, when all are locked, when the wanted accuracies and
+            locks alone cost more than the total, and for a total so small or large that a query
+            costs nothing or has no noise.
     """
     if not queries:
         raise InvalidParameter("queries must not be empty")
     budget = Budget(epsilon, validate.probability(delta=delta, allow_zero=False))
+    refuse_huge_epsilon(budget.epsilon)
     # An even part of the total: the ε of equal answers grows about as the root of their number, δ's
     # add up. Half of δ is left for the composition.
     asks = sum(query.times * query.segments_of_one_user for query in queries)
@@ -330,6 +333,13 @@ def divide(
         for query in bare_queries
     ]
     designs = [replace(design, query=query) for design, query in zip(bare, queries, strict=True)]
+    for design in designs:
+        # With a δ so much larger than ε that it covers all of the charge, ε and the price are 0.
+        if not (design.price > 0 and design.std(1.0) > 0):
+            raise InvalidParameter(
+                f"{design.query.name}: at ({epsilon:g}, {delta:g}) it costs nothing, or its noise "
+                f"is 0, so there is nothing to divide"
+            )
     program = _ConvexProgram.of(designs)
     if not (program.fixed == 0).any():
         raise InvalidParameter("queries: all are locked, so there is nothing to divide")

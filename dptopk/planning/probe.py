@@ -393,7 +393,7 @@ def with_look(
         total: budget=, or accuracy= and delta=.
 
     Raises:
-        InvalidParameter: for a share of ε, where the total is none of ε.
+        InvalidParameter: for a share of ε, where the total is none of ε; for what is no k.
     """
     usual = partial(planner, **total)
     if look is None or (look == "auto" and not whole):
@@ -401,7 +401,7 @@ def with_look(
     arguments = planner.keywords | total
     for name in ("budget", "sensitivity", "domain", "counts"):
         arguments.setdefault(name, None)  # one that was left out: "auto" then takes no look
-    k = arguments["k"]
+    k = validate.count(k=arguments["k"])
     budget = arguments["budget"]
     if look != "auto":
         return partial(LookedPlan.of, Look(k, budget, look), planner)

@@ -20,6 +20,8 @@ from dptopk.planning.shape import Shape
 # The factors, on the odds of a share, of the two shares tried beside it: half way to the next of
 # those that are tried first.
 NEIGHBOURING_ODDS = (0.7, 1.4)
+# ρ grows as the square of ε, which a float must hold.
+LARGEST_EPSILON = 1e150
 
 
 @dataclass(frozen=True)
@@ -99,6 +101,8 @@ class Request:
         if self.selection_share is not None and self.selection_share != "best":
             share = validate.probability(allow_zero=False, selection_share=self.selection_share)
             validate.assign(self, selection_share=share)
+        if self.epsilon is not None:
+            refuse_huge_epsilon(self.epsilon)
         if self.accuracy is not None and self.counts == "none":
             raise InvalidParameter(
                 "accuracy must be left out where no counts are asked for: it is that of counts"
@@ -147,3 +151,16 @@ def number_of_labels(k: int) -> int:
         InvalidParameter: for a k outside of this range.
     """
     return validate.count(k=k, at_most=10**6)
+
+
+def refuse_huge_epsilon(epsilon: float) -> None:
+    """Refuse a total ε whose ρ no float may hold.
+
+    Raises:
+        InvalidParameter: above LARGEST_EPSILON.
+    """
+    if epsilon > LARGEST_EPSILON:
+        raise InvalidParameter(
+            f"budget.epsilon must be at most {LARGEST_EPSILON:g} for a plan, got {epsilon:g}",
+            parameter="epsilon",
+        )

@@ -204,10 +204,17 @@ def affordable_rho(request: Request, design: Design, split: Split) -> float:
         request: a question with a total ε.
         design: which kinds of mechanisms run.
         split: the division of the budget among them.
+
+    Raises:
+        InvalidParameter: for a budget so small that its ρ is 0 as a float.
     """
     assert request.epsilon is not None  # noqa: S101 - for the type checker
     rest = design.composition_delta(request, split)
     rho = gaussian_rho(request.epsilon, rest) if rest else 0.0
+    if max(rho, request.epsilon**2) == 0:  # the ρ of pure costs grows as ε²
+        raise InvalidParameter(
+            f"budget ({request.epsilon:g}, {request.delta:g}) is too small: no noise fits"
+        )
     if not design.pure:
         return rho
     rho_of_sum = 1.0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -185,3 +186,10 @@ def test_a_mechanism_of_all_labels_has_a_preview():
     left_out, none = (plan.preview() for plan in plans)
     assert left_out == none
     assert none.noise_std == KnownLaplace(epsilon=0.5).noise_std(sensitivity)
+
+
+@pytest.mark.parametrize("asked", [{"k": "x"}, {"k": None}, {"epsilon": 1e300}])
+def test_what_is_no_number_of_labels_and_a_huge_epsilon_are_refused(asked: dict[str, Any]) -> None:
+    question = Question(**({"k": 3, "epsilon": 1.0, "delta": 1e-6} | asked))
+    with pytest.raises(InvalidParameter):
+        plan(question, Facts(sensitivity=Sensitivity(l0=2)))

@@ -135,3 +135,11 @@ def test_on_the_command_line(tmp_path):
     assert "even split" in CliRunner().invoke(app, ["budget", str(plan)]).output
     plan.write_text("epsilon = 1.0\n", encoding="utf-8")
     assert CliRunner().invoke(app, ["budget", str(plan)]).exit_code == 2
+
+
+@pytest.mark.parametrize("total", [(1e5, 1e-6), (1e-8, 0.5), (1e160, 1e-6), (1e-300, 1e-300)])
+def test_a_total_that_leaves_nothing_to_divide_is_refused(total: tuple[float, float]) -> None:
+    """Noise of 0, a charge of 0, and a ρ that no float holds."""
+    queries = [BudgetItem(name="words", k=3), BudgetItem(name="pages", k=5)]
+    with pytest.raises(InvalidParameter):
+        divide(queries, *total, effort="quick")
