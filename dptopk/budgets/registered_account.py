@@ -147,7 +147,9 @@ class Accountant(Account):
         return first_true(lambda times: not self._fits(charge, times), 1, LARGEST_FIT + 1) - 1
 
     def _fits(self, charge: Charge, repetitions: int) -> bool:
-        """Return whether a charge fits this many times, one after the other."""
+        """Return whether a charge fits this many times, one after the other; one that is refused
+        for any reason, as for other neighbours, does not fit.
+        """
         costs = {cost: times * repetitions for cost, times in charge}
         bare = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
         # Deltas are compared exactly, apart: that of ``charge.times`` is rounded up.

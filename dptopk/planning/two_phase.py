@@ -127,8 +127,13 @@ class TwoPhasePlan(TopKPlan):
         return Reading(self.sensitivity, finding=finding)
 
     def _bar_on(self, histogram: Histogram) -> float | None:
-        """Return the error bar of the usual way, on events that the cap does not cut."""
+        """Return the error bar of the usual way, on events that the cap does not cut.
+
+        Args:
+            histogram: made-up counts of all events; those under the cap are made up here.
+        """
         under = large_counts(self.k, self.under)
+        # Without looks, which would need a profile of users.
         usual = replace(self, looks=(), rest=None)
         return super(TwoPhasePlan, usual)._bar_on(EventCounts.of_histograms(histogram, under))
 
