@@ -363,6 +363,16 @@ def test_a_refund_returns_what_was_used_and_no_more_than_its_charge():
     assert account.remaining() == Charge({one: 9})
 
 
+def test_what_a_charge_does_not_hold_is_not_refunded():
+    one = PureDP(0.1)
+    other = GaussianDP(0.5)
+    account = Accountant(Charge({one: 1, other: 1}), 1e-6)
+    account.spend(Charge({one: 1, other: 1}))
+    with pytest.raises(InvalidParameter, match="was not spent"):
+        account.revert(Charge({other: 1}), {"tokens": [[str(one), str(one), 1]]})
+    assert not account.can_spend(Charge({one: 1}))
+
+
 def test_a_question_of_more_than_the_guarantee_is_told_so_first() -> None:
     account = Accountant(Charge({PureDP(0.1): 4}), 1e-6)
     with pytest.raises(BudgetExceeded, match=r"epsilon 3 is more than the total of 0\.39"):

@@ -495,6 +495,20 @@ def test_a_link_to_a_head_on_another_disk_stays_a_link(path, head):
     assert link.is_symlink()
 
 
+@pytest.mark.parametrize(
+    "head",
+    [
+        {"seq": "1", "hash": "x"},
+        {"seq": True, "hash": "x"},
+        {"seq": 1, "hash": 5},
+        {"seq": 1, "hash": "x", "ledger": 5},
+    ],
+)
+def test_a_head_with_values_of_other_types_is_none(head):
+    with pytest.raises(InvalidParameter, match="must contain seq and hash"):
+        Head.of(head)
+
+
 @pytest.mark.parametrize("what", ["pipe", "device", "long"])
 def test_what_is_no_head_is_not_read_to_its_end(path, head, what):
     head.unlink()
