@@ -25,11 +25,13 @@ if TYPE_CHECKING:
     from dptopk.planning import TopKPlan
 
 T = TypeVar("T")
+# What a row may be, by the number that is typed.
 ROWS = {
     "1": "an event; a column says which person it is of",
     "2": "a person; every row is another one",
     "3": "a label and its count; the rows are counted already",
 }
+# What a row is -> the question about the cap, and its default; the cap of "2" is 1.
 CAPS = {
     "1": (
         "Limit each person to how many labels while labels are looked for (a number, or auto)",

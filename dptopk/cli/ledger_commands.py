@@ -30,19 +30,22 @@ app = typer.Typer(
 
 Dataset = Annotated[str, typer.Option("--dataset", help="Name of the dataset.")]
 Analyst = Annotated[str, typer.Option(help="Whose part of the budget it is.")]
-CAN_DETECT = """What this check finds: an entry that was changed, removed from the middle,
-inserted or reordered; a
-history that the accountant would have refused; keys and stored answers that are no longer
-found; pages and indexes that
-the database itself finds damaged. With a head (--head or --head-file) also a tail that was cut off.
-"""
+CAN_DETECT = (
+    "What this check finds: an entry that was changed, removed from the middle, inserted or "
+    "reordered; a history that the accountant would have refused; keys and stored answers that are "
+    "no longer found; pages and indexes that the database itself finds damaged. With a head "
+    "(--head or --head-file) also a tail that was cut off."
+)
+# Whether the chain has a key -> what the check cannot find.
 CAN_NOT_DETECT = {
-    False: """What it cannot find: without a key, anyone who can write the file can rewrite it
-    from some entry on and
-compute new hashes; only a head exported before that shows it.""",
-    True: """What it cannot find: a tail that was cut off without an exported head, and changes
-    by someone who holds
-the key.""",
+    False: (
+        "What it cannot find: without a key, anyone who can write the file can rewrite it from "
+        "some entry on and compute new hashes; only a head exported before that shows it."
+    ),
+    True: (
+        "What it cannot find: a tail that was cut off without an exported head, and changes by "
+        "someone who holds the key."
+    ),
 }
 
 
@@ -327,7 +330,7 @@ def verify(
         typer.echo(f"{inspection.entries} entries: the chain is whole.")
     for line in inspection.warnings:
         typer.echo(f"Warning: {visible(line)}")
-    typer.echo(f"\n{CAN_DETECT}{CAN_NOT_DETECT[book.key_file is not None]}")
+    typer.echo(f"\n{CAN_DETECT}\n{CAN_NOT_DETECT[book.key_file is not None]}")
     if inspection.problems:
         raise typer.Exit(1)
 

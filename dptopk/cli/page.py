@@ -26,15 +26,14 @@ if TYPE_CHECKING:
     from dptopk.release.release import Release
 
 
-CITE = """The dptopk developers: dptopk, differentially private top-k queries on histograms
-(version {version}).
-Mechanisms and their accounting: D. Durfee, R. Rogers: Practical differentially private top-k
-selection with
-pay-what-you-get composition. NeurIPS 2019. J. Dong, D. Durfee, R. Rogers: Optimal differential
-privacy composition
-for exponential mechanisms. ICML 2020. M. Cesar, R. Rogers: Bounding, concentrating, and
-truncating: unifying privacy
-loss composition for data analytics. ALT 2021."""
+CITE = (
+    "The dptopk developers: dptopk, differentially private top-k queries on histograms (version "
+    "{version}). Mechanisms and their accounting: D. Durfee, R. Rogers: Practical differentially "
+    "private top-k selection with pay-what-you-get composition. NeurIPS 2019. J. Dong, D. Durfee, "
+    "R. Rogers: Optimal differential privacy composition for exponential mechanisms. ICML 2020. M. "
+    "Cesar, R. Rogers: Bounding, concentrating, and truncating: unifying privacy loss composition "
+    "for data analytics. ALT 2021."
+)
 
 
 BARS = (

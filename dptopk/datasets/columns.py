@@ -457,6 +457,7 @@ def _as_time(value: Constant) -> dt.datetime | None:
     return None
 
 
+# Of a type of column: whether it is one, and how a constant is read as its value.
 _FITTING: tuple[Fitting, ...] = (
     (lambda kind: kind.is_string(), _as_text),
     (lambda kind: kind.is_integer(), _as_integer),

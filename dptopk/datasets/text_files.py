@@ -26,6 +26,7 @@ from dptopk.errors import InvalidParameter
 TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".tab")
 WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 _TABBED = (".tsv", ".tab")
+# Of separators that make equally many columns the first one is taken.
 _SEPARATORS = (",", ";", "\t", "|")
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # The mark of UTF-32 begins with that of UTF-16.
@@ -237,6 +238,7 @@ def _bytes_of(row: Sequence[str]) -> int:
     return sum(len(cell.encode(errors="replace")) for cell in row)
 
 
+# The quote that opens a cell, what is quoted up to the next single quote, and blanks after it.
 _OPENING = re.compile(' ?"')
 _QUOTED = re.compile('[^"]*(?:""[^"]*)*')
 _BLANKS = re.compile(" *")

@@ -51,6 +51,7 @@ DIALECTS: dict[str, tuple[str, str]] = {
     "spark": ("run", "SHA2(argument, 256)"),
     "trino": (_PARSED, "LOWER(TO_HEX(SHA256(TO_UTF8(argument))))"),
 }
+# The columns of a result: the sums of a label, after what a row is about.
 SUMS = ("users", "capped", "weights", *PROFILE)
 COLUMNS = ("dptopk_row", "dptopk_label", *SUMS)
 _MARK = "DPTOPK_SHA256"

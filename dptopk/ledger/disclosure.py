@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dptopk.ledger.recorded import RecordedTerms
     from dptopk.ledger.spends import Spend
 
+# What only the curator knows.
 STATED = (
     "curator",
     "intended_use",
@@ -31,6 +32,7 @@ STATED = (
     "access_control",
     "parameters_chosen",
 )
+# What no answer of this package protects.
 UNPROTECTED = (
     "facts about groups, which are learnt with or without any one unit",
     "the parameters of questions: k, budgets, caps, labels of a public domain",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from sqlalchemy.pool import ConnectionPoolEntry
 
 
+# The settings without which a crash may lose commits; a transaction can set the last one itself.
 _DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
 CREATING = 7032817  # an advisory lock of our own: there is no table to lock yet
 

@@ -40,9 +40,8 @@ _TABLES = (
     "CREATE TABLE IF NOT EXISTS snapshots (seq INTEGER NOT NULL PRIMARY KEY, state TEXT NOT NULL)",
     "CREATE INDEX IF NOT EXISTS charges_of_all ON entries (dataset, seq) WHERE kind = 'charge'",
     (
-        "CREATE INDEX IF NOT EXISTS charges_of_each ON entries (dataset, analyst, seq) WHERE "
-        "kind = "
-        "'charge'"
+        "CREATE INDEX IF NOT EXISTS charges_of_each ON entries (dataset, analyst, seq) "
+        "WHERE kind = 'charge'"
     ),
 )
 TABLES = ("entries", "places", "snapshots")

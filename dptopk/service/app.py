@@ -53,6 +53,7 @@ REFUSED = "DPTOPK_REFUSED"  # names the file in which a worker writes why it did
 MOST_BYTES = 65_536  # the longest body of a request
 BODY_SECONDS = 20.0  # a body must come within this time
 MOST_WORDS = 2000  # the longest message about a body, in characters
+# The web page: its scripts, and each address -> the file that is there.
 SCRIPTS = (
     "page.js",
     "common.js",
@@ -72,8 +73,8 @@ PAGE = {
 KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
-    "connect-src 'self'; "
-    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",

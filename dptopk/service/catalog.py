@@ -22,6 +22,7 @@ from dptopk.ledger.log_store import refuse_own_file
 from dptopk.ledger.names import canonical_name
 from dptopk.planning.protocol import EventsReading
 
+# The keys of a catalog that name a file or a database of the service's own.
 PLACES = ("ledger", "access", "key_file", "head_file")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 

@@ -27,6 +27,7 @@ LOST_SECONDS = 60.0  # a worker that has not written for so long counts as kille
 KEPT_SECONDS = 86_400.0
 SWEEP_SECONDS = 3600.0  # a worker deletes finished jobs at most so often
 
+# The stages of a job that is being answered, and of one that has ended.
 OPEN = ("reading", "charging")
 OVER = ("failed", "done")
 NOT_CALLED_OFF = (*OPEN, *OVER)

@@ -24,6 +24,7 @@ def _digest(text: ir.StringValue) -> ir.StringValue:
     return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
 
 
+# An operation that may fail -> what is written instead of it (``replacement_in``).
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Cast": try_cast_of,
     "TryCast": try_cast_of,

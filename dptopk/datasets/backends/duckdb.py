@@ -640,6 +640,7 @@ def _are_integers(table: ir.Table, columns: Sequence[str] | None) -> bool:
     return all(name in kinds and kinds[name].is_signed_integer() for name in needed)
 
 
+# A format of files -> the function that returns their rows.
 _FILES: dict[str, Callable[[DuckDBConnection, Files, str | None], ir.Table]] = {
     "parquet": _parquet_rows,
     "csv": _text_rows,

@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 # as 8.
 DIFFERING = "table: a column has different types in the files of the folder; write them alike"
 
-# A further suffix says how the file is compressed.
+# The ending of a file's name -> its format. A further ending says how the file is compressed.
 _FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "tsv", ".txt": "csv",
     ".tab": "tsv", ".jsonl": "json", ".ndjson": "json",
     ".json": "json", ".duckdb": "database", ".ddb": "database", ".db": "database",
 }  # fmt: skip
 _COMPRESSED = (".gz", ".zst")
+# A format of text -> what engines take for the character between two cells.
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _CHUNK = 2**20  # the bytes of a file that are read at a time
 LONGEST_OBJECT = 2**24  # the most bytes of a line of JSON

@@ -20,6 +20,7 @@ _ICEBERG = (
     "give pyiceberg.table.StaticTable.from_metadata(file).scan().to_arrow(), or the frame "
     "spark.read.format('iceberg').load(path)"
 )
+# What a folder with a log holds -> the kind of table, and how to read it.
 _LOGS = {
     "_delta_log": ("a Delta table", _DELTA),
     "metadata/*.metadata.json*": ("an Iceberg table", _ICEBERG),

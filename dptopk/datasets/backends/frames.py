@@ -189,6 +189,7 @@ def _from_duckdb(
     return _from_arrow(from_relation(relation, names), names)
 
 
+# A package -> the function that returns its frames, tables or relations as Arrow data.
 FRAMES: dict[str, Callable[..., pa.Table | pa.RecordBatchReader]] = {
     "pandas": _from_pandas,
     "polars": _from_polars,

@@ -182,6 +182,7 @@ def _enums_and_identifiers(table: ir.Table, columns: list[str]) -> list[str]:
     return [name for name, oid in type_of_column.items() if oid in other_types]
 
 
+# An operation that may fail -> what is written instead of it (``replacement_in``).
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Cast": _cast,
     "TryCast": _cast,

@@ -60,6 +60,7 @@ _PARTS: dict[str, set[str]] = {
     "Where": {"this"},
     "With": {"expressions"},
 }
+# The parts of a condition: those that join conditions, and those that compare.
 _JOINING = ("And", "Or", "Not", "Paren", "Where")
 _COMPARING = ("EQ", "NEQ", "GT", "GTE", "LT", "LTE", "In", "Between")
 _CONDITIONS = (*_JOINING, *_COMPARING, "Is", "Boolean")
@@ -309,6 +310,7 @@ def _constant_kind(node: exp.Expression) -> str:
     return "number"
 
 
+# A part of a query -> what must hold for it, beyond the arguments of _PARTS.
 _CHECKS: dict[str, Callable[[exp.Expression], bool]] = {
     **dict.fromkeys(_JOINING, _joins_conditions),
     **dict.fromkeys(("Alias", "TryCast"), _is_of_column),

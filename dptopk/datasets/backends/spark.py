@@ -88,6 +88,7 @@ def _arithmetic(name: str) -> Callable[[ops.NumericBinary], ir.Value | None]:
     return null_on_overflow
 
 
+# An operation that may fail -> what is written instead of it (``replacement_in``).
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
     "Cast": try_cast_of,
     "TryCast": try_cast_of,
@@ -373,6 +374,7 @@ def _json_rows(session: SparkSession, files: Files) -> SparkFrame:
     return session.read.json(_exact_patterns(files.paths), primitivesAsString=True, mode="FAILFAST")
 
 
+# A format of files -> the function that returns their rows.
 _FILES: dict[str, Callable[[SparkSession, Files], SparkFrame]] = {
     "parquet": _parquet_rows,
     "csv": _text_rows,

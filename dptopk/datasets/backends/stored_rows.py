@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 SPARED_MEBIBYTES = 64
 # Freed memory from which on DuckDB's allocator gives it back.
 FLUSH_THRESHOLD = "16MiB"
+# A size as DuckDB writes it, such as "1.5 MiB".
 _SIZE = re.compile(r"([0-9.]+) (bytes|[KMGT]iB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _WANTED = "dptopk_wanted"
