@@ -30,12 +30,29 @@ NAMES_OF_COUNTS = {"count", "counts", "count_star()", "len"}
 
 def _pandas_columns(frame: pd.DataFrame) -> list[Any]:
     """Return the columns of a pandas data frame as series."""
-    return [frame.iloc[:, place] for place in range(len(frame.columns))]
+    return [readable_series(frame.iloc[:, place]) for place in range(len(frame.columns))]
+
+
+def readable_series(series: pd.Series[Any]) -> pd.Series[Any]:
+    """Return a pandas series; one of Arrow's types as objects, with None for a value that Python
+    does not have.
+    """
+    import pandas as pd
+
+    if not isinstance(series.dtype, pd.ArrowDtype) or series.dtype.kind not in "MmO":
+        return series
+    cells = _python_cells(series.array.__arrow_array__())
+    return pd.Series(cells, index=series.index, dtype=object)
 
 
 def _polars_columns(frame: pl.DataFrame) -> list[Any]:
-    """Return the columns of a polars data frame as lists."""
-    return [column.to_list() for column in frame.get_columns()]
+    """Return the columns of a polars data frame as lists; days and times as Arrow has them, since
+    polars fails on one that Python does not have.
+    """
+    return [
+        _python_cells(column.to_arrow()) if column.dtype.is_temporal() else column.to_list()
+        for column in frame.get_columns()
+    ]
 
 
 def _arrow_columns(table: pa.Table) -> list[Any]:
@@ -156,7 +173,7 @@ def _pairs_of_series(series: pd.Series[Any]) -> Pairs:
         )
     if index.nlevels == 1:  # also of a MultiIndex, whose labels would be tuples of one
         index = index.get_level_values(0)
-    return index.tolist(), series.to_numpy()
+    return readable_series(index.to_series()).tolist(), series.to_numpy()
 
 
 def _column_names(data: Any) -> list[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.choices import DOMAINS, NEIGHBOURS, Domain, Neighbours
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.counts import pairs_of, whole_counts
+from dptopk.histogram.counts import pairs_of, readable_series, whole_counts
 from dptopk.histogram.labels import (
     INT64,
     Label,
@@ -279,6 +279,8 @@ class Histogram:
             if column not in df.columns:
                 raise InvalidParameter(f"{name}: the data frame has no column {column!r}")
         labels = df[label]
+        if labels.ndim == 1:
+            labels = readable_series(labels)
         # A row without a label may depend on one user. Where two columns have the name, the labels
         # are a table, which is refused below.
         is_labelled = labels.notna()

@@ -372,6 +372,15 @@ def test_times_of_day_beyond_a_day_are_missing(tmp_path, kind):
         assert counts(table, where=lambda t: t.t.isnull()) == {"x": 3}
 
 
+@pytest.mark.parametrize("where", [None, {"x": "k"}, lambda t: t.x == "k"])
+def test_a_time_of_a_column_that_is_not_asked_for_refuses_nothing(tmp_path, where):
+    """DuckDB converts the extremes of all columns that a view names."""
+    times = pa.array([0, 2**55], pa.int64()).view(pa.timestamp("ms"))
+    path = tmp_path / "events.parquet"
+    pq.write_table(pa.table({"u": [1, 2], "i": [5, 6], "x": ["k", "k"], "t": times}), path)
+    assert counts(path, where=where) == {5: 1, 6: 1}
+
+
 def test_another_user_decides_no_digits_of_a_time_of_day(tmp_path):
     """Beside text that is not UTF-8 a time of day in nanoseconds lost its last three digits."""
     path = tmp_path / "events.parquet"

@@ -147,3 +147,27 @@ def test_a_label_that_python_does_not_have_is_left_out():
     times = pa.array([1, 2**62], pa.timestamp("us", tz="UTC"))
     for labels in (texts, texts.dictionary_encode(), days, times):
         assert Histogram(pa.table({"word": labels, "n": [3, 1]})).counts.tolist() == [3]
+
+
+def _counted_days(days):
+    table = pa.table({"day": days, "count": pa.array([30, 20][: len(days)])})
+    frame = table.to_pandas(types_mapper=pd.ArrowDtype)
+    return {
+        "polars": lambda: Histogram(pl.from_arrow(table)),
+        "frame": lambda: Histogram(frame),
+        "columns": lambda: Histogram.from_pandas(frame, label="day", count="count"),
+        "series": lambda: Histogram(frame["day"].value_counts()),
+    }
+
+
+@pytest.mark.parametrize("form", ["polars", "frame", "columns", "series"])
+@pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us")], ids=str)
+def test_a_day_that_python_does_not_have_is_missing_in_frames(form, kind):
+    """One of them ended in a raw error of polars or Python for all."""
+    ticks = pa.int32() if kind.bit_width == 32 else pa.int64()
+    largest = 2 ** (kind.bit_width - 1) - 1
+    days = pa.array([0, largest], ticks).view(kind)
+    with_odd_day = _counted_days(days)[form]()
+    without = _counted_days(days.slice(0, 1))[form]()
+    assert with_odd_day.labels.tolist() == without.labels.tolist()
+    assert with_odd_day.counts.tolist() == without.counts.tolist()

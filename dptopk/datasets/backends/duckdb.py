@@ -353,6 +353,9 @@ def _open_files(
     read_or_refuse(files.kind, partial(files.refuse_repeated_columns, columns))
     if files.is_text:
         opened = _text_table(connection, files.with_check_of_files(keep_rows), files, columns)
+    elif files.kind == "parquet":
+        read_parquet = partial(_parquet_rows, connection, files, columns)
+        opened = read_or_refuse(files.kind, read_parquet)
     elif files.kind == "json":
         opened = _json_table(connection, files.with_check_of_files(keep_rows), files, columns)
     else:
@@ -611,9 +614,14 @@ def _database_table(connection: DuckDBConnection, files: Files, table_name: str 
 _BY_STATISTICS = "statistics_propagation,filter_pushdown"
 
 
-def _parquet_rows(connection: DuckDBConnection, files: Files, _: str | None) -> ir.Table:
-    """Return the rows of Parquet files, which must agree on their types. Values from the names of
-    folders, such as i=01, are text, whatever other folders are called.
+def _parquet_rows(
+    connection: DuckDBConnection, files: Files, needed_columns: Sequence[str] | None
+) -> ir.Table:
+    """Return the needed columns of Parquet files, which must agree on their types. Values from the
+    names of folders, such as i=01, are text, whatever other folders are called.
+
+    Other columns are not named: by its statistics DuckDB would convert the extremes of all that
+    are, and refuse the file for one of them.
     """
     names = common_columns(files.paths)
     of_folders = files.columns_of_folders(names)
@@ -621,13 +629,14 @@ def _parquet_rows(connection: DuckDBConnection, files: Files, _: str | None) -> 
     if not of_folders:
         options["hive_partitioning"] = False
     opened = connection.read_parquet(_exact_patterns(files), **options)
-    wanted = {name.casefold() for name in (*names, *of_folders)}
-    columns = [name for name in opened.columns if name.casefold() in wanted]
-    if len(columns) == len(opened.columns):
-        return opened
-    # The others are missing in some file, or the names of folders above.
+    # Columns of ``opened`` alone are missing in some file, or the names of folders above.
+    present = {name.casefold() for name in (*names, *of_folders)}
+    needed = needed_names(needed_columns, (*names, *of_folders)) or present
+    columns = [name for name in opened.columns if name.casefold() in present & needed]
     column_list = ", ".join(map(quote_name, columns))
-    query = f"SELECT {column_list} FROM {quote_name(opened.op().name)}"  # noqa: S608
+    paths = ", ".join(map(text_literal, _exact_patterns(files)))
+    stated = "".join(f", {name}={value}" for name, value in options.items())
+    query = f"SELECT {column_list} FROM read_parquet([{paths}]{stated})"  # noqa: S608
     view = f"CREATE OR REPLACE TEMP VIEW dptopk_parquet AS {query}"
     connection.con.execute(view).fetchall()
     return connection.table("dptopk_parquet")
@@ -642,7 +651,6 @@ def _are_integers(table: ir.Table, columns: Sequence[str] | None) -> bool:
 
 # A format of files -> the function that returns their rows.
 _FILES: dict[str, Callable[[DuckDBConnection, Files, str | None], ir.Table]] = {
-    "parquet": _parquet_rows,
     "csv": _text_rows,
     "tsv": _text_rows,
     "database": _database_table,
