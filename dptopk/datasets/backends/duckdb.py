@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from glob import escape
@@ -633,6 +633,23 @@ def _parquet_rows(
     present = {name.casefold() for name in (*names, *of_folders)}
     needed = needed_names(needed_columns, (*names, *of_folders)) or present
     columns = [name for name in opened.columns if name.casefold() in present & needed]
+    return _view_of_parquet(connection, files, columns, options)
+
+
+def _view_of_parquet(
+    connection: DuckDBConnection,
+    files: Files,
+    columns: Sequence[str],
+    options: Mapping[str, bool],
+) -> ir.Table:
+    """Return a view of these columns of Parquet files.
+
+    Args:
+        connection: the connection.
+        files: the files.
+        columns: the names of the columns.
+        options: the arguments of DuckDB's ``read_parquet``.
+    """
     column_list = ", ".join(map(quote_name, columns))
     paths = ", ".join(map(text_literal, _exact_patterns(files)))
     stated = "".join(f", {name}={value}" for name, value in options.items())
