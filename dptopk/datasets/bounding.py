@@ -499,15 +499,17 @@ class FirstEvents:
 def first_events(
     source: OpenTable, events: ir.Table, within: Sequence[str] = ()
 ) -> FirstEvents | None:
-    """Return the numbers of the first events; None on an engine that stores no tables, where one
-    plan is fastest, or if the memory is full.
+    """Return the numbers of the first events; None on an engine where one plan is fastest, or if
+    the memory is full.
 
     Args:
         source: the table.
         events: its events.
         within: further columns that distinguish a pair, such as that of segments.
     """
-    if source.keep is None:
+    # Where DISTINCT can be made to sort, it would sort repeated events too.
+    has_plans = source.keep is not None or source.backend.unhashed is not None
+    if not has_plans:
         return None
     sample = events.limit(SAMPLE)
     pair = source.mix(*(sample[name] for name in (*within, "user", "item")))
@@ -705,10 +707,13 @@ def with_persons(source: OpenTable, events: ir.Table) -> ir.Table:
 
 
 def _distinct_pairs(source: OpenTable, events: ir.Table, within: Sequence[str]) -> ir.Table | None:
-    """Return the different pairs of a user and a label as a table in the engine; None if its memory
-    is full.
+    """Return the different pairs of a user and a label: as a table in the engine, or as a part of
+    the one statement of an engine that stores no tables; None if its memory is full.
     """
-    pairs = events_that_count(events).select(*within, "user", "item").distinct()
+    texts = [name for name in HASHED.values() if name in events.columns]
+    pairs = events_that_count(events).select(*within, "user", "item", *texts).distinct()
+    if source.keep is None:
+        return pairs
     try:
         return engine_table(source, "dptopk_pairs", pairs)
     except MemoryFull:  # a part of the users may still fit

@@ -239,10 +239,11 @@ def test_the_hash_of_the_engine_itself(table):
     )
 
 
-def test_events_are_sorted_once_and_ranked_up_to_the_cap(connection, table):
-    """Repeated events are dropped by the sort of the ranking, and a place beyond the cap ends
-    it.
+def test_events_are_sorted_once_and_ranked_up_to_the_cap(connection, table, monkeypatch):
+    """Where few events repeat, those are dropped by the sort of the ranking, and a place beyond
+    the cap ends it.
     """
+    monkeypatch.setattr("dptopk.datasets.bounding.REPEATED", 0.0)
     asked = []
     source = OpenTable(
         table, lambda asks: asked.append(asks) or connection.to_pyarrow(asks), POSTGRES
@@ -257,6 +258,27 @@ def test_events_are_sorted_once_and_ranked_up_to_the_cap(connection, table):
         assert below.count("Unique") == below.count("Sort  (") == 1
         assert "HashAggregate" not in below
         assert ("Run Condition" in below) == stops
+
+
+@pytest.mark.parametrize("user", ["member", "number"])
+def test_pairs_are_made_distinct_first_where_many_events_repeat(table, monkeypatch, user):
+    columns = {"user": user, "item": "article"}
+
+    def ask():
+        source = OpenTable(
+            table, lambda asks: asked.append(asks) or table.get_backend().to_pyarrow(asks), POSTGRES
+        )
+        asked = []
+        found = [rows(events_histogram(source, **columns, labels_per_user=2))]
+        both = event_counts(source, **columns, labels_per_user=2, weights=True, profile=True)
+        found += [rows(both), rows(both.under_cap), rows(both.profile)]
+        return found, "TSVECTORIN" in ibis.to_sql(asked[-1], dialect="postgres")
+
+    found, sorts_events = ask()
+    monkeypatch.setattr("dptopk.datasets.bounding.REPEATED", 0.0)
+    expected, sorted_events = ask()
+    assert found == expected
+    assert (sorts_events, sorted_events) == (False, True)
 
 
 def test_numbers_that_are_none_and_settings_that_write_dates(connection):
