@@ -487,7 +487,8 @@ def step_solutions(
     moments: MomentClass, value: ValueFunction, nodes: Nodes, family: LawFamily
 ) -> list[ProgramSolution]:
     """Return solutions of the step's program at some nodes, with the moments of the best law's
-    orders, and of centred losses with a few orders that these solutions violate.
+    orders, and of centred losses and those with a small mean (ξ < 0) with a few orders that these
+    solutions violate.
 
     Args:
         moments: the class.
@@ -502,12 +503,18 @@ def step_solutions(
     program = _StepProgram(moments, value, nodes, _Orders(forth, back))
     program.solve(large)
     if moments.centred:
-        for _ in range(tuning.MORE_ORDERS):
-            more = program.violated_orders()
-            forth.append(more[0])
-            back.append(more[1])
-            program = _StepProgram(moments, value, nodes, _Orders(forth, back))
-            program.solve(large)
+        more_orders = tuning.MORE_ORDERS
+    elif moments.xi < 0:
+        # The limit on the mean, that of small orders, decides beside that of a large order.
+        more_orders = tuning.MORE_ORDERS_UNCENTRED
+    else:
+        more_orders = 0
+    for _ in range(more_orders):
+        more = program.violated_orders()
+        forth.append(more[0])
+        back.append(more[1])
+        program = _StepProgram(moments, value, nodes, _Orders(forth, back))
+        program.solve(large)
     return program.solutions()
 
 
@@ -551,7 +558,7 @@ def _first_to_fall(masses: Floats, inverse: Floats, entering: Floats) -> NDArray
 class _StepProgram:
     """Programs max E[V(x - L)] for several x's, by the simplex method.
 
-    The constraints are E 1 = 1, E[1 - e^{-L}] = 0 and E[e^{λL} - 1] <= e^{K(λ)} - 1 at one order.
+    The constraints are E 1 = 1, E[1 - e^{-L}] = 0 and E[e^{λL} - 1] <= e^{K(λ)} - 1 at some orders.
     Of centred losses with means m of L and m' of -L under the other neighbour, both in [0, M], the
     moment is at most e^{λ²ρ + λm}, which is convex in m and so below its chord over [0, M]; the
     constraints are m <= M, m' <= M, and that the moments of some orders are below these chords.
@@ -625,16 +632,14 @@ class _StepProgram:
         rows = [np.ones_like(losses), -np.expm1(-losses) / moments.deviation]
         if moments.centred:
             rows += [losses / moments.mean, -losses * np.exp(-losses) / moments.mean]
-            rows += [self._moment(order[:, None], losses, 1) for order in self.orders.forth]
+        rows += [self._moment(order[:, None], losses, 1) for order in self.orders.forth]
+        if moments.centred:
             rows += [self._moment(order[:, None], losses, -1) for order in self.orders.back]
-            return rows
-        (order,) = self.orders.forth
-        limits = np.minimum(moments.log_moment(order), LARGEST_EXPONENT)
-        powers = np.minimum(order[:, None] * losses, LARGEST_EXPONENT)
-        return [*rows, np.expm1(powers) / np.expm1(limits)[:, None]]
+        return rows
 
     def _moment(self, orders: Floats, losses: Floats, sign: int) -> Floats:
-        """Return what each loss adds to a moment less its chord, of which at most 1 is allowed.
+        """Return what each loss adds to a moment, and of centred losses to a moment less its chord,
+        of which at most 1 is allowed.
 
         With s = e^{-λ²ρ} and the chord 1 + k m over e^{λm} (``_chord``), E[e^{λL}] <= e^{λ²ρ} (1 +
         k m) and m = E L make s E[e^{λL} - 1] - k E L <= 1 - s; both sides are divided by 1 - s.
@@ -644,12 +649,21 @@ class _StepProgram:
             losses: L.
             sign: 1, or -1 with the neighbours swapped.
         """
-        small, slope = self._chord(orders)
         powers = np.minimum(sign * orders * losses, LARGEST_EXPONENT)
+        if not self.moments.centred:
+            return np.asarray(np.expm1(powers) / self._largest_moments(orders))
+        small, slope = self._chord(orders)
         moment: Floats = (small * np.expm1(powers) - slope * sign * losses) / (1 - small)
         if sign < 0:
             moment = moment * np.exp(-losses)
         return moment
+
+    def _largest_moments(self, orders: Floats) -> Floats:
+        """Return the limit e^{K(λ)} - 1 of E[e^{λL} - 1] at each order λ, for losses that are not
+        centred.
+        """
+        logs = np.minimum(self.moments.log_moment(orders), LARGEST_EXPONENT)
+        return np.asarray(np.expm1(logs))
 
     def _rising_columns(self) -> list[Floats]:
         """Return two columns with which the majorant F of centred losses rises at the last node.
@@ -761,7 +775,9 @@ class _StepProgram:
         return right
 
     def violated_orders(self) -> tuple[Floats, Floats]:
-        """Return the orders, in both directions, whose moments exceed their chords most."""
+        """Return the orders, in both directions, whose moments exceed their limits most; those of
+        the other direction are used for centred losses only.
+        """
         played = self.basis < self.losses
         places = np.where(played, self.basis, 0)
         scales = np.take_along_axis(self.scales, places, axis=1)
@@ -815,10 +831,8 @@ class _StepProgram:
         slope = -y[1] / self.moments.deviation
         constant = y[0] - slope
         if not self.moments.centred:
-            (order,) = self.orders.forth
-            limits = np.minimum(self.moments.log_moment(order), LARGEST_EXPONENT)
-            weights = y[2] / np.expm1(limits)
-            return _Terms(constant - weights, slope, weights[:, None], 0 * slope, 0 * slope)
+            weights = y[2:].T / self._largest_moments(np.stack(self.orders.forth, axis=1))
+            return _Terms(constant - weights.sum(axis=1), slope, weights, 0 * slope, 0 * slope)
         # Four multipliers are of the constraints on 1, on E[1 - e^{-L}] and on the two means.
         first_back = 4 + len(self.orders.forth)
         forth, linear = self._moment_terms(self.orders.forth, y[4:first_back])

@@ -263,7 +263,10 @@ SOLVED_REACH = 8.0  # in deviations of all costs to come: beyond, V is negligibl
 SIMPLEX_STEPS = 60
 UNTIED = 1e-6  # by how much right sides are moved apart
 LARGEST_COEFFICIENT = 1e3  # of a column that is scaled to 1
+# How often an order that solutions violate is added: of centred losses, and of others with ξ < 0,
+# which certificates have.
 MORE_ORDERS = 2
+MORE_ORDERS_UNCENTRED = 4
 # Work of a majorant and of each of its nodes, of one of centred losses, and of the laws of a class.
 WORK_PER_MAJORANT = 2e-4
 WORK_PER_NODE = 2e-7

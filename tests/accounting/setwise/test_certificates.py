@@ -80,11 +80,11 @@ def test_a_charge_of_every_kind_is_certified_near_the_best_bound(mixed, tmp_path
     ],
 )
 def test_one_kind_alone(charge, tmp_path):
-    """KOV's number, a group of selections, one zCDP cost: as compose has them, to a thousandth; a
-    coarse game of nine costs to two.
+    """KOV's number, a group of selections, one zCDP cost: as compose has them, to a thousandth; nine
+    CDP costs, of which the checker knows the largest mean only, to twelve.
     """
     best = compose(Charge.parse(charge), delta=1e-6, certificate=True)
-    above = 2e-3 if charge.startswith("9*CDP") else 1e-3
+    above = 1.2e-2 if charge.startswith("9*CDP") else 1e-3
     assert best.epsilon * (1 - 1e-3) <= best.certificate.epsilon <= best.epsilon * (1 + above)
     assert check(best.certificate.text, tmp_path).returncode == 0
 
