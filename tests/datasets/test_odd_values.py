@@ -381,6 +381,18 @@ def test_a_time_of_a_column_that_is_not_asked_for_refuses_nothing(tmp_path, wher
     assert counts(path, where=where) == {5: 1, 6: 1}
 
 
+@pytest.mark.parametrize("other", [0, 2**55])
+def test_another_user_decides_not_whether_the_largest_time_is_one(tmp_path, other):
+    """DuckDB reads it as infinite in a Parquet file, and it was missing beside another that is
+    beyond microseconds.
+    """
+    times = pa.array([2**63 - 1, 1 - 2**63, other], pa.int64()).view(pa.timestamp("ms"))
+    path = tmp_path / "events.parquet"
+    pq.write_table(pa.table({"u": [1, 2, 3], "i": [5, 6, 7], "t": times}), path)
+    found = counts(path, where=lambda t: t.t.isnull() & (t.u < 3))
+    assert found == {5: 1, 6: 1}
+
+
 def test_another_user_decides_no_digits_of_a_time_of_day(tmp_path):
     """Beside text that is not UTF-8 a time of day in nanoseconds lost its last three digits."""
     path = tmp_path / "events.parquet"

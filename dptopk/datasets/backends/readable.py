@@ -319,15 +319,15 @@ class ReadableFiles:
     columns: Sequence[str] | None
 
     def read_once(self) -> None:
-        """Read the values once and for all where a needed column holds maps, or times of day in
-        nanoseconds.
-
-        DuckDB reads a map with one key twice in a Parquet file, and refuses it in Arrow data; of
-        Arrow's times of day it reads whole microseconds. So other values of the file would decide
-        what these are.
+        """Read the values once and for all where DuckDB reads some of a needed column in one way in
+        a Parquet file and in another in Arrow data: other values of the file would decide what
+        these are.
         """
-        kinds = [kind for name, kind in self._kinds().items() if self._is_needed(name)]
-        if any("MAP(" in kind or "TIME_NS" in kind for kind in kinds):
+        with file_of_stored_types(self.paths[0]) as file:
+            fields = list(file.schema_arrow)
+        names = {name.casefold() for name in self._kinds() if self._is_needed(name)}
+        kinds = [field.type for field in fields if field.name.casefold() in names]
+        if any(map(_is_read_in_two_ways, kinds)):
             self._replace_view()
 
     def with_second_attempt(
@@ -437,6 +437,21 @@ def _without_times_out_of_range(rows: pa.Table, in_seconds: pa.Table) -> pa.Tabl
             times = pc.if_else(pc.is_valid(in_range), rows.column(place), None)
             rows = rows.set_column(place, rows.schema.field(place), times)
     return rows
+
+
+def _is_read_in_two_ways(kind: pa.DataType) -> bool:
+    """Return whether DuckDB reads a Parquet column of this type as other values than Arrow data: a
+    map with one key twice, the largest times in milliseconds, which are infinite, and times of day
+    in nanoseconds, of which it reads whole microseconds in Arrow data.
+    """
+    import pyarrow as pa
+
+    if pa.types.is_nested(kind) and not pa.types.is_map(kind):
+        fields = [kind.field(place).type for place in range(kind.num_fields)]
+        return any(map(_is_read_in_two_ways, fields))
+    in_milliseconds = pa.types.is_timestamp(kind) and kind.unit == "ms"
+    in_nanoseconds = pa.types.is_time64(kind) and kind.unit == "ns"
+    return pa.types.is_map(kind) or in_milliseconds or in_nanoseconds
 
 
 def _may_be_unreadable(kind: pa.DataType) -> bool:
