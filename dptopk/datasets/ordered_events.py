@@ -25,6 +25,7 @@ from dptopk.datasets.bounding import (
     answer_of,
     events_that_count,
     lot_columns,
+    run_query,
     user_columns,
     uses_digest,
     with_persons,
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
 ROWS = 2**16
 # The most labels, each in several cells, that are summed up in Python; the engine sums up more.
 MOST_SUMS = 2**20
+# The most events of which the texts of users are sorted; more of them would take more memory than
+# their codes do, and spill.
+MOST_TEXTS = 2**22
 _SUMS = "dptopk_sums"
 # A cell is a range of places between two of CUTS, by the index of the lower one: the cell of each
 # place up to the last cut.
@@ -95,6 +99,9 @@ class CountsInOrder:
         # Before codes are sorted, it is made sure that no two texts share one, which takes little
         # time of the few users of pairs that were made distinct.
         sorts_texts = not source.distinct and first is not None and first.have_short_users
+        if sorts_texts:
+            (size,) = run_query(source, events.agg(rows=events.count())).to_pylist()
+            sorts_texts = size["rows"] <= MOST_TEXTS
         if not sorts_texts:
             events = with_persons(source, events)
         (user,) = user_columns(events, ())

@@ -95,8 +95,12 @@ def test_files_and_frames_are_counted_in_order(monkeypatch, tmp_path):
     assert not any(result is None for result in results)
 
 
-@pytest.mark.parametrize(("user", "is_sorted"), [("u", True), ("longer than codes ", False)])
-def test_short_texts_of_users_are_sorted_without_codes(monkeypatch, user, is_sorted):
+@pytest.mark.parametrize(
+    ("user", "most", "is_sorted"),
+    [("u", 50, True), ("u", 49, False), ("longer than codes ", 50, False)],
+)
+def test_few_short_texts_of_users_are_sorted_without_codes(monkeypatch, user, most, is_sorted):
+    monkeypatch.setattr(ordered_events, "MOST_TEXTS", most)
     coded, codes = [], bounding.codes
     monkeypatch.setattr(bounding, "codes", lambda *given: coded.append(given[2]) or codes(*given))
     one_phase(events(6, text=user, rows=50))
