@@ -20,6 +20,7 @@ from dptopk.errors import InvalidParameter, ReleaseWithheld
 from dptopk.histogram.counts import LARGEST_COUNT
 from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.labels import identity
 from dptopk.mechanisms import KnownGumbel
 from dptopk.mechanisms.mechanism import in_label_order
 from dptopk.mechanisms.samplers.random import Ints, narrow
@@ -414,8 +415,9 @@ class TwoPhasePlan(TopKPlan):
         """
         assert found.counts is not None  # noqa: S101 - for the type checker: they found the labels
         assert found.measurement is not None  # noqa: S101
-        by_label = dict(zip(found.labels, found.counts.tolist(), strict=True))
-        released = np.array([by_label[name] for name in names])
+        keys = map(identity, found.labels)
+        released_of = dict(zip(keys, found.counts.tolist(), strict=True))
+        released = np.array([released_of[identity(name)] for name in names])
         selection_std = select.selection_noise(self.sensitivity)
         number = min(self.k, len(names))
         return helped_counts(counts, released, number, selection_std, found.measurement.std)
@@ -826,8 +828,8 @@ def _rows_of_labels(found: Release, selection: Release) -> Release:
     """
     if len(selection) == len(found) or found.counts is None or found.measurement is None:
         return found
-    selected_labels = set(selection.labels)
-    rows = [row for row, label in enumerate(found.labels) if label in selected_labels]
+    selected = set(map(identity, selection.labels))
+    rows = [row for row, label in enumerate(found.labels) if identity(label) in selected]
     measurement = found.measurement.truncated(found.counts, len(rows), planned=False)
     return replace(
         found,

@@ -146,6 +146,23 @@ def test_selections_helped_by_capped_counts_give_the_true_top_k(tables, epsilon)
         assert missed(answer, both, k) < (0.5 if epsilon == 1000 else 0.02 * largest.mean())
 
 
+def test_labels_that_are_equal_and_differ_in_type_are_told_apart():
+    """1, 1.0 and True are three labels; the selection of one showed the largest capped count of
+    all.
+    """
+    labels = [1, 1.0, True]
+    under = finding_sensitivity(CAP, 1, weights=False)
+    both = EventCounts.of_histograms(
+        Histogram(labels, [5000, 100, 200]), Histogram(labels, [90, 100, 100], sensitivity=under)
+    )
+    way = Way("threshold", 1.0, max(SELECTING_BESIDE_CAPPED_COUNTS), "capped", CAP)
+    budget = Budget(100.0, DELTA)
+    usual = plan_two_phases(1, budget, labels_per_user=CAP, find="uncapped")
+    scaled = calibrate_way(way, 1, budget, under, Sensitivity())
+    (label,) = usual.in_way(scaled).release(both, np.random.default_rng(1)).labels
+    assert (label, type(label)) == (1, int)
+
+
 def test_weights_alone_would_not(tables):
     """The tables can see the fault: the k labels with the largest sums are not the top k."""
     both = tables[True]
