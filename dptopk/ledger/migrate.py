@@ -309,6 +309,8 @@ def _copy_entry(
     if entry.kind == "ledger":
         old_head = Head(*final_state.last, final_state.about.get("id"))
         migrated = {"format": old.earlier.first_format, "head": asdict(old_head)}
+        if "migrated" in body:  # the old log was migrated too
+            migrated["before"] = body["migrated"]
         body = body | {"format": FORMAT, "id": uuid.uuid4().hex, "migrated": migrated}
     if entry.kind == "checkpoint":
         # The state that it records names the old log. No version has the layout 0, so that none

@@ -77,12 +77,16 @@ class Reader:
         return bool(self._now.about.get("test"))
 
     def identities(self) -> tuple[str, ...]:
-        """Return the identity of this ledger and, if it was migrated, that of the one before it."""
+        """Return the identity of this ledger and, if it was migrated, those of the ones before it,
+        newest first.
+        """
         self._journal.refresh()
         about = self._now.about
         identities = [about.get("id")]
-        if "migrated" in about:
-            identities.append(about["migrated"]["head"]["ledger"])
+        migrated = about.get("migrated")
+        while migrated is not None:
+            identities.append(migrated["head"]["ledger"])
+            migrated = migrated.get("before")
         return tuple(identity for identity in identities if identity is not None)
 
     def refusal(self) -> str:

@@ -24,6 +24,7 @@ from dptopk.planning.protocol import EventsReading
 
 # The keys of a catalog that name a file or a database of the service's own.
 PLACES = ("ledger", "access", "key_file", "head_file")
+SHIPPED = "macbeth"  # the source that is the shipped table, which is public
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
@@ -217,7 +218,7 @@ class DatasetSpec:
             yield "user and item go together"
         if self.engine not in {"duckdb", "spark"}:
             yield f"engine must be duckdb or spark, got {self.engine!r}"
-        if self.source == "macbeth" and (is_events or self.filters):
+        if self.source == SHIPPED and (is_events or self.filters):
             yield "macbeth has no users and no columns to filter by"
         has_private_labels = is_events and self.labels is None
         if self.count_capped and not has_private_labels:
@@ -255,6 +256,8 @@ class DatasetSpec:
         """Return the canonical identity of the source: equal for all paths that lead to the same
         file.
         """
+        if self.source == SHIPPED:
+            return SHIPPED
         return _resolved_source(self.source)
 
     @property
@@ -434,7 +437,7 @@ class Catalog:
         sources = {
             f"datasets.{name}.source": spec.identity
             for name, spec in self.datasets.items()
-            if spec.source != "macbeth"  # built in: any number of data sets may have it
+            if spec.source != SHIPPED  # built in: any number of data sets may have it
         }
         # Neither two places nor two sources may be one file.
         file_identities = {name: _resolved_source(place) for name, place in files.items()}

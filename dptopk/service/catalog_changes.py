@@ -25,13 +25,13 @@ from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name, canonical_name
 from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.access import Access
-from dptopk.service.catalog import Catalog, CatalogBudget, DatasetSpec
+from dptopk.service.catalog import SHIPPED, Catalog, CatalogBudget, DatasetSpec
 from dptopk.service.tables import Tables
 
 HOW_TO_CHANGE = (
     "write the ledger's terms into the catalog, or change the ledger's: dptopk serve CATALOG "
     "--apply --reason '...' (a budget is renewed: what was spent before stays in the lifetime "
-    "spend)"
+    "spend; another ledger is taken with what was spent in it)"
 )
 
 
@@ -183,7 +183,7 @@ def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iter
             state = ledger.state(spec.name)
             _refuse_fixed_differences(spec, state)
             yield from _terms_differences(spec, state)
-        elif sources.owners.get(spec.identity) == spec.name:
+        elif spec.name in sources.owners.values():  # perhaps with its source at another place
             yield Difference(spec.name, "ledger", "nothing of it", "data that were served before")
 
 
@@ -198,6 +198,8 @@ def _same_source(ledger_source: str, catalog_source: str, catalog: Catalog) -> b
         catalog_source: the identity of the source in the catalog.
         catalog: the catalog, for the place of the access database.
     """
+    if catalog_source == SHIPPED:  # earlier versions took it for a file of the working folder
+        return Path(ledger_source).name == SHIPPED
     are_files = "://" not in ledger_source and "://" not in catalog_source
     if are_files and "://" in str(catalog.access):
         return Path(ledger_source).name == Path(catalog_source).name
@@ -306,10 +308,12 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
                 if change.what in {"budget", "ledger"}:
                     ledger.renew(spec.name, reason=reason, **spec.terms.arguments())
                 _set_limit(ledger, spec, change)
-                if has_new_payer:
-                    _record_source(tables, spec, ledger)
                 detail = {"what": change.what, "reason": reason}
-                tables.change(access.line_statement("", "apply", spec.name, "done", detail))
+                line = access.line_statement("", "apply", spec.name, "done", detail)
+                if has_new_payer:
+                    _record_source(tables, spec, ledger, line)
+                else:
+                    tables.change(line, durable=True)
             write_new_accounts(catalog, ledger, tables)
     finally:
         tables.close()
@@ -324,7 +328,9 @@ def _set_limit(ledger: Ledger, spec: DatasetSpec, difference: Difference) -> Non
             return
 
 
-def _record_source(tables: Tables, spec: DatasetSpec, ledger: Ledger) -> None:
+def _record_source(
+    tables: Tables, spec: DatasetSpec, ledger: Ledger, *further: sa.Executable
+) -> None:
     """Record that a source is the data of this data set from now on, and which ledger pays for it.
 
     The shipped table is public, and may be the source of any number of data sets.
@@ -333,6 +339,7 @@ def _record_source(tables: Tables, spec: DatasetSpec, ledger: Ledger) -> None:
         tables: the access database.
         spec: the data set, with its source.
         ledger: the ledger that pays for it.
+        further: statements of the same transaction.
     """
     current = (
         "INSERT INTO service_current (dataset, source) VALUES (:dataset, :source) "
@@ -347,7 +354,7 @@ def _record_source(tables: Tables, spec: DatasetSpec, ledger: Ledger) -> None:
         "ON CONFLICT (dataset) DO UPDATE SET ledger = :ledger"
     )
     texts = [current]
-    if spec.source != "macbeth":
+    if spec.source != SHIPPED:
         texts.append(owner)
     values = {"source": spec.identity, "dataset": spec.name}
     statements = [sa.text(text).bindparams(**values) for text in texts]
@@ -355,7 +362,7 @@ def _record_source(tables: Tables, spec: DatasetSpec, ledger: Ledger) -> None:
     if identities:
         paid_from = {"dataset": spec.name, "ledger": identities[0]}
         statements.append(sa.text(payer).bindparams(**paid_from))
-    tables.change(*statements, durable=True)
+    tables.change(*statements, *further, durable=True)
 
 
 def _refuse_fixed_differences(spec: DatasetSpec, state: DatasetState) -> None:

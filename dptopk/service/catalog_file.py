@@ -21,6 +21,7 @@ from dptopk.errors import DptopkError, InvalidParameter
 from dptopk.ledger.names import analyst_name
 from dptopk.service.catalog import (
     PLACES,
+    SHIPPED,
     Catalog,
     CatalogBudget,
     CatalogRefused,
@@ -288,7 +289,7 @@ def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
         if source and parts.budget is not None:
             spec = DatasetSpec(
                 name=name,
-                source=source if source == "macbeth" else _resolved_path(source, base),
+                source=source if source == SHIPPED else _resolved_path(source, base),
                 terms=parts.budget,
                 filters={column: tuple(map(str, listed)) for column, listed in filters.items()},
                 limits=limits,

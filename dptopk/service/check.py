@@ -20,6 +20,7 @@ from dptopk.ledger.names import canonical_name, plain_text
 from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.access import Access
 from dptopk.service.catalog import (
+    SHIPPED,
     Catalog,
     CatalogBudget,
     CatalogRefused,
@@ -144,7 +145,7 @@ def _dataset_problems(spec: DatasetSpec) -> Iterator[CatalogProblem]:
         )
         if strangers:
             yield CatalogProblem(f"{where}: shares of {', '.join(strangers)}, who may not ask")
-    if spec.labels_per_user is None and spec.source != "macbeth":
+    if spec.labels_per_user is None and spec.source != SHIPPED:
         yield CatalogProblem(f"{where}: labels_per_user is not given: all labels of a user count")
     yield from _caught_problems(where, partial(_text_problems, spec))
     for place, budget, account_terms in terms_by_place(spec):

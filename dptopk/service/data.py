@@ -16,7 +16,7 @@ from dptopk.datasets import event_counts, events_histogram, macbeth, read_counts
 from dptopk.errors import DptopkError
 from dptopk.histogram.histogram import Histogram
 from dptopk.planning.protocol import EventsReading
-from dptopk.service.catalog import DatasetSpec, SegmentReading, refuse_special
+from dptopk.service.catalog import SHIPPED, DatasetSpec, SegmentReading, refuse_special
 
 if TYPE_CHECKING:
     from dptopk.datasets.backends.opening import Engine
@@ -157,7 +157,7 @@ def _read_source(
 
     The arguments are those of ``Histograms.get``.
     """
-    if spec.source == "macbeth":
+    if spec.source == SHIPPED:
         return {"": macbeth(sensitivity=spec.sensitivity)}
     path = spec.source.replace("{version}", version)
     if "://" not in path:

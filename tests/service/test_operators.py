@@ -5,12 +5,14 @@ ledger hold.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from typer.testing import CliRunner
 
 from dptopk.cli import app
@@ -491,6 +493,69 @@ def test_another_ledger_on_the_same_terms_is_refused(catalog):
     place.with_name("former.db").rename(new)
     with pytest.raises(LedgerError, match="another ledger"):
         start(replace(service, ledger=str(new)))
+
+
+def begin(service):
+    with contextlib.closing(Tables(service.access)) as tables:
+        open_ledger(service, tables).close()
+
+
+def test_an_empty_ledger_is_refused_for_data_that_have_moved(catalog):
+    """Their whole budget came back where ledger and data were both put at other places."""
+    service = load_catalog(catalog)
+    begin(service)
+    for file in catalog.parent.glob("ledger.db*"):
+        if "access" not in file.name:
+            file.unlink()
+    Ledger(service.ledger).close()
+    moved = catalog.with_name("moved")
+    moved.mkdir()
+    for table in catalog.parent.glob("words-*.csv"):
+        table.rename(moved / table.name)
+    rewritten(catalog, ('source = "words-{version}.csv"', 'source = "moved/words-{version}.csv"'))
+    with pytest.raises(LedgerError, match="nothing of it, the catalog data that were served"):
+        begin(load_catalog(catalog))
+    assert run(catalog, "--apply", "--reason", "the disk is lost").exit_code == 0
+    begin(load_catalog(catalog))
+
+
+def test_an_accepted_ledger_is_never_without_the_reason(catalog, monkeypatch):
+    """Where the process was killed before the line of the audit log, the ledger was accepted."""
+    service = load_catalog(catalog)
+    begin(service)
+    place = Path(service.ledger)
+    place.rename(place.with_name("former.db"))
+    begin(replace(service, access=str(place.with_name("other.access"))))
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Access, "line_statement", killed)
+        with pytest.raises(KeyboardInterrupt):
+            apply(service, "the former one is lost")
+    with pytest.raises(LedgerError, match=r"datasets.words: another ledger"):
+        begin(service)
+
+
+def test_a_ledger_that_was_migrated_twice_is_known(catalog):
+    service = load_catalog(catalog)
+    begin(service)
+    places = [Path(service.ledger).with_name(name) for name in ("one.db", "two.db", "three.db")]
+    for old, new in itertools.pairwise([service.ledger, *places]):
+        Ledger.migrate(old, new)
+    begin(replace(service, ledger=str(places[-1])))
+
+
+def test_the_shipped_table_is_the_same_from_every_folder(catalog, monkeypatch, tmp_path):
+    """It was a file of the folder in which the service was started, and refused in another."""
+    service = load_catalog(catalog)
+    begin(service)
+    with contextlib.closing(Tables(service.access)) as tables:  # as earlier versions recorded it
+        earlier = sa.update(Tables.current).where(Tables.current.c.dataset == "hidden")
+        tables.change(earlier.values(source="/srv/macbeth"))
+    monkeypatch.chdir(tmp_path)
+    begin(service)
 
 
 def test_a_budget_without_terms_is_not_compared_with_the_ledger():
