@@ -40,6 +40,9 @@ SWEEP_SECONDS = 3600.0  # old lines of the audit log are deleted so often
 # The seconds after which one thread makes room for another: Python's 5 ms would add up over the
 # threads that plan, and keep short requests waiting.
 SWITCH = 0.0005
+# Repeats of charged questions may fill the quota of the audit log this many times: what was paid
+# is answered, whatever was refused today.
+QUOTAS_OF_REPEATS = 2
 
 
 @dataclass
@@ -282,7 +285,8 @@ class Service:
                 "your stored answers take as much room as the catalog allows (storage): "
                 "ask its owner"
             )
-        if self.access.uncharged_bytes(analyst) >= self.catalog.audit_bytes:
+        quotas = QUOTAS_OF_REPEATS if charged else 1
+        if self.access.uncharged_bytes(analyst) >= quotas * self.catalog.audit_bytes:
             raise Busy(
                 "your questions of today for which nothing was charged take as much room in the "
                 "audit log as the catalog allows (audit.bytes): ask again tomorrow (UTC)"

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk.cli import app
-from dptopk.errors import DptopkError, InvalidParameter, LedgerError
+from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.planning import choose
 from dptopk.service.access import Person
 from dptopk.service.answering import job_of
@@ -431,7 +431,7 @@ def test_refused_questions_have_a_quota_of_the_audit_log(tmp_path):
     service.close()
 
 
-def test_repeats_of_a_charged_question_have_the_same_quota(tmp_path):
+def test_repeats_of_a_charged_question_have_twice_the_quota(tmp_path):
     """Each repeat wrote a line, whatever the quota: a stream that was charged, or a charge that was
     not answered before a renewal.
     """
@@ -451,7 +451,30 @@ def test_repeats_of_a_charged_question_have_the_same_quota(tmp_path):
             outcomes.append(type(error).__name__)
     assert outcomes[0] == "KeyUsed"
     assert outcomes[-1] == Busy.__name__
-    assert outcomes.count("KeyUsed") < 12
+    assert outcomes.count("KeyUsed") < 24
+    assert service.access.uncharged_bytes("ann") < 2 * 3000 + 1000
+    service.close()
+
+
+def test_what_was_paid_is_answered_however_much_was_refused(tmp_path):
+    """A worker was killed after the charge, and the analyst's quota of refused questions is used
+    up: until the next day the data, or the budget, may be renewed, and the answer is lost.
+    """
+    text = CATALOG.replace(LEDGER, LEDGER + "\naudit = { bytes = 3000 }")
+    service = Server(tmp_path, text).service
+    spec = service.catalog.datasets["words"]
+    job = job_of("ann", "words", "paid")
+    service.jobs.start(job, "ann", "words")
+    service.answer_service._charge(spec, "ann", "paid", TopK(**ASKED), job)
+    refused = TopK(**ASKED | {"epsilon": 50.0})
+    while service.access.uncharged_bytes("ann") < service.catalog.audit_bytes:
+        with pytest.raises(BudgetExceeded):
+            service.begin(
+                spec, ANN, f"refused {service.access.uncharged_bytes('ann')}", refused
+            ).result(120)
+    with pytest.raises(Busy, match="ask again tomorrow"):
+        service.begin(spec, ANN, "another", refused)
+    assert service.begin(spec, ANN, "paid", TopK(**ASKED)).result(120).answer is not None
     service.close()
 
 
