@@ -351,9 +351,9 @@ def test_users_of_32_bits_are_sorted_as_such_and_others_stay_apart(ends, monkeyp
 
     drawn, counted = [], CountsInOrder.__call__
 
-    def watched(counts, source, events):
+    def watched(counts, source, events, first):
         drawn.append(str(events["person"].type()) if "person" in events.columns else None)
-        return counted(counts, source, events)
+        return counted(counts, source, events, first)
 
     monkeypatch.setattr(CountsInOrder, "__call__", watched)
     rows = [(user, f"i{item}") for user in (*ends, 7) for item in range(6)]

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
+from dptopk.accounting.setwise.lower_bounds import LastRanges
 from dptopk.accounting.setwise.recursion import Rules, solve_in_order
 
 
@@ -73,10 +74,12 @@ def test_of_two_ranges_the_smaller_first_is_best(a: float, b: float) -> None:
     low, high = ([solve_in_order(one, order) for order in ([0, 1], [1, 0])] for one in rules)
     x = np.linspace(0.0, a + b, 41)[:-1]
     larger = np.array([one_first(b, a, at) for at in x])
-    assert (low[1].below(x, high[1]) <= larger + 1e-12).all()
+    assert (LastRanges(low[1], high[1]).below(x) <= larger + 1e-12).all()
     assert (larger <= high[1].above(x) + 1e-12).all()
     assert (larger <= high[0].above(x) + 1e-12).all()
-    assert (low[0].below(x, high[0]) - larger).max() > 1e-5  # and it does make a difference
+    assert (
+        LastRanges(low[0], high[0]).below(x) - larger
+    ).max() > 1e-5  # and it does make a difference
 
 
 def test_the_inequalities_of_the_proof() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from dptopk.accounting.setwise.lower_bounds import LastRanges
 from dptopk.accounting.setwise.recursion import Layer, Rules, solve
 
 
@@ -27,7 +28,7 @@ def test_the_sandwich(epsilon: float, k: int, eta: float) -> None:
     coarse, _ = bounds(epsilon, k, math.ceil((2 * k + 1) * max(1.0, epsilon) / eta))
     fine, below = bounds(epsilon, k, 150)
     x = np.linspace(-0.5, 0.95, 25) * k * epsilon
-    assert (below.below(x, fine) <= coarse.above(x)).all()
+    assert (LastRanges(below, fine).below(x) <= coarse.above(x)).all()
     # V lies between ``below`` and ``fine``: the claim is about V, so it is tested with the upper
     # end of that bracket.
     assert (coarse.above(x + eta) <= math.exp(eta) * fine.above(x) * (1 + 1e-9) + 1e-12).all()

@@ -15,6 +15,7 @@ from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.setwise import price_rounding
 from dptopk.accounting.setwise.cost_groups import GroupPair
+from dptopk.accounting.setwise.lower_bounds import LastRanges
 from dptopk.accounting.setwise.price_rounding import (
     RoundingLevels,
     law_of_price_sum,
@@ -99,7 +100,7 @@ def test_prices_are_above_the_game(ranges: tuple[float, ...], levels: RoundingLe
     game = solve(Rules.of(dict(counts), 60, upper=False), tuple(n for _, n in counts))
     above = solve(Rules.of(dict(counts), 60, upper=True), tuple(n for _, n in counts))
     x = np.linspace(-0.8, 0.98, 15) * sum(ranges)
-    exact = game.below(x, above)
+    exact = LastRanges(game, above).below(x)
     got = np.array([delta_of(pair, one) for one in x])
     assert (exact <= got).all()
     assert (exact > 0).sum() > 10
@@ -117,7 +118,7 @@ def test_tuned_anchors_are_above_the_game_and_close() -> None:
     game = solve(Rules.of(dict(counts), 30, upper=False), (12, 12))
     above = solve(Rules.of(dict(counts), 30, upper=True), (12, 12))
     x = np.linspace(0.0, 1.2, 9)
-    exact = game.below(x, above)
+    exact = LastRanges(game, above).below(x)
     excess = []
     tried = tuned_levels(counts, 7.0)
     assert [one.noise for one in tried] == sorted((one.noise for one in tried), reverse=True)
@@ -135,7 +136,8 @@ def test_coins_that_never_show_the_larger_range_are_caught(monkeypatch: pytest.M
     ranges = ((0.29, 1), (0.3, 1), (0.4, 1))
     x = np.linspace(0.0, 0.8, 9)
     game = solve(Rules.of(dict(ranges), 60, upper=False), (1, 1, 1))
-    exact = game.below(x, solve(Rules.of(dict(ranges), 60, upper=True), (1, 1, 1)))
+    above = solve(Rules.of(dict(ranges), 60, upper=True), (1, 1, 1))
+    exact = LastRanges(game, above).below(x)
     coarse = RoundingLevels((4, 20), (1, 25))
     pair = weighted_ranges_pair(ranges, coarse, reach=9.0)
     assert all(low <= delta_of(pair, one) for low, one in zip(exact, x.tolist(), strict=True))
