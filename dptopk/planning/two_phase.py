@@ -452,10 +452,9 @@ class TwoPhasePlan(TopKPlan):
             return f"{labels} found and {done} on all data: {about} the data without a cap"
         found = f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user)"
         if self.way.counting == "capped":
-            return (
-                f"{found}, and selected by their counts on all data and under the cap; the counts "
-                "shown are those under the cap"
-            )
+            if number > self.k:
+                found += ", and selected by their counts on all data and under the cap"
+            return f"{found}; the counts shown are those under the cap"
         parts = [f"{found}, and {done} on all data: {about} the data without that cap"]
         if self.weights:
             parts.append(

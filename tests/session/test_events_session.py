@@ -419,6 +419,13 @@ def test_counts_under_a_cap_say_so_and_their_bars_cover_them():
     assert len(table) == 100
     for label, low, high in table[["label", "low", "high"]].itertuples(index=False):
         assert low <= true[label] <= high
+    assert (
+        "200 labels were found on capped data (at most 5 labels of one user), and selected by"
+        in (answer.note)
+    )
+    more = plan_two_phases(250, BUDGET, profile=True).release(both, np.random.default_rng(1))
+    assert more.capped
+    assert "of one user); the counts shown are those under" in more.note  # all that was found
     gaussian = plan_two_phases(100, BUDGET, counts="gaussian", profile=True)
     assert not gaussian.release(both, np.random.default_rng(1)).capped
 
