@@ -346,22 +346,21 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
 
 @pytest.mark.parametrize("ends", [(-(2**31), 2**31 - 1), (0, 2**31), (-(2**31) - 1, 2**32 + 7)])
 def test_users_of_32_bits_are_sorted_as_such_and_others_stay_apart(ends, monkeypatch):
-    from dptopk.datasets import bounding
-    from dptopk.datasets.ordered_events import CountsInOrder
+    from dptopk.datasets import ordered_events
 
-    drawn, counted = [], CountsInOrder.__call__
+    sorted_as, user_columns = [], ordered_events.user_columns
 
-    def watched(counts, source, events, first):
-        drawn.append(str(events["person"].type()) if "person" in events.columns else None)
-        return counted(counts, source, events, first)
+    def watched(events, within):
+        sorted_as.append(str(events["person"].type()) if "person" in events.columns else None)
+        return user_columns(events, within)
 
-    monkeypatch.setattr(CountsInOrder, "__call__", watched)
+    monkeypatch.setattr(ordered_events, "user_columns", watched)
     rows = [(user, f"i{item}") for user in (*ends, 7) for item in range(6)]
     options = {"user": "user", "item": "item", "key": "k"}
     found = as_dict(events_histogram(frame(rows), **options, labels_per_user=2))
-    assert drawn == ["int32" if -(2**31) <= ends[0] and ends[1] < 2**31 else None]
+    assert sorted_as == ["int32" if -(2**31) <= ends[0] and ends[1] < 2**31 else None]
     assert sum(found.values()) == 6
-    monkeypatch.setattr(bounding, "with_persons", lambda _, events: events)
+    monkeypatch.setattr(ordered_events, "with_persons", lambda _, events: events)
     assert as_dict(events_histogram(frame(rows), **options, labels_per_user=2)) == found
 
 

@@ -511,8 +511,12 @@ class Refinement:
 
     def answer_by_conversion(self) -> Answer:
         """Return the answer for concentrated costs alone: by the Rényi conversion, which one cost
-        nearly attains, by one Gaussian for many small ones, or by their game.
+        nearly attains, by one Gaussian for many small ones, or by their game. A δ below what
+        products can resolve is left as the first bound states it, for costs of any kind.
         """
+        if self.value <= FLOOR:
+            return self.answer("")
+        # Of such costs alone, the Gaussian stands for all of them.
         if self.game.smoothed_split is not None:
             by_small = gaussian(self.game.smoothed_split.gaussian).answer(self.query)
             self.value = min(self.value, by_small.value)

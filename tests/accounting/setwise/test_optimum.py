@@ -310,3 +310,14 @@ def test_a_product_of_too_many_places_says_nothing(
     assert run.bound_of_product(parts, 0.05) < nothing
     monkeypatch.setattr(lattice, "MOST_PLACES", 2**6)
     assert run.bound_of_product(parts, 0.05) == nothing
+
+
+@pytest.mark.parametrize("epsilon", [37.0, 37.5, 38.0])
+def test_a_delta_below_the_products_is_that_of_all_costs(epsilon: float) -> None:
+    """A δ below 1e-290: that of a Gaussian with small zCDP costs beside it is no less than that of
+    the Gaussian alone.
+    """
+    alone = compose(Charge.parse("GDP(1)"), epsilon=epsilon)
+    together = compose(Charge.parse("GDP(1) + 2*ZCDP(0.0001)"), epsilon=epsilon)
+    assert alone.lower is not None
+    assert together.delta >= alone.lower > 0
