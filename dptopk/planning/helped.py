@@ -7,6 +7,7 @@ user moves the sums as far as the counts, so that the charge is the same.
 
 from __future__ import annotations
 
+import math
 from typing import TypeVar
 
 import numpy as np
@@ -20,6 +21,8 @@ FloatOrArray = TypeVar("FloatOrArray", float, Array)
 SPREAD_OF_CAPPED = 0.1
 # A selection that is this much noisier than the released values goes by these alone in any case.
 LARGEST_RATIO = 1e3
+# The standard deviation of what rounding to the nearest integer adds.
+ROUNDING_STD = 1 / math.sqrt(12)
 # What is added to a count is at most this, so that sums are integers of 64 bits.
 LARGEST_ADDED = 2**61
 
@@ -31,7 +34,7 @@ def weight_of_released(
     estimates of one number are averaged, in proportion to one over their variances.
 
     It tends to 0 with the noise of the selection, so that the counts alone decide as the budget
-    grows.
+    grows; and it is 0 where the variance that an average saves is less than that of rounding.
 
     Args:
         selection_std: the standard deviation of the noise of the selection, g.
@@ -40,7 +43,10 @@ def weight_of_released(
     """
     released_spread = np.hypot(released_std, SPREAD_OF_CAPPED * kth_released)
     ratio = np.minimum(selection_std / released_spread, LARGEST_RATIO)
-    weight: FloatOrArray = ratio * ratio
+    # The mean of two estimates of the deviations g and s has the variance g²s²/(g² + s²), which is
+    # less than g² by g² r²/(1 + r²), r = g/s.
+    saved_std = selection_std * ratio / np.hypot(1.0, ratio)
+    weight: FloatOrArray = ratio * ratio * (saved_std > ROUNDING_STD)
     return weight
 
 

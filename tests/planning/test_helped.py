@@ -31,6 +31,17 @@ def test_sums_move_as_the_counts_do():
         assert (more < LARGEST_COUNT).all()
 
 
+def test_nothing_is_added_where_rounding_costs_more_than_it_helps():
+    """At ε = 100 the values added to counts of 15 and 13 were 1.4 and 1.5, rounded to 1 and 2: of
+    the ten labels of 15 two were shown, and eight without help.
+    """
+    counts = np.array([15] * 10 + [13] * 500)
+    released = np.array([12] * 10 + [13] * 500)
+    assert helped_counts(counts, released, 10, 0.45, 0.25).tolist() == counts.tolist()
+    assert weight_of_released(0.45, 0.25, 13.0) == 0
+    assert weight_of_released(2.0, 0.25, 13.0) > 2
+
+
 @pytest.mark.parametrize("selection_std", [1e-9, 1e30, 1e200])
 def test_extreme_noise_adds_a_bounded_whole_number(selection_std):
     sums = helped_counts(np.array([5, 7, 2, 1]), RELEASED, 1, selection_std, 1e-3)
