@@ -57,10 +57,18 @@ class Work:
         return cls(STAGES[validate.member(EFFORTS, effort=effort)])
 
     def take(self, amount: float) -> bool:
-        """Spend the work of a refinement, in seconds; return whether it fits into the budget."""
+        """Spend the work of a refinement, in seconds; return whether it may run.
+
+        It may not where it does not fit into the budget or the time of ``within`` is over. From
+        then on ``spent`` is inf, so that no later one runs either.
+        """
         spent = self.spent + amount
-        self.spent = spent if spent <= self.budget and not late() else math.inf
-        return self.spent < math.inf
+        fits = spent <= self.budget  # NaN does not fit
+        if not fits or late():
+            self.spent = math.inf
+            return False
+        self.spent = spent
+        return True
 
     def stage_rooms(self) -> Iterator[float]:
         """Yield, at the beginning of each stage, the work that is left for it."""

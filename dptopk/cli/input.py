@@ -146,14 +146,17 @@ class Source(Columns):
         """Return the conditions of --where, as a mapping from column to the value it must have.
 
         Raises:
-            InvalidParameter: if a condition is not COLUMN=VALUE, or a column is named twice.
+            InvalidParameter: if a condition is not COLUMN=VALUE, or a column must have two values.
         """
-        pairs = [condition.partition("=") for condition in self.where or ()]
-        if any(not column or not equals for column, equals, _ in pairs):
-            raise InvalidParameter("--where takes COLUMN=VALUE")
-        if len({column for column, _, _ in pairs}) < len(pairs):
-            raise InvalidParameter("--where: a column is named twice, and no row can meet both")
-        return {column: value for column, _, value in pairs}
+        conditions: dict[str, str] = {}
+        for condition in self.where or ():
+            column, equals, value = condition.partition("=")
+            if not column or not equals:
+                raise InvalidParameter("--where takes COLUMN=VALUE")
+            if conditions.get(column, value) != value:
+                raise InvalidParameter("--where: no row has two values in one column")
+            conditions[column] = value
+        return conditions
 
     @property
     def label_domain(self) -> Domain:

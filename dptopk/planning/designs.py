@@ -137,9 +137,15 @@ class Design:
         reasons = (
             *self._reasons_of_data_and_total(request),
             *self._reasons_of_counts(request),
-            *self._reasons_unless_named(request),
         )
-        return next((reason for holds, reason in reasons if holds), "")
+        for holds, reason in reasons:
+            if holds:
+                return reason
+        return (
+            self._reason_of_few_labels(request)
+            or self._reason_of_coins(request)
+            or self._reason_of_gaps(request)
+        )
 
     def _is_named(self, request: Request) -> bool:
         """Return whether the request names the design, or its kind."""
@@ -186,30 +192,40 @@ class Design:
             ),
         )
 
-    def _reasons_unless_named(self, request: Request) -> tuple[Reason, ...]:
-        """Return the conditions under which the design is not compared with others, but answers
-        where its name, or its kind or noise, is asked for.
+    def _reason_of_few_labels(self, request: Request) -> str:
+        """Return why the design is not compared where a user touches few labels; "" if it is, or
+        where its name, its kind or its noise is asked for.
         """
+        if self._is_named(request) or request.counts == self.noise:
+            return ""
         l0 = request.sensitivity.l0
-        named = self._is_named(request)
-        # How well coins do before counts depends on the shape of the counts.
-        counts_of_no_shape = request.counted and request.shape is None
-        # Without a limit on the labels of a user, for which 0 stands here, there are no coins.
-        fits_coins = COIN_LABELS <= (l0 or 0) <= MOST_FOLD * request.k and not counts_of_no_shape
-        return (
-            (
-                self.least > (l0 or math.inf) and not named and request.counts != self.noise,
-                f"for {self.least} labels a user or more",
-            ),
-            (
-                self.coins and request.method != self.name and not fits_coins,
-                f"for labels only, and {COIN_LABELS} labels a user to {MOST_FOLD} k",
-            ),
-            (
-                not self.additive and request.shape is None and not named,
-                "how well it does depends on the gaps between the counts: give like=, or its name",
-            ),
-        )
+        if l0 is None or l0 >= self.least:
+            return ""
+        return f"for {self.least} labels a user or more"
+
+    def _reason_of_coins(self, request: Request) -> str:
+        """Return why coins that come before counts are not compared; "" if they are, or where their
+        name is asked for.
+        """
+        if not self.coins or request.method == self.name:
+            return ""
+        l0 = request.sensitivity.l0
+        if l0 is None or not COIN_LABELS <= l0 <= MOST_FOLD * request.k:
+            return f"for {COIN_LABELS} labels a user to {MOST_FOLD} k"
+        if request.counted and request.shape is None:
+            return (
+                "how well it does depends on the shape of the counts: give like=, leave the counts "
+                "out, or give its name"
+            )
+        return ""
+
+    def _reason_of_gaps(self, request: Request) -> str:
+        """Return why a design whose noise has no one law is not compared without a shape; "" if it
+        is, or where its name or its kind is asked for.
+        """
+        if self.additive or request.shape is not None or self._is_named(request):
+            return ""
+        return "how well it does depends on the gaps between the counts: give like=, or its name"
 
     def splits(self, request: Request) -> list[Split]:
         """Return the divisions of the budget that are compared."""

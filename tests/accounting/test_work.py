@@ -240,6 +240,7 @@ def test_the_meter() -> None:
     assert not work.take(0.6)
     assert not work.take(0.1)  # after the first that does not fit nothing does
     assert work.note == module.USED_UP
+    assert not Work(1.0).take(math.nan)
     with within(1e-9):
         assert late()
         assert not Work(1.0).take(0.1)

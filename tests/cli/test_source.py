@@ -9,7 +9,7 @@ import os
 import pandas as pd
 import pytest
 
-from dptopk import Sensitivity
+from dptopk import InvalidParameter, Sensitivity
 from dptopk.cli.input import Source
 
 ONE = Sensitivity(l0=1)
@@ -77,3 +77,12 @@ def test_public_labels_of_integer_events_are_the_lines_whatever_the_rows(tmp_pat
         histogram = events.capped_histogram(ONE)
         assert histogram.labels.tolist() == ["8", "eight"]
         assert histogram.counts.tolist() == counts
+
+
+def test_a_condition_that_is_repeated_is_one_and_two_values_are_refused(tmp_path):
+    data = tmp_path / "data.csv"
+    data.write_text("label,sex,count\na,F,30\nb,M,20\n")
+    repeated = Source(path=data, where=["sex=F", "sex=F"])
+    assert repeated.capped_histogram(ONE).labels.tolist() == ["a"]
+    with pytest.raises(InvalidParameter, match="--where"):
+        Source(path=data, where=["sex=F", "sex=M"]).capped_histogram(ONE)

@@ -16,7 +16,12 @@ pytest.importorskip("psycopg")
 
 from dptopk.datasets import Backend, DuckDB, events_histogram, register_backend  # noqa: E402
 from dptopk.datasets.backends.base import builtin  # noqa: E402
-from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
+from dptopk.datasets.backends.contract import (  # noqa: E402
+    CHECKS,
+    Broken,
+    Tried,
+    _check_users_by_labels,
+)
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.datafusion import DATAFUSION  # noqa: E402
 from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
@@ -130,6 +135,17 @@ def test_a_mutant_is_caught(duckdb, name):
     mutant, clause = MUTANTS[name]
     with pytest.raises(Exception):  # noqa: B017, PT011
         clause_of(clause)(Tried(duckdb, mutant))
+
+
+def test_a_number_of_labels_with_another_number_of_users_is_caught(duckdb):
+    pairs = [("a", "x"), ("a", "y"), ("b", "x")]
+    table = Tried(duckdb, DUCKDB).table(
+        u=[user for user, _ in pairs], i=[item for _, item in pairs]
+    )
+    _check_users_by_labels(table, pairs)
+    for others in ([*pairs, ("b", "y")], [*pairs, ("c", "x")], pairs[:2]):
+        with pytest.raises(Broken, match="1 to 6 labels"):
+            _check_users_by_labels(table, others)
 
 
 def _codes_anyway(source, events, role):

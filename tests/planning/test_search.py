@@ -689,6 +689,29 @@ def test_labels_alone_may_hide_the_counts_that_choose_them(l0):
     )  # the same labels, with less of the budget
 
 
+@pytest.mark.parametrize(
+    ("l0", "counts", "shape", "reason"),
+    [
+        (8, "auto", True, "for 16 labels a user to 4 k"),
+        (8, "none", False, "for 16 labels a user to 4 k"),
+        (101, "auto", True, "for 16 labels a user to 4 k"),
+        (20, "auto", False, "depends on the shape of the counts"),
+        (20, "auto", True, ""),
+        (20, "none", False, ""),
+    ],
+)
+def test_coins_are_left_out_for_the_reason_that_holds(l0, counts, shape, reason):
+    """By their name they are compared whatever it is; by their kind they are not."""
+    design = next(design for design in DESIGNS if design.coins)
+    known = Shape(np.arange(100.0, 0, -1)) if shape else None
+    request = replace(_asked(25, BUDGET, Sensitivity(l0=l0)), counts=counts, shape=known)
+    for method in ("auto", design.method):
+        misfit = design.misfit(replace(request, method=method))
+        assert (reason in misfit) if reason else not misfit
+        assert "labels only" not in misfit
+    assert not design.misfit(replace(request, method=design.name))
+
+
 @pytest.mark.slow
 def test_coins_whose_counts_are_hidden_order_what_they_show():
     sensitivity, budget = Sensitivity(l0=20), Budget(4, 1e-5)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dptopk import (
+    ZCDP,
     Box,
     CanonicalTopK,
     Centred,
@@ -40,6 +41,8 @@ from dptopk.mechanisms import (
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import GaussianNoise
 from dptopk.testing import check_mechanism
+from dptopk.testing.mismatches import Subject
+from dptopk.testing.statement_checks import check_charges, check_scaling
 
 ONE = (Sensitivity(l0=1),)
 OURS = [
@@ -217,3 +220,39 @@ def test_what_is_no_mechanism_or_refuses_everything_is_refused():
         check_mechanism(WeightedGaussian(sigma=3.0, delta=1e-3), sensitivities=ONE)
     with pytest.raises(InvalidParameter, match="draws"):
         check_mechanism(KnownLaplace(epsilon=1.0), draws=5)
+
+
+def test_charges_without_a_pure_epsilon_are_not_compared():
+    """ε-DP is (ε²/2)-zCDP: this charge of one label is true, and no smaller one is claimed for
+    three.
+    """
+
+    def charge(self, sensitivity, *, labels=None):
+        if sensitivity.l0 == 1:
+            return Charge({ZCDP(self.epsilon**2 / 2): 1})
+        return KnownLaplace.charge(self, sensitivity, labels=labels)
+
+    def cheaper(self, sensitivity, *, labels=None):
+        return Charge({PureDP(self.epsilon / sensitivity.l0): 1})
+
+    def findings(charge):
+        mechanism = liar(KnownLaplace, charge=charge)(epsilon=0.8)
+        return list(check_charges(Subject(mechanism, ONE[0], draws=100, seed=0)))
+
+    assert not findings(charge)
+    (finding,) = findings(cheaper)  # pure ones are compared
+    assert "l0 = 3" in finding.stated
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [KnownGumbel(k=2, epsilon=0.8), PartitionSelection(epsilon=1.0, delta=1e-4)],
+    ids=["selections", "coins"],
+)
+def test_the_charge_of_labels_alone_scales_too(mechanism):
+    subject = Subject(mechanism, ONE[0], draws=100, seed=0)
+    assert not list(check_scaling(subject))
+    unscaled = liar(type(mechanism), scaled=lambda self, factor: self)
+    parameters = {name: getattr(mechanism, name) for name in mechanism.to_dict() if name != "name"}
+    (finding,) = check_scaling(replace(subject, mechanism=unscaled(**parameters)))
+    assert "the charge stays" in finding.seen

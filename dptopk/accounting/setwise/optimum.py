@@ -305,7 +305,8 @@ class Refinement:
         """
         self.last = evaluation.tolerance
         self.groups = evaluation.groups
-        if self.gaussian_decides and self._lower_may_rise:
+        has_raised = self.gaussian_decides and self._lower_may_rise
+        if has_raised:
             # The Gaussian of Theorem H may be close enough: then only the lower end is missing.
             self._raise_lower_end(evaluation)
             if self.gap <= self.query.rtol:
@@ -313,12 +314,15 @@ class Refinement:
         above = evaluation.upper_bound()
         self.last_above = above
         self.evaluations.append((above, evaluation))
-        lower_is_final = self.gaussian_decides and self.lower > 0 and self.value <= above
+        # What an evaluation attains depends on ``value`` alone: a second time it is computed only
+        # for a smaller one.
+        falls = above < self.value
         self.value = min(self.value, above)
-        if self._lower_may_rise and not lower_is_final:
+        if self._lower_may_rise and (falls or not has_raised):
             self._raise_lower_end(evaluation)
+        # At a given δ the tilt is that of the ε found so far.
         if self.query.epsilon is None and math.isfinite(self.value):
-            self.order = self.game.chernoff(Query(epsilon=self.value))[1]
+            _, self.order = self.game.chernoff(Query(epsilon=self.value))
 
     @property
     def uses_products(self) -> bool:

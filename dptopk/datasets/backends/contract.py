@@ -545,15 +545,24 @@ def _odd_events() -> list[tuple[str, str]]:
 
 
 def _check_users_by_labels(table: OpenTable, pairs: Sequence[tuple[str, str]]) -> None:
-    """Raise an error if an engine counts another number of users with 1, 2, ..., 6 labels, each of
-    which numbers has a bin of its own.
+    """Raise an error if an engine counts another number of users with 1, 2, ..., 6 labels; larger
+    numbers of labels share bins.
+
+    Args:
+        table: the table that the engine reads.
+        pairs: its different pairs of a user and an item.
+
+    Raises:
+        Broken: if it does.
     """
-    labels = Counter(str(n) for n in Counter(user for user, _ in pairs).values() if n <= 6)
+    labels_of_users = Counter(user for user, _ in pairs)
+    users_of_numbers = Counter(labels_of_users.values())
     bins = users_by_labels(table, user="u", item="i")
-    names = bins.labels.tolist()
-    observed = dict(zip(names, bins.counts.tolist(), strict=True))
-    single = {name: n for name, n in observed.items() if n and len(name) == 1 and name <= "6"}
-    require_equal(single, dict(labels), "users by labels")
+    users_of_bins = dict(zip(bins.labels.tolist(), bins.counts.tolist(), strict=True))
+    numbers = range(1, 7)
+    observed = [users_of_bins[str(number)] for number in numbers]
+    expected = [users_of_numbers[number] for number in numbers]
+    require_equal(observed, expected, "the users with 1 to 6 labels")
 
 
 def histogram_by_definition(
