@@ -39,8 +39,9 @@ def characters():
 def modules():
     """Modules of the standard library and the words in them, from ten to thousands each."""
     files = sorted(Path(re.__file__).parent.parent.glob("*.py"))
-    words = ((path.name, set(re.findall(r"\w{2,}", path.read_text("utf-8")))) for path in files)
-    return [(name, word) for name, found in words for word in found]
+    words = ((path.name, re.findall(r"\w{2,}", path.read_text("utf-8"))) for path in files)
+    # The order of a set would differ from run to run, and with it what a cap takes off.
+    return [(name, word) for name, found in words for word in sorted(set(found))]
 
 
 def histograms(pairs, cap, *, weights):
