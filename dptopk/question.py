@@ -1,8 +1,8 @@
 """A question and the public facts that its plan may depend on.
 
-The command line, HTTP, the client, a session and the budget tool make their forms from the fields
-of ``Question``; ``dptopk.planning.plan`` makes the plan. An option is added in this file, and used
-in ``dptopk.planning.choose``.
+The command line, HTTP, the client and a session make their forms from the fields of ``Question``;
+``dptopk.planning.plan`` makes the plan. docs/architecture.md, "The registries", names each place of
+a new option.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ ADDED = """
 import dataclasses, json, sys
 import dptopk.question as q
 
-new = [("colour", str, q.question_field("red", q.Asking("The colour of the answer.", unsaid=True, phases=q.one_phase)))]
+new = [("colour", str, q.question_field("red", q.Asking("The colour of the answer.", unsaid=True, phases=q.always_one_phase)))]
 q.Question = dataclasses.make_dataclass(
     "Question", new, bases=(q.Question,), frozen=True, kw_only=True
 )

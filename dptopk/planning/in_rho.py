@@ -43,6 +43,7 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
     rho = budget.rho or 0.0  # for the type checker: the budget is in ρ
     epsilon = compose(Charge({ZCDP(rho): 1}), delta=delta).epsilon
     best: P | None = None
+    tried: list[tuple[float, float]] = []
     for _ in range(MOST_RESCALINGS):
         candidate = plan(Budget(epsilon, delta))
         try:
@@ -61,10 +62,28 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
             best = replace(candidate, in_rho=terms)
             if used >= ENOUGH_OF_BUDGET * rho:
                 break
-        # ρ grows about as ε².
-        epsilon *= math.sqrt(rho / used) * AIMED_SHARE
-    if best is None:
+        tried.append((epsilon, used))
+        epsilon *= (rho / used) ** (1 / _growth(tried)) * AIMED_SHARE
+    if best is not None:
+        return best
+    if failures > budget.delta / 2:
         raise InvalidParameter(
             f"no plan fits {budget}: its charge has a δ; give the budget one, or a public domain"
         )
-    return best
+    raise InvalidParameter(f"no plan was found that fits {budget}; give a budget in epsilon")
+
+
+def _growth(tried: list[tuple[float, float]]) -> float:
+    """Return the power of ε with which ρ grew between the last two totals tried, cut to [1, 2]: ρ
+    grows about as ε² where ε is small, which is assumed at first, and as ε where it is large.
+
+    Args:
+        tried: the ε of each total and the ρ of its charge, at least one.
+    """
+    if len(tried) == 1:
+        return 2.0
+    (epsilon_before, used_before), (epsilon, used) = tried[-2:]
+    if epsilon == epsilon_before:
+        return 2.0
+    power = math.log(used / used_before) / math.log(epsilon / epsilon_before)
+    return min(max(power, 1.0), 2.0)

@@ -314,5 +314,5 @@ def test_laws_are_enumerated_in_one_place():
                 names = {name.name for name in node.names}
                 users |= {path.relative_to(package).as_posix()} if "outcomes" in names else set()
     assert users == {"audit/attestation.py"}
-    statements = (package / "testing" / "statements.py").read_text(encoding="utf-8")
+    statements = (package / "testing" / "statement_checks.py").read_text(encoding="utf-8")
     assert "from dptopk.audit.attestation import attest\n" in statements

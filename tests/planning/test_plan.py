@@ -309,3 +309,14 @@ def test_a_plan_in_rho_tells_the_failures_inside_of_its_costs():
     account = Filter(budget, failure_delta=failing)
     assert account.can_spend(plan.charge)
     assert not Filter(budget, failure_delta=failing * (1 - 1e-9)).can_spend(plan.charge)
+
+
+@pytest.mark.parametrize("rho", [2.0, 5.0, 20.0])
+@pytest.mark.parametrize("domain", ["private", "public"])
+def test_a_large_budget_in_rho_is_used(rho, domain):
+    """There ρ grows with ε, not with its square."""
+    budget = Budget(rho=rho, delta=1e-3)
+    plan = plan_topk(3, budget, sensitivity=Sensitivity(l0=1), domain=domain)
+    assert Filter(budget).can_spend(plan.charge)
+    spent = dict(plan.in_rho)
+    assert 0.98 * rho <= spent["rho"] <= rho
