@@ -46,15 +46,7 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
     tried: list[tuple[float, float]] = []
     for _ in range(MOST_RESCALINGS):
         candidate = plan(Budget(epsilon, delta))
-        try:
-            totals = unspent.totals_of_prices(candidate.charge)
-        except IncompatibleCosts as reason:
-            raise InvalidParameter(
-                f"budget: a plan in rho needs costs of zCDP: {reason}; name a method"
-            ) from None
-        (exact,) = totals.sums.values()  # a budget in rho has one metric
-        used = round_up(exact)
-        failures = round_up(totals.failures)
+        used, failures = _rho_and_failures(unspent, candidate.charge)
         if unspent.can_spend(candidate.charge) and (
             best is None or candidate.epsilon > best.epsilon
         ):
@@ -71,6 +63,22 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
             f"no plan fits {budget}: its charge has a δ; give the budget one, or a public domain"
         )
     raise InvalidParameter(f"no plan was found that fits {budget}; give a budget in epsilon")
+
+
+def _rho_and_failures(unspent: Filter, charge: Charge) -> tuple[float, float]:
+    """Return ρ and the failure mass of a charge as a filter in ρ counts them, rounded up.
+
+    Raises:
+        InvalidParameter: when a cost has no ρ.
+    """
+    try:
+        totals = unspent.totals_of_prices(charge)
+    except IncompatibleCosts as reason:
+        raise InvalidParameter(
+            f"budget: a plan in rho needs costs of zCDP: {reason}; name a method"
+        ) from None
+    (exact,) = totals.sums.values()  # a budget in rho has one metric
+    return round_up(exact), round_up(totals.failures)
 
 
 def _growth(tried: list[tuple[float, float]]) -> float:
