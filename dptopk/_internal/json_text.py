@@ -8,8 +8,15 @@ from typing import Any
 
 
 def canonical_json(value: Any) -> str:
-    r"""Return the JSON that is hashed, stored and compared: ASCII, keys sorted; a number that is
-    not finite is an error.
+    r"""Return the JSON that is hashed, stored and compared: ASCII, keys sorted.
+
+    Args:
+        value: as ``json`` takes it, with texts as keys: integers are sorted as numbers, and as
+            texts once the JSON was read back.
+
+    Raises:
+        ValueError: for a number that is not finite.
+        TypeError: for what has no form in JSON.
 
     >>> canonical_json({"b": 1, "a": ["é", None]})
     '{"a": ["\\u00e9", null], "b": 1}'

@@ -303,10 +303,14 @@ class Source(Columns):
         for name in names:
             histogram = self._histogram_of_counts(caps, self.conditions | {column: name})
             histograms[name] = self._histogram_over_public_labels(histogram, caps)
-        segments_per_user = len(names)
-        if self.segments_per_user is not None:
-            segments_per_user = min(self.segments_per_user, segments_per_user)
-        return Segments(histograms, segments_per_user, by=column)
+        return Segments(histograms, self.most_segments_per_user, by=column)
+
+    @property
+    def most_segments_per_user(self) -> int:
+        """Return in how many of the segments one user is at most."""
+        if self.segments_per_user is None:
+            return len(self.segments)
+        return min(self.segments_per_user, len(self.segments))
 
     def _histogram_of_counts(self, sensitivity: Sensitivity, where: dict[str, str]) -> Histogram:
         """Return the histogram of a table of counts, of the rows that meet the conditions.

@@ -161,7 +161,9 @@ class TopKSheet(AnswerSheet):
         return {"about": self.about} | answer_as_dict(self.plan, self.release, self.confidence)
 
     def markdown(self) -> str:
-        """Return the answer as Markdown: the title block, the table and the remarks."""
+        """Return the answer as Markdown: the title block and the table; below it what a reader of
+        the rows must know, the technical note, the guarantee, and what is left of the budget.
+        """
         lines = [*self.notes, *details(self.release), guarantee(self.plan), *self.budget_lines]
         remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
         title = "".join(f"* {name}: {markdown(text)}\n" for name, text in self.about.items())

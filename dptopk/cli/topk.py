@@ -471,19 +471,17 @@ def _answer_segments(
     from dptopk.planning.per_segment import bound_together, plans_within_total
 
     source, asker = _with_declared_segments(source, asker)
-    number_of_segments = len(source.segments)
-    if source.segments_per_user is None:
-        per_user = number_of_segments
-    else:
-        per_user = min(source.segments_per_user, number_of_segments)
+    per_user = source.most_segments_per_user
     plans = plans_within_total(question, facts, source.segments, per_user)
     warn(plans.each.warnings)
     histograms = source.read_segments(plans.each)
     budget_lines: list[str] = []
     if asker.ledger is None:
         plans.check(histograms)
+        # Nothing takes back what an answer does not use, so it is spent on better counts.
         answers = plans.draw(histograms, asker.rng, average=True)
     else:
+        # A session is about one histogram; the first one has the public facts of all.
         first = next(iter(histograms.values()))
         session = asker.session(first)
         answers = session.run_each(histograms, plans.each)

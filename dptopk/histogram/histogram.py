@@ -616,8 +616,14 @@ def descending_order(values: Array, labels: Array | StoredLabels | None = None) 
 def _requested_rows(limit: int | None, *, rows: int, complete: bool) -> int | None:
     """Return how many rows of an incomplete histogram were requested; None for a complete one.
 
+    Args:
+        limit: that number; None: as many as there are.
+        rows: how many there are.
+        complete: whether the histogram has all rows.
+
     Raises:
-        InvalidParameter: for a limit below the number of rows, or of a complete histogram.
+        InvalidParameter: for a limit that is no positive integer, is below the number of rows, or
+            is that of a complete histogram.
     """
     if complete:
         if limit is not None:

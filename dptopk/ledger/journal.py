@@ -351,7 +351,8 @@ class Journal:
             found_by: what the entry is found by, as for ``name_of``.
 
         Raises:
-            LedgerError: when the rows that lead there are not those of the log.
+            LedgerError: for a ledger of an earlier format; when the rows that lead to the entry are
+                not those of the log, or it is missing or was altered.
         """
         if self.state.is_earlier:
             raise LedgerError(

@@ -20,8 +20,10 @@ if TYPE_CHECKING:
     from sqlalchemy.pool import ConnectionPoolEntry
 
 
-# The settings without which a crash may lose commits; a transaction can set the last one itself.
-_DURABLE = ("fsync", "full_page_writes", "synchronous_commit")
+# The settings of a server without which a crash may lose commits, and the one that a transaction
+# can set itself.
+_OF_SERVER = ("fsync", "full_page_writes")
+_OF_TRANSACTION = "synchronous_commit"
 CREATING = 7032817  # an advisory lock of our own: there is no table to lock yet
 
 
@@ -170,13 +172,16 @@ def _refuse_losses(run: Run) -> bool:
     Raises:
         LedgerError: naming the setting.
     """
-    settings = [f"current_setting('{name}')" for name in _DURABLE]
-    *values, synchronous = run(f"SELECT {', '.join(settings)}")[0]
-    # ``values`` has none for the last setting, at which zip stops.
-    for name, value in zip(_DURABLE, values, strict=False):
-        if value != "on":
-            raise LedgerError(f"PostgreSQL refuses durability: {name} is off")
-    return bool(synchronous != "off")
+    names = (*_OF_SERVER, _OF_TRANSACTION)
+    settings = [f"current_setting('{name}')" for name in names]
+    values = run(f"SELECT {', '.join(settings)}")[0]
+    value_of = dict(zip(names, values, strict=True))
+    for name in _OF_SERVER:
+        if value_of[name] != "on":
+            raise LedgerError(
+                f"the PostgreSQL server may lose charges in a crash: {name} is off; set it to on"
+            )
+    return bool(value_of[_OF_TRANSACTION] != "off")
 
 
 def _check(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:

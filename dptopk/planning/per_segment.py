@@ -156,7 +156,13 @@ def plans_within_total(
 
 
 def bound_together(plans: PerSegment[TopKPlan], delta: float) -> Bound:
-    """Return the guarantee of all segments together, an upper bound."""
+    """Return the guarantee of all segments together, an upper bound, where each has the same plan.
+
+    Args:
+        plans: as ``same_for_segments`` returns them.
+        delta: the δ of the guarantee where a user is in several segments. Where a user is in one,
+            the guarantee is that of its plan, with the δ of that.
+    """
     if plans.per_user == 1:
         return plans.each.bound
     return compose(plans.charge, delta=delta)

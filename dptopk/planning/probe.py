@@ -256,11 +256,16 @@ class LookedPlan(OnePhase):
         counts_at_ranks(histogram, self.k)  # refuses a histogram with rows left out
 
     def first(self, data: Histogram) -> Step:
-        """Return the step of the look, at the sorted counts of a few ranks."""
+        """Return the step of the look, at the sorted counts of a few ranks, under the sensitivity
+        that the plan was made for.
+
+        Raises:
+            InvalidParameter: for a histogram that allows one user larger changes, or that
+                ``counts_at_ranks`` refuses.
+        """
         looked = counts_at_ranks(data.with_sensitivity(self.sensitivity), self.k)
-        return Step(
-            Single.for_histogram(self.look.mechanism, looked, {}), looked, ABOUT_SORTED_COUNTS
-        )
+        look = Single.for_histogram(self.look.mechanism, looked, options={})
+        return Step(look, looked, ABOUT_SORTED_COUNTS)
 
     def payable(self, paying: Paying) -> bool:
         """Return whether the look and a plan after it would be paid for, or where the look is

@@ -308,9 +308,9 @@ def _tilt_to_mean(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) 
 
     def mean(theta: float) -> float:
         """Return the mean of i + 2j under the tilt."""
-        i = ranged_odds * math.exp(theta)
-        j = pure_odds * math.exp(2 * theta)
-        return b * i / (1 + i) + 2 * m * j / (1 + j)
+        of_ranged = ranged_odds * math.exp(theta)
+        of_pure = pure_odds * math.exp(2 * theta)
+        return b * of_ranged / (1 + of_ranged) + 2 * m * of_pure / (1 + of_pure)
 
     if mean(0.0) <= n:
         return 0.0

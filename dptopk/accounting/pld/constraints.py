@@ -149,7 +149,10 @@ def worst_case(cost: MultiDP, nudge: float) -> RandomizedResponseMixture:
 
 def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...]:
     """Return the constraints that are not implied by the others, by falling ε (Cadir-Najib-Shkel
-    2026, Assumption 1).
+    2026, Assumption 1); () where they say no more than that δ <= 1.
+
+    Args:
+        constraints: as for ``mixture``. One that is active by less than rounding may be left out.
 
     Raises:
         InvalidParameter: for no constraints, or one outside its ranges.

@@ -69,6 +69,9 @@ def two_epsilon_delta(
 class TwoEpsilonCurve(Curve):
     """The privacy profile of x ε_1-DP and y ε_2-DP costs.
 
+    The kind with more copies, or the first one, is the inner one: its curve is asked for what each
+    loss L of the other, the outer one, leaves of ε.
+
     Args:
         first, second: (ε, count) each.
         attained: whether a lower bound may be reported.
@@ -77,7 +80,7 @@ class TwoEpsilonCurve(Curve):
     def __init__(
         self, first: tuple[float, int], second: tuple[float, int], *, attained: bool = True
     ) -> None:
-        """List the losses of the kind with fewer copies, and prepare the curve of the other."""
+        """List the losses of the outer kind, and prepare the curve of the inner one."""
         _, first_count = first
         _, second_count = second
         inner = first

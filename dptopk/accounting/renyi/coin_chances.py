@@ -263,17 +263,19 @@ def least_levels(order: float, divergence: float, first: float) -> float:
     them.
 
     From level to level y = ln(1/p) becomes no less than (1 - 1/α) y - c, c = (1 - 1/α) ρ + q/t,
-    while p is at least t: so y + α c falls by no more than a factor 1 - 1/α, for any t. The chances
+    while p is at least t: so y + α c falls by no more than a factor 1 - 1/α, for any t. This counts
+    levels from t on; no fewer follow the last level up to t, as p_{n+1} rises with p_n. The chances
     to be hidden rise by the same law from the other end (docs/notes/partition-selection.md).
 
     Args:
         order: α > 1, or inf.
-        divergence: ρ.
-        first: q, the chance of level 1.
+        divergence: ρ > 0.
+        first: q in (0, 1/2), the chance of level 1.
     """
     if order == math.inf:
         return 0.0
     y = -np.log(np.geomspace(first, 0.5, LOG_ODDS_NODES))  # ln(1/t) at some t's
     constant = (order - 1) * divergence + order * first * np.exp(y)  # α c
-    logs = np.log((y + constant) / (math.log(2) + constant))
-    return 2 * float(logs.max()) / -math.log1p(-1 / order)
+    falls = np.log((y + constant) / (math.log(2) + constant))  # of ln(y + α c), from t to 1/2
+    fall_of_level = -math.log1p(-1 / order)  # at most
+    return 2 * float(falls.max()) / fall_of_level

@@ -77,10 +77,19 @@ class _Geometry:
         N: the number of grid steps to ε.
         h: the grid step.
         sign: 1 for weights moved up by the rounding of one step, -1 for weights moved down.
+
+    Attributes:
+        E: e^ε, ε = N h.
+        negligible_share: τ, the share below which R and S count as 0.
+        slack: the factor by which weights are moved, 1 ± ``step_slack``.
+        scale: slack/(E - 1).
+        root_omega: √ω at each offset, ω = e^t, shape (N + 1,).
+        near_weights: slack (E - ω)/(E - 1), the weights of a chord's end in the left cell.
+        far_weights: slack (ω - 1)/(E - 1), those of its end in the right cell.
     """
 
     def __init__(self, N: int, h: float, sign: int) -> None:
-        """Compute the weights of a chord's two ends at each offset."""
+        """Compute the constants of the step, and the weights at each offset."""
         self.N = N
         self.h = h
         self.E = math.exp(N * h)

@@ -306,13 +306,19 @@ class DuckDB:
             table: files, a frame or Arrow data, as for ``open_table``.
             columns: the columns that are needed; None: all.
             table_name: the table in a database file; None: not given.
-            only_different: whether rows that repeat others may be left out.
+            only_different: whether rows that repeat others may be left out. Those of frames, which
+                are in memory already, are all kept.
+
+        Raises:
+            InvalidParameter: when it cannot be read.
         """
         statements = Statements(connection)
         read_frame = FRAMES.get(package_of(table))
         if read_frame is None:
             files = files_of_table(table)
-            keep_rows = partial(_keep_different, statements) if only_different else statements.keep
+            keep_rows: Keep = statements.keep
+            if only_different:
+                keep_rows = partial(_keep_different, statements)
             return _open_files(statements, files, columns, table_name, self.passes, keep_rows)
         return OpenTable(
             _arrow_table(connection, read_frame(table, columns)),

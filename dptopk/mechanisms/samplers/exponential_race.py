@@ -244,9 +244,12 @@ class Race:
             part = slice(begin, begin + _CHUNK)
             level_scores = self._level_scores(arrivals.labels[part], arrivals.levels[part], origin)
             slabs = arrivals.slabs[part]
-            is_one_slab = bool((slabs == slabs[0]).all())  # nearly always
-            numbers = [int(slabs[0])] if is_one_slab else np.unique(slabs).tolist()
+            numbers = [int(slabs[0])]
+            is_one_slab = bool((slabs == slabs[0]).all())
+            if not is_one_slab:
+                numbers = np.unique(slabs).tolist()
             for slab in numbers:
+                # A part has nearly always one slab: then nothing is copied by a mask.
                 chosen = slice(None) if is_one_slab else slabs == slab
                 words = arrivals.words[part][chosen]
                 score, doubt = self._scores(level_scores[chosen], words, *self._slabs[slab])
