@@ -304,7 +304,8 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
         1, 99, 150
     )  # some with many events, many with one
     rows = frame([*zip(users, rng.zipf(1.5, 150) % 30, rng.integers(0, 3, 150), strict=True)])
-    rows["user"] = "u" + rows["user"].astype(str)
+    # Texts so long that codes stand for them wherever users are sorted.
+    rows["user"] = "the user number " + rows["user"].astype(str)
     rows["item"] = rows["item"] if seed % 2 else "i" + rows["item"].astype(str)
     rows["segment"] = rng.integers(0, 3, 150)
     options = {"user": "user", "item": "item", "labels_per_user": 3 + seed % 2, "key": str(seed)}
