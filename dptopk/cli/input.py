@@ -423,7 +423,7 @@ class Source(Columns):
             self.decimal,
         ]
         columns += [
-            sorted(self.where or ()),
+            sorted(set(self.where or ())),  # a condition that is repeated is one
             self.segment_by,
             *self.segments,
             self.segments_per_user,

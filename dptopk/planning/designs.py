@@ -87,14 +87,15 @@ class Design:
             the design releases labels only.
         domain: of the labels.
         build: the mechanisms for a request, a split and ρ.
-        whole: True: needs the whole histogram; False: compared only where it is cut, or by name;
-            None: for both.
+        whole: True: needs the whole histogram; False: compared only where it is cut, or where its
+            name or its kind is asked for; None: for both.
         joint: the δ of labels that one user alone has is part of the charge, not added to it, and
             may be all of it.
         additive: labels are ordered by counts with noise of one law, so that its noise can be told
             without their gaps.
         fold: over a noisy floor: how many times k labels take part, where not d_bar of the request.
-        least: how many labels a user touches at least, where it is compared without its name.
+        least: how many labels a user touches at least, where it is compared although neither its
+            name, nor its kind, nor its noise is asked for.
         coins: labels are shown by coins, then counted; compared for labels only, their counts being
             hidden, on shapes, and by name.
     """
@@ -159,11 +160,12 @@ class Design:
         # Where the noise is on all counts that one user changes, there must be a limit on these.
         needs_l0 = (self.method == "threshold" and self.fold is None) or self.joint
         named = self._is_named(request)
+        largest = (self.fold or 0) * request.k
         return (
             (self.domain != request.domain, f"for a {self.domain} domain"),
             (request.method != "auto" and not named, f"method={self.method!r}"),
             (needs_l0 and l0 is None, "needs a limit on the labels of one user"),
-            ((self.fold or 0) * request.k > request.d_bar, "takes part of a larger top"),
+            (largest > request.d_bar, f"needs the {largest} largest counts (d_bar)"),
             (self.whole is True and not request.whole, "needs the whole histogram (d_bar=None)"),
             (self.whole is False and request.whole and not named, "for a histogram that is cut"),
             (request.delta == 0 and not self.pure, "needs a delta above 0"),

@@ -82,8 +82,8 @@ def check_round_trips(subject: Subject) -> Mismatches:
 
 
 def check_charges(subject: Subject) -> Mismatches:
-    """Check that a release costs at most ``charge``, and that ``charge`` does not fall when a user
-    may touch more labels.
+    """Check that a release costs at most ``charge``, and that the pure ε of ``charge``, if it has
+    one, does not fall when a user may touch more labels.
     """
     for labels in (subject.k, LABELS):
         stated = subject.charge(labels)

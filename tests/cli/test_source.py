@@ -84,5 +84,7 @@ def test_a_condition_that_is_repeated_is_one_and_two_values_are_refused(tmp_path
     data.write_text("label,sex,count\na,F,30\nb,M,20\n")
     repeated = Source(path=data, where=["sex=F", "sex=F"])
     assert repeated.capped_histogram(ONE).labels.tolist() == ["a"]
+    once = Source(path=data, where=["sex=F"])
+    assert repeated.state_fingerprint() == once.state_fingerprint()
     with pytest.raises(InvalidParameter, match="--where"):
         Source(path=data, where=["sex=F", "sex=M"]).capped_histogram(ONE)

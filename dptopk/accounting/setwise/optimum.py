@@ -327,7 +327,7 @@ class Refinement:
     @property
     def uses_products(self) -> bool:
         """Return whether the costs are bounded by products of pairs, not by one conversion of all
-        of them.
+        of them, and whether the first bound leaves them anything to improve.
         """
         game = self.game
         partly_smoothed = game.smoothed_split is not None and bool(
