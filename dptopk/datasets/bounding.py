@@ -499,8 +499,8 @@ class FirstEvents:
 def first_events(
     source: OpenTable, events: ir.Table, within: Sequence[str] = ()
 ) -> FirstEvents | None:
-    """Return the numbers of the first events; None on an engine where one plan is fastest, or if
-    the memory is full.
+    """Return the numbers of the first events; None on an engine where one plan is fastest or which
+    has no fast hash, or if the memory is full.
 
     Args:
         source: the table.
@@ -509,7 +509,8 @@ def first_events(
     """
     # Where DISTINCT can be made to sort, it would sort repeated events too.
     has_plans = source.keep is not None or source.backend.unhashed is not None
-    if not has_plans:
+    # Pairs are told apart by their hashes.
+    if not has_plans or source.backend.mix is None:
         return None
     sample = events.limit(SAMPLE)
     pair = source.mix(*(sample[name] for name in (*within, "user", "item")))
