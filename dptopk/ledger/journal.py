@@ -303,7 +303,12 @@ class Journal:
         return head.seq >= seq and not self._was_given_up(head)
 
     def _catch_up(self, log: Transaction) -> bool:
-        """Read and fold a page of entries; return whether there may be more."""
+        """Read and fold a page of entries; return whether there may be more.
+
+        Raises:
+            LedgerError: if the log lacks the entry that was read last, or an entry could not follow
+                those before.
+        """
         if not self._is_empty():
             self._require_entry_of(log, self.head())
         seq, _ = self.state.last
@@ -318,6 +323,10 @@ class Journal:
         Returns:
             The stored head, which is read first: the log that is read afterwards must hold its
             entry.
+
+        Raises:
+            LedgerError: if the place of the head holds something else, or the entry of the newest
+                snapshot was altered.
         """
         state = LedgerState(self.store.key)
         stored_heads = self._stored_head()

@@ -91,16 +91,17 @@ class TwoEpsilonCurve(Curve):
         self._inner: LossCurve = homogeneous(*inner, attained=attained)
         largest_losses = [sum_up({epsilon: count}) for epsilon, count in (inner, outer)]
         self._epsilon_max = sum_up(largest_losses)
-        epsilon, count = outer
-        log_masses, errors = log_response_pmf(count, epsilon)
+        outer_epsilon, outer_count = outer
+        log_masses, errors = log_response_pmf(outer_count, outer_epsilon)
         counted = log_masses > -LARGEST_EXPONENT
-        self._losses = (np.arange(-count, count + 1, 2, dtype=float) * epsilon)[counted]
+        losses = np.arange(-outer_count, outer_count + 1, 2, dtype=float) * outer_epsilon
+        self._losses = losses[counted]
         self._masses = np.exp(log_masses[counted])
         # The relative error of a mass: the error of its logarithm, and that of the exponential.
         self._error = float(errors[counted].max()) + 8 * EPS
         self._left_out = 0.0  # a bound on the masses that are not counted
         if not counted.all():
-            self._left_out = (count + 1) * np.exp(-LARGEST_EXPONENT)
+            self._left_out = (outer_count + 1) * np.exp(-LARGEST_EXPONENT)
         # A loss is a product, and ε less it a difference: each rounds by EPS of this size at most.
         self._loss_error = 4 * EPS * self._epsilon_max
         self._attained = attained
