@@ -81,11 +81,9 @@ class TwoEpsilonCurve(Curve):
         self, first: tuple[float, int], second: tuple[float, int], *, attained: bool = True
     ) -> None:
         """List the losses of the outer kind, and prepare the curve of the inner one."""
-        _, first_count = first
-        _, second_count = second
         inner = first
         outer = second
-        if second_count > first_count:
+        if second[1] > first[1]:  # more copies
             inner = second
             outer = first
         self._inner: LossCurve = homogeneous(*inner, attained=attained)
@@ -94,8 +92,8 @@ class TwoEpsilonCurve(Curve):
         outer_epsilon, outer_count = outer
         log_masses, errors = log_response_pmf(outer_count, outer_epsilon)
         counted = log_masses > -LARGEST_EXPONENT
-        losses = np.arange(-outer_count, outer_count + 1, 2, dtype=float) * outer_epsilon
-        self._losses = losses[counted]
+        places = np.arange(-outer_count, outer_count + 1, 2, dtype=float)[counted]
+        self._losses = places * outer_epsilon
         self._masses = np.exp(log_masses[counted])
         # The relative error of a mass: the error of its logarithm, and that of the exponential.
         self._error = float(errors[counted].max()) + 8 * EPS
