@@ -350,7 +350,9 @@ def write_plot(release: Release, plot: Path, confidence: float) -> None:
         plot: the file, which ends in .png or .svg.
         confidence: of the error bars, in (0, 1).
     """
-    figure = release.plot(confidence=confidence).get_figure(root=True)
-    assert figure is not None  # noqa: S101 - new Axes have one
+    from matplotlib.figure import Figure
+
+    figure = release.plot(confidence=confidence).figure
+    assert isinstance(figure, Figure)  # noqa: S101 - new Axes are in no part of another figure
     with replacement_file(plot) as temporary:
         figure.savefig(temporary, format=plot.suffix[1:].lower(), dpi=150)

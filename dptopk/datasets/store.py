@@ -46,7 +46,7 @@ from dptopk.histogram.histogram import Histogram
 if TYPE_CHECKING:
     import ibis.expr.types as ir
     import pyarrow as pa
-    from duckdb import DuckDBPyRelation
+    from duckdb import DuckDBPyConnection, DuckDBPyRelation
 
     from dptopk.datasets.backends.base import OpenTable
     from dptopk.datasets.backends.inputs import Condition, EventTable
@@ -121,12 +121,12 @@ class EventsStore:
             user. Later ones leave the user out of ``histogram(partition=)``; a user who was deleted
             counts as a new one. None: in all.
 
-    The columns and bounds cannot be changed after the store was made; opening it again needs only
-    its path, and refuses others.
+    The columns and bounds cannot be changed after the store was made. Its path alone opens it
+    again; other settings are stated together with the columns, and must be those it was made with.
 
     Raises:
-        InvalidParameter: for a file that is no store, or settings that differ from those it was
-            made with.
+        InvalidParameter: for a file that is no store, settings that differ from those it was made
+            with, or settings without the columns.
         ImportError: when the extra ``data`` is not installed.
 
     >>> import pandas as pd, tempfile
@@ -155,51 +155,80 @@ class EventsStore:
         partitions: bool = False,
         days_per_user: int | None = None,
     ) -> None:
-        duckdb = import_of_extra("duckdb", extra="data")
+        import_of_extra("duckdb", extra="data")
         self.path = Path(path)
         self._no_store = f"{self.path.name!r} is no store of events"
+        stated_settings = _stated_settings(
+            user=user,
+            item=item,
+            weight=weight,
+            bounds=Bounds(
+                labels_per_user=labels_per_user,
+                per_label_cap=per_label_cap,
+                key=key,
+                portable=portable,
+            ),
+            of_partitions=_settings_of_partitions(
+                partitions=partitions, days_per_user=days_per_user
+            ),
+        )
         is_new = not self.path.exists()
         if is_new and (user is None or item is None):
             raise InvalidParameter(
                 f"path: there is no store {str(path)!r}; name its columns user and item to make one"
             )
-        stated_settings = None
-        if user is not None or item is not None:
-            # This call refuses bounds that are out of range.
-            Bounds(labels_per_user=labels_per_user, per_label_cap=per_label_cap, key=key)
-            stated_settings = {
-                "user": user,
-                "item": item,
-                "weight": weight,
-                "labels_per_user": labels_per_user,
-                "per_label_cap": per_label_cap,
-                "key": key,
-                "portable": portable,
-                **_settings_of_partitions(partitions=partitions, days_per_user=days_per_user),
-            }
         if is_new:
-            # DuckDB makes the file itself. It is made and removed here first, so that a folder that
-            # cannot be written to raises Python's own error.
-            os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
-            self.path.unlink()
-        umask = os.umask(0o077)  # only the owner may read the file
+            self._refuse_folder_without_access()
+        self._file = self._connection()
         try:
-            self._file = hide_data_of_errors(
-                "path", self._no_store, partial(duckdb.connect, str(self.path))
-            )
-        finally:
-            os.umask(umask)
-        try:
-            # A database without tables is new, or making it was interrupted.
-            if stated_settings is not None and self._is_empty():
-                self._settings = self._make(stated_settings)
-            else:
-                self._settings = self._open(stated_settings)
+            self._settings = self._settings_of_file(stated_settings)
         except BaseException:
             self._file.close()
             if is_new:
                 self.path.unlink(missing_ok=True)
             raise
+
+    def _refuse_folder_without_access(self) -> None:
+        """Make the file and remove it again: DuckDB makes it itself, and its error would not be
+        Python's own.
+
+        Raises:
+            OSError: when the folder cannot be written to.
+        """
+        os.close(os.open(self.path, os.O_CREAT | os.O_EXCL, stat.S_IRUSR | stat.S_IWUSR))
+        self.path.unlink()
+
+    def _connection(self) -> DuckDBPyConnection:
+        """Return a connection to the file, which is made if it does not exist; only its owner may
+        read it.
+
+        Raises:
+            InvalidParameter: for a file that is no database of DuckDB.
+        """
+        import duckdb
+
+        # The umask is that of the whole process: meanwhile other threads make private files too.
+        umask = os.umask(0o077)
+        try:
+            return hide_data_of_errors(
+                "path", self._no_store, partial(duckdb.connect, str(self.path))
+            )
+        finally:
+            os.umask(umask)
+
+    def _settings_of_file(self, stated_settings: dict[str, Any] | None) -> dict[str, Any]:
+        """Return the settings of the store; it is made first if the columns are stated and the
+        database has no tables, because it is new or because making it was interrupted.
+
+        Args:
+            stated_settings: the settings that are asked for; None: any.
+
+        Raises:
+            InvalidParameter: as ``_open``.
+        """
+        if stated_settings is not None and self._is_empty():
+            return self._make(stated_settings)
+        return self._open(stated_settings)
 
     def _is_empty(self) -> bool:
         """Return whether the database has no tables."""
@@ -514,6 +543,46 @@ class EventsStore:
             self._file.rollback()
             raise
         self._file.commit()
+
+
+def _stated_settings(
+    *,
+    user: str | None,
+    item: str | None,
+    weight: str | None,
+    bounds: Bounds,
+    of_partitions: dict[str, bool | int],
+) -> dict[str, Any] | None:
+    """Return the settings that a store is made with, or must have been made with; None where
+    nothing is stated but the path, which opens any store.
+
+    Args:
+        user: the column of the protected users; None: not stated.
+        item: the column of the labels; None: not stated.
+        weight: the column of what an event adds; None: not stated, or each adds 1.
+        bounds: the limits on each user's contribution.
+        of_partitions: the settings of ``_settings_of_partitions``.
+
+    Raises:
+        InvalidParameter: for other settings without a column.
+    """
+    if user is not None or item is not None:
+        return {
+            "user": user,
+            "item": item,
+            "weight": weight,
+            "labels_per_user": bounds.labels_per_user,
+            "per_label_cap": bounds.per_label_cap,
+            "key": bounds.key,
+            "portable": bounds.portable,
+            **of_partitions,
+        }
+    if weight is not None or bounds != Bounds(labels_per_user=None) or of_partitions:
+        raise InvalidParameter(
+            "user: the settings of a store are fixed when it is made; state its columns user and "
+            "item too, so that they are compared, or the path alone"
+        )
+    return None
 
 
 def _settings_of_partitions(

@@ -13,7 +13,9 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
+from dptopk import Histogram, KnownLaplace, Sensitivity
 from dptopk.cli.commands import app
+from dptopk.cli.output import write_plot
 
 BASE = ("--k", 3, "--epsilon", 2, "--delta", 1e-6, "--labels-per-user", 1, "--seed", 1)
 EVIL = ["=1+1", "<script>alert(1)</script>", "[red]x[/red]"]
@@ -90,6 +92,15 @@ def test_a_picture_is_drawn_beside_the_answer(counts, tmp_path, ending):
     assert result.exit_code == 0, result.output
     assert plot.read_bytes()[:5] in (b"\x89PNG\r", b"<?xml")
     assert "noisy count" in result.stdout
+
+
+def test_the_plot_of_one_count_is_written(tmp_path):
+    """This runs with the lowest matplotlib too."""
+    pytest.importorskip("matplotlib")
+    histogram = Histogram(["a"], [900], sensitivity=Sensitivity(l0=1), domain="public")
+    release = KnownLaplace(epsilon=1.0).release(histogram)
+    write_plot(release, tmp_path / "a.svg", 0.95)
+    assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
 
 
 @pytest.mark.slow

@@ -122,6 +122,37 @@ def test_days_per_user_needs_partitions_and_is_fixed(tmp_path):
         EventsStore(tmp_path / "e.store", **COLUMNS, partitions=True, days_per_user=3)
 
 
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"labels_per_user": 3},
+        {"labels_per_user": 2},
+        {"per_label_cap": 2},
+        {"weight": "w"},
+        {"key": "x"},
+        {"portable": True},
+        {"partitions": True},
+        {"partitions": True, "days_per_user": 5},
+    ],
+    ids=str,
+)
+def test_settings_without_columns_are_refused_before_anything_is_opened(tmp_path, settings):
+    """They were ignored, whatever the store was made with."""
+    for content in (None, b"no store"):
+        path = tmp_path / "e.store"
+        if content is not None:
+            path.write_bytes(content)
+        with pytest.raises(InvalidParameter, match="fixed when it is made"):
+            EventsStore(path, **settings)
+        assert path.exists() == (content is not None)
+
+
+def test_bounds_out_of_range_are_refused_without_columns_too(tmp_path):
+    EventsStore(tmp_path / "e.store", **COLUMNS, labels_per_user=2).close()
+    with pytest.raises(InvalidParameter, match="per_label_cap"):
+        EventsStore(tmp_path / "e.store", per_label_cap=0)
+
+
 @pytest.mark.slow
 def test_it_reopens_by_its_path_and_refuses_other_settings(tmp_path):
     path = tmp_path / "events.store"
