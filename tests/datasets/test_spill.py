@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pandas as pd
 import pytest
@@ -18,6 +19,7 @@ pytest.importorskip("duckdb")
 pytest.importorskip("fcntl")
 
 from dptopk.datasets import DuckDB, events_histogram
+from dptopk.datasets.backends import spill
 from dptopk.datasets.backends.spill import Spill
 
 FRAME = pd.DataFrame({"u": ["a"], "i": ["x"]})
@@ -76,3 +78,39 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(InvalidParameter, match="temp_directory"):
         events_histogram(FRAME, **OPTIONS, engine=DuckDB(temp_directory=tmp_path / "file"))
+
+
+def test_a_connection_that_fails_leaves_no_folder_and_no_lock(tmp_path, monkeypatch):
+    def refuse(name, *, extra):
+        raise ImportError(f"{name} is in the extra {extra}")
+
+    locks = []
+    monkeypatch.setattr("dptopk.datasets.backends.duckdb.import_of_extra", refuse)
+    monkeypatch.setattr("dptopk.datasets.backends.spill._try_lock", partial(kept_lock, locks))
+    with pytest.raises(ImportError, match="in the extra data"):
+        events_histogram(FRAME, **OPTIONS, engine=DuckDB(temp_directory=tmp_path))
+    assert not list(tmp_path.iterdir())
+    (lock,) = locks
+    with pytest.raises(OSError, match="descriptor"):
+        os.fstat(lock)
+
+
+def kept_lock(locks, folder, take=spill._try_lock):
+    locks.append(take(folder))
+    return locks[-1]
+
+
+def test_a_connection_without_our_database_is_closed(tmp_path, monkeypatch):
+    connections = []
+
+    def refuse(connection):
+        connections.append(connection)
+        raise MemoryError
+
+    monkeypatch.setattr("dptopk.datasets.backends.duckdb.attach_own_database", refuse)
+    with pytest.raises(MemoryError):
+        events_histogram(FRAME, **OPTIONS, engine=DuckDB(temp_directory=tmp_path))
+    assert not list(tmp_path.iterdir())
+    (connection,) = connections
+    with pytest.raises(Exception, match="closed"):
+        connection.con.execute("SELECT 1")

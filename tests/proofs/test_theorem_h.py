@@ -277,6 +277,12 @@ def test_many_responses_are_bounded_from_below(count: int, epsilon: float) -> No
         assert exact * (1 - 2e-3) < below <= exact
 
 
+@pytest.mark.parametrize("count", [10**9, 10**12])
+def test_far_below_the_mean_the_lower_bound_is_a_number(count: int) -> None:
+    """Terms that grow by more than floating point holds made it NaN; δ is nearly 1 there."""
+    assert 0 <= responses_delta_below(count, 1.0, 0.0) <= 1
+
+
 def test_the_gaussian_bound_is_monotone_and_symmetric() -> None:
     text = "40*BR(0.05) + 7*DP(0.02) + ZCDP(0.001)"
     turned = "ZCDP(0.001) + 7*DP(0.02) + 40*BR(0.05)"

@@ -66,7 +66,7 @@ def responses_delta_below(count: int, epsilon: float, x: float) -> float:
     Args:
         count: n.
         epsilon: ε of one response, in (0, LARGEST_EPSILON].
-        x: the ε of all responses together.
+        x: the ε of all responses together, at least 0.
     """
     n = float(count)
     t = math.tanh(epsilon / 2)
@@ -76,7 +76,7 @@ def responses_delta_below(count: int, epsilon: float, x: float) -> float:
     first += (first - count) % 2  # j has the parity of n
     width = max(math.ceil(BEYOND * deviation / BLOCKS / 2), 1)  # of a block, in steps of 2
     last = first + 2 * width * BLOCKS
-    if first <= -LARGEST_SHARE * n or last >= min(LARGEST_SHARE * n, EXACT_INTEGERS):
+    if last >= min(LARGEST_SHARE * n, EXACT_INTEGERS):
         return 0.0
     ends: Floats = first + 2.0 * width * np.arange(BLOCKS + 1, dtype=float)
     # A loss jε is moved down by more than its rounding.
@@ -102,7 +102,10 @@ def _geometric_sums(logs: Floats, width: int, usable: NDArray[np.bool_]) -> Floa
     ratio = (logs[1:] - first_terms) / width  # of neighbouring terms, a logarithm
     is_regular = usable & (np.abs(ratio) > SMALLEST_LOG_RATIO)
     ratio = np.where(is_regular, ratio, -SMALLEST_LOG_RATIO)
-    sums: Floats = np.exp(first_terms) * np.expm1(width * ratio) / np.expm1(ratio)
+    # From the larger end of a block on, its terms fall: no exponential overflows.
+    largest = first_terms + np.maximum((width - 1) * ratio, 0.0)
+    falling = -np.abs(ratio)
+    sums: Floats = np.exp(largest) * np.expm1(width * falling) / np.expm1(falling)
     return sums
 
 

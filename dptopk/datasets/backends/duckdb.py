@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cache, partial
 from glob import escape
@@ -112,9 +113,16 @@ def _is_nan(column: ir.FloatingColumn) -> ir.BooleanValue:
 
 
 def _total(operation: ops.Value) -> ir.Value | None:
-    """Return the operation in TRY, which gives NULL where its expression fails. Its value is of the
-    type that Ibis states, by which the next operation is judged: DuckDB makes a time of a day and
-    an interval, and Ibis a day.
+    """Return the operation in DuckDB's TRY, which gives NULL for a row where it fails; None for an
+    operation that TRY cannot make safe, so that it is refused: its texts may fill the memory, or
+    its error ends the connection.
+
+    The value is cast to the type that Ibis states, by which the next operation is judged. DuckDB's
+    own may be another: a day and an interval make a time in DuckDB and a day in Ibis; a choice
+    between a UUID and a text is a UUID in DuckDB, for which other texts fail, and a text in Ibis.
+
+    Raises:
+        InvalidParameter: for a constant that is no regular expression.
     """
     import ibis.expr.operations as ops
 
@@ -219,8 +227,14 @@ class DuckDB:
             )
 
     def connect(self, *, spill: Spill | None = None) -> DuckDBConnection:
-        """Return a new in-memory connection with these settings; ``spill`` is its own folder on
-        disk.
+        """Return a new in-memory connection with these settings.
+
+        Args:
+            spill: its own folder on disk, which the caller removes; None: ``temp_directory``.
+
+        Raises:
+            InvalidParameter: when DuckDB refuses the settings.
+            ImportError: when the extra ``data`` is not installed.
         """
         ibis = import_of_extra("ibis", extra="data")
         import_of_extra("duckdb", extra="data")
@@ -237,7 +251,11 @@ class DuckDB:
             lambda: ibis.duckdb.connect(**settings),
             full=_is_memory_full,
         )
-        attach_own_database(connection)
+        try:
+            attach_own_database(connection)
+        except BaseException:
+            connection.disconnect()
+            raise
         return connection
 
     def open(
@@ -260,23 +278,17 @@ class DuckDB:
             InvalidParameter: when it cannot be read, or DuckDB refuses its settings.
             ImportError: when the extra ``data`` is not installed.
         """
-        spill = self._spill()
-        connection = self.connect(spill=spill)
-
-        def close() -> None:
-            """Close the connection, and remove what it has written to disk."""
-            connection.disconnect()
+        with ExitStack() as unfinished:  # it is undone unless the table is opened
+            spill = self._spill()
             if spill is not None:
-                spill.remove()
-
-        holder = Holder(close)
-        try:
+                unfinished.callback(spill.remove)
+            connection = self.connect(spill=spill)
+            unfinished.callback(connection.disconnect)
             opened_table = self._open_on(
                 connection, table, columns, table_name, only_different=only_different
             )
-        except BaseException:
-            close()
-            raise
+            # The last step comes first: the connection is closed before its folder is removed.
+            holder = Holder(unfinished.pop_all().close)
         store = partial(StoredRows, connection, holder, self.memory_limit)
         return replace(opened_table, close=holder.close, store=store)
 
