@@ -716,6 +716,7 @@ class Filter(Account):
 
     def pure_left(self) -> float:
         """Return the largest ε, rounded down, of a pure cost that is accepted now."""
+        # Not by the metric Pure itself, which does not know whether its sum of ε's is closed.
         largest = self.added_left()
         for metric in self._metrics.values():
             if metric.name != Pure.name:

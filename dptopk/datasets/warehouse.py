@@ -283,7 +283,7 @@ def _csv_frame(path: Path) -> pd.DataFrame:
 
 
 def _parquet_frame(path: Path) -> pd.DataFrame:
-    """Return the rows of a Parquet file, with None for a text that is not UTF-8."""
+    """Return the rows of a Parquet file, with None for each value that DuckDB cannot read."""
     import_of_extra("pyarrow", extra="data")
     with file_of_stored_types(path) as file:
         frame: pd.DataFrame = with_readable_values(file.read()).to_pandas()

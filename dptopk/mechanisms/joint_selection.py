@@ -78,6 +78,8 @@ class JointExponential(JointSelection):
     def rows(self, histogram: Histogram, bits: Bits) -> list[int]:
         """Draw the indices of k rows."""
         ranked = Ranked(histogram.counts, histogram.absent)
+        # One user moves a gap by at most linf, up or down: a weight e^(-rate·gap) moves by a factor
+        # within e^(±ε/2), and the range of all log-ratios is ε.
         rate = smaller_of(self.epsilon) / (2 * histogram.sensitivity.linf)
         answers = type(self).answers(ranked, self.k)
         return ranked.rows(draw_answer(answers, rate, bits))

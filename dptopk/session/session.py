@@ -421,10 +421,10 @@ class Session:
         """Plan and answer "what are the top k?" for a part of the budget.
 
         Args:
-            k: how many labels are asked for.
-            budget: the (ε, δ) of this answer; what is charged are the costs of its plan. None: all
-                that is left of the session's own Budget, never of a ledger or of an account that
-                others may spend from.
+            k: how many labels are asked for, at least 1.
+            budget: the Budget of this answer, in ε or in ρ; what is charged are the costs of its
+                plan. None: all that is left of the session's own Budget, never of a ledger or of an
+                account that others may spend from.
             counts: "auto" for whichever noisy counts are best, "gaussian", "laplace" or "box", as
                 for plan_topk; None for labels alone, so that all of the budget finds labels.
             look: the share of ε, in (0, 1), for a private look at the counts of a few ranks, by
@@ -432,8 +432,18 @@ class Session:
                 if public facts say that it is worth its price. None: no look. With ``like=`` the
                 look checks the shape.
             reuse: whether a stored answer is given again, as for ``run``.
-            stated: further fields of ``dptopk.question.Question``: d_bar, method, fit, like,
-                selection_share, charge_as, users, effort, max_seconds.
+            stated: further fields of ``dptopk.question.Question``, those of ``StatedInSession``;
+                one that does not fit the data or the other fields is refused by name.
+
+        Returns:
+            Release: at most k labels from the largest count on, with noisy counts unless
+                ``counts`` is None.
+
+        Raises:
+            BudgetExceeded: nothing was charged, or the look alone; it says what would fit.
+            InvalidParameter: for a question that does not fit the data or has no plan, or without a
+                budget where others may spend; nothing was charged.
+            ReleaseWithheld: as for ``run``.
 
         >>> from dptopk import Budget, Sensitivity
         >>> reads = Histogram(None, [900, 700, 0], sensitivity=Sensitivity(l0=1))
@@ -732,6 +742,9 @@ class EventsSession(Session):
         Returns:
             Release: its note says how labels were found and under which cap, ``phases`` what each
                 phase cost; counts and error bars are about all events.
+
+        Raises:
+            BudgetExceeded, InvalidParameter, ReleaseWithheld: as for ``Session.top_k``.
         """
         question = {"counts": counts, "look": look, **stated}
         return self._top_k(k, budget, question, reuse=reuse)

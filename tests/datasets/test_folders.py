@@ -110,6 +110,12 @@ def test_names_of_folders_that_engines_read_differently_are_refused(tmp_path, fo
     assert folders[0] not in str(refused.value)  # it may be a user's value
 
 
+def test_folders_that_are_no_columns_may_be_above_and_below_those_that_are(tmp_path):
+    for user, folder in zip("abc", ("k=1/s", "k=2", "above/k=2"), strict=True):
+        written(tmp_path / folder / "f.parquet", user=user)
+    assert counts(tmp_path, item="k") == {"1": 1, "2": 2}
+
+
 def test_a_column_that_a_later_file_lacks_is_no_column(tmp_path):
     """DuckDB failed on the second file, Spark read NULL there."""
     written(tmp_path / "a.parquet", z=["q"])

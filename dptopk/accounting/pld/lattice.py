@@ -461,9 +461,12 @@ def _no_bound(x: float) -> float:  # noqa: ARG001 - the argument of ``splitting_
 def _decayed_sum(
     law: LossDistribution, distance: Floats, rate: float, log_factor: float
 ) -> tuple[float, float]:
-    """Return Σ a e^{-r d} (1 - e^{-d}), where a are the masses of a law, before scaling, at
-    distances d > 0, times e^{K - f}; and an upper bound on the error in it that comes from the
-    masses.
+    """Sum e^{K - f} a e^{-r d} (1 - e^{-d}) over the masses a of a law, before scaling, at
+    distances d > 0.
+
+    Returns:
+        the sum, moved up by what is left out and by the error of its scale; and what the errors of
+        the masses may add to it, inf where nothing is known of them.
 
     Args:
         law: the tilted masses a with their ln-scale K.

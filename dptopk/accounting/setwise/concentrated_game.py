@@ -66,7 +66,7 @@ MOST_NODES = 6000
 CONVERTED_EVERY = 4  # nodes; that of ranges takes long, and decides only where no majorant does
 LEAST_ROOM = 0.05  # of work, in seconds: no game takes less
 ANSWER_POINTS = 65  # x's of a cell of the tables at which an answer is looked for
-NEAREST_PROGRAMS = 12
+NEAREST_PROGRAMS = 12  # whose majorants are tried at a time
 LARGEST_RATIO = 12.0  # of the deviations of two costs of a game, which share its nodes
 
 
@@ -917,7 +917,10 @@ def _majorant_bounds(
 
 
 def _nearest_solutions(solutions: Sequence[ProgramSolution], x: Floats) -> list[ProgramSolution]:
-    """Return the solutions of the programs that are nearest to some x's."""
+    """Return the NEAREST_PROGRAMS solutions (all, if there are fewer) whose x is nearest to one of
+    some x's. Each of them bounds the step from above at every x, so that leaving others out only
+    makes the bound larger.
+    """
     distances = [float(np.abs(x - solution.x).min()) for solution in solutions]
     order = np.argsort(distances)
     return [solutions[place] for place in order[:NEAREST_PROGRAMS].tolist()]

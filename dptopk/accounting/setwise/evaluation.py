@@ -188,8 +188,9 @@ class Evaluation:
         return tuning.REACHES * math.ceil(z / tuning.REACHES)
 
     def pairs(self) -> list[GroupPair]:
-        """Return the pairs of all groups of ranges, which bound them from above: of a group of one
-        range one pair for each size of its parts, of another group one pair.
+        """Return the pairs of all groups of ranges, which bound them from above: of a group with
+        levels or several ranges one pair, of a group of one range a pair for each size of its
+        parts.
         """
         reach = self.reach
         pairs: list[GroupPair] = []

@@ -66,13 +66,15 @@ def files_matching(pattern: str, named_path: Path) -> tuple[str, ...]:
 def columns_of_folders(paths: Sequence[str], folder: Path) -> tuple[str, ...]:
     """Return the columns that the names of folders are, such as i in i=01, from the top.
 
+    Folders that are no columns may be above the columns and below them, in some files only.
+
     Args:
         paths: the files.
         folder: only folders below this one are columns.
 
     Raises:
         InvalidParameter: for names that engines do not read alike: all files must have the same
-            columns, in the same order, and no other folders below these.
+            columns, in the same order, without another folder between two of them.
     """
     columns = {tuple(map(_column, column_folders(path, folder))) for path in paths}
     first, *others = sorted(columns)
@@ -89,8 +91,12 @@ def columns_of_folders(paths: Sequence[str], folder: Path) -> tuple[str, ...]:
 def column_folders(path: str, folder: Path) -> list[str]:
     """Return the names of the folders between a folder and a file in it that are columns: i=01.
 
+    Args:
+        path: the path of the file.
+        folder: the folder, which is no column itself.
+
     Raises:
-        InvalidParameter: when one between them is none.
+        InvalidParameter: when a folder between two that are columns is none.
     """
     start = parent_of_columns(path, folder)
     parts = Path(path).relative_to(start).parent.parts
