@@ -627,8 +627,8 @@ def _guarantee_lines(
     threshold = mechanism.threshold_offset(sensitivity)
     if threshold is None:
         lines.append(
-            "a coin for each label; which k of more are shown is decided by what comes next, "
-            "else by label order"
+            "a coin decides for each label whether it is shown, the more likely the larger its "
+            "count is; of more than k the next phase chooses k, or label order where there is none"
         )
     elif mechanism.floor_rank is None:
         lines.append(f"threshold: {threshold}")
