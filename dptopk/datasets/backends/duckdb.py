@@ -56,6 +56,8 @@ _LOG = logging.getLogger(__name__)
 MEMORY = re.compile(r"[0-9]+([.][0-9]+)? ?(([KMGT]i?)?B|%)", re.IGNORECASE)
 _FIRST_LINES = 20_000  # of JSON: their keys are the columns
 MOST_PASSES = 10_000  # each reads the whole table
+# DuckDB starts as many threads as it is told, each with memory of its own.
+MOST_THREADS = 1024
 # Of a copy of a text file: its quotes are doubled, and each of its cells has some.
 LONGEST_COPIED_LINE = 4 * LONGEST_LINE
 
@@ -200,7 +202,7 @@ class DuckDB:
     Args:
         memory_limit: such as "4GB"; beyond it DuckDB spills to disk. None: DuckDB's default (80%
             of the machine).
-        threads: worker threads; None: one a core.
+        threads: worker threads, 1 to 1024; None: one a core.
         temp_directory: where it spills, in a folder of its own that is removed afterwards, as are
             those of processes that were killed; None: DuckDB's default.
         passes: split the users into this many parts by a hash, and query one part at a time: less
@@ -218,7 +220,11 @@ class DuckDB:
 
     def __post_init__(self) -> None:
         # This call refuses values that are out of range.
-        validate.parameters(self, passes=partial(validate.count, at_most=MOST_PASSES))
+        validate.parameters(
+            self,
+            passes=partial(validate.count, at_most=MOST_PASSES),
+            threads=partial(validate.count, at_most=MOST_THREADS),
+        )
         limit = self.memory_limit
         if limit is not None and not (isinstance(limit, str) and MEMORY.fullmatch(limit.strip())):
             raise InvalidParameter(
