@@ -405,7 +405,9 @@ def test_a_missing_extra_says_what_to_install(monkeypatch, module, extra):
         DuckDB().connect()
 
 
-@pytest.mark.parametrize("change", [{"passes": 0}, {"threads": 0}, {"threads": 10**9}, {"passes": 1.5}])
+@pytest.mark.parametrize(
+    "change", [{"passes": 0}, {"threads": 0}, {"threads": 10**9}, {"passes": 1.5}]
+)
 def test_engine_parameters(change):
     with pytest.raises(InvalidParameter, match=next(iter(change))):
         DuckDB(**change)
