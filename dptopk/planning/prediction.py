@@ -17,6 +17,7 @@ from dptopk.costs import Budget
 from dptopk.histogram.event_counts import CELLS, WEIGHT
 from dptopk.planning.helped import weight_of_released
 from dptopk.planning.mixture import FAR, LEAST_RATIO, Mixture
+from dptopk.planning.open_counts import FACTORS
 from dptopk.planning.ways import (
     FINDING_DELTA,
     RANGE_OF_MU,
@@ -51,6 +52,10 @@ LARGEST_EXPONENT = 50.0
 GUMBEL_STD = math.pi / math.sqrt(6)  # of Gumbel noise of rate 1
 LEAST_ROWS = 1e-9
 EMPTY_CELL = 0.1  # users that a cell without any is taken to have: its density has a logarithm
+# The chance that counts do not fall from the last rank of a look to the floor of a way, which then
+# may hide the whole top k at any ε. In all shapes they fall. It is so small that it decides only
+# where the ways compared are predicted to lose next to nothing, or as much as each other.
+PLATEAU = 1e-3
 # How many labels are shown is right to this share.
 CLOSE = 1e-4
 
@@ -418,6 +423,9 @@ def _chances_over_level_and_floor(scene: Scene, way: Way, level: Array, rate: Ar
     floor is above t. The integral over it, with c = e^(r (h - a)) for a count h, is
     c / (1 + c) (1 - e^(-u - uc)), and uc = e^(r (h - t)).
 
+    Offsets are whole numbers. With the chance PLATEAU the count of the floor is that of the last
+    rank of a look.
+
     Args:
         scene: what is known of the data.
         way: one without a cap; its floor is the count after those that take part.
@@ -426,14 +434,25 @@ def _chances_over_level_and_floor(scene: Scene, way: Way, level: Array, rate: Ar
     """
     delta = FINDING_DELTA[way.find] * scene.budget.delta
     drawn = scene.drawn
+    offset = np.ceil((math.log(way.floor) - math.log(delta)) / rate)  # as the mechanism has it
+    counts = np.pad(drawn.counts, ((0, 0), (0, 1)))  # there is no label after the last group
     group = int(np.searchsorted(drawn.edges, way.floor + 1, side="left")) - 1
-    floor = drawn.counts[:, group : group + 1] if group < len(drawn.sizes) else 0.0
-    offset = (math.log(way.floor) - math.log(delta)) / rate
-    hidden_below = floor + scene.linf + offset  # a
-    odds = _bounded_exponential(rate * (drawn.counts - hidden_below))  # c
-    u = _bounded_exponential(rate * (hidden_below - level))
-    u_times_c = _bounded_exponential(rate * (drawn.counts - level))
-    chances: Array = odds / (1 + odds) * -np.expm1(-(u_times_c + u))
+    # The first group that no look sees; a floor that is seen is what it is.
+    unseen = int(np.searchsorted(drawn.edges, FACTORS[-1] * scene.k - 1, side="left"))
+    highest = min(unseen, group)
+
+    def chances_over_floor(floor: Array) -> Array:
+        """Return the chances where the count of the floor is this, shape (shapes, 1)."""
+        hidden_below = floor + scene.linf + offset  # a
+        odds = _bounded_exponential(rate * (drawn.counts - hidden_below))  # c
+        u = _bounded_exponential(rate * (hidden_below - level))
+        u_times_c = _bounded_exponential(rate * (drawn.counts - level))
+        chances: Array = odds / (1 + odds) * -np.expm1(-(u_times_c + u))
+        return chances
+
+    of_fall = chances_over_floor(counts[:, group : group + 1])
+    of_plateau = chances_over_floor(counts[:, highest : highest + 1])
+    chances: Array = (1 - PLATEAU) * of_fall + PLATEAU * of_plateau
     return chances
 
 

@@ -1,17 +1,18 @@
 """Predicted losses of ways to answer from events, beside the laws and draws that they stand for."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.special import ndtri
 
-from dptopk import Budget, Histogram, PartitionSelection, Sensitivity
+from dptopk import Budget, Histogram, PartitionSelection, Sensitivity, UnknownGumbel
 from dptopk.accounting.gaussian.pair import gaussian_epsilon
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.planning import plan_two_phases, two_phase
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.prediction import Scene, losses, threshold
+from dptopk.planning.prediction import PLATEAU, Scene, losses, threshold
 from dptopk.planning.profile import finding_sensitivity_of
 from dptopk.planning.ways import FINDING_DELTA, RANGE_OF_MU, Way, calibrate_way, deviation, whole_mu
 
@@ -66,6 +67,35 @@ def test_what_a_noisy_floor_hides_is_hidden_together():
     predicted = losses(scene(counts, k), [way])[0] - noise * (rows > 0).mean()
     assert missed > noise / 4
     assert predicted == pytest.approx(missed, rel=0.25)
+
+
+def test_the_offset_of_a_floor_is_a_whole_number():
+    """At a large ε counts are near one another: 1.85 for 2 said that the floor hides little."""
+    k = 10
+    budget = Budget(288.0, 1e-6)
+    way = Way("uncapped", 0.8, 0.5, None, floor=400)
+    counts = np.where(np.arange(510) < k, 15, 12)
+    rate = RANGE_OF_MU * whole_mu(budget, "uncapped") * math.sqrt(way.share / k)
+    delta = FINDING_DELTA["uncapped"] * budget.delta
+    mechanism = UnknownGumbel(k=k, d_bar=way.floor, epsilon=rate, delta=delta)
+    histogram = Histogram([f"x{rank}" for rank in range(510)], counts)
+    rng = np.random.default_rng(3)
+    rows = [len(mechanism.release(histogram, rng)) for _ in range(400)]
+    missed = 15 * (1 - np.mean(rows) / k)
+    predicted = losses(replace(scene(counts, k), budget=budget), [way])[0]
+    assert missed > 5
+    assert predicted == pytest.approx(missed, rel=0.1)
+
+
+def test_a_floor_below_all_ranks_that_are_seen_may_be_as_high_as_the_last_of_them():
+    """A look sees the ranks up to 40; what is after them is a guess, whatever ε."""
+    k = 10
+    budget = Budget(288.0, 1e-6)
+    beyond, seen = (Way("uncapped", 0.8, 0.5, None, floor=floor) for floor in (400, 30))
+    counts = np.repeat([15.0, 13.0, 5.0], [k, 5 * k, 400])
+    of_beyond, of_seen = losses(replace(scene(counts, k), budget=budget), [beyond, seen])
+    assert of_seen > 14  # rank 31 has 13, and hides 15
+    assert of_beyond == pytest.approx(PLATEAU * 15, rel=0.1)
 
 
 @pytest.mark.slow
