@@ -415,6 +415,32 @@ def _level_of_k_labels(scene: Scene, found: Array, values: Array, rates: Array) 
 
 
 def _chances_over_level_and_floor(scene: Scene, way: Way, level: Array, rate: Array) -> Array:
+    """Return the chance of each count to be above a level and above a noisy floor, shape (shapes,
+    groups). With the chance PLATEAU the count of the floor is that of the last rank of a look.
+
+    Args:
+        scene: what is known of the data.
+        way: one without a cap; its floor is the count after those that take part.
+        level: shape (shapes, 1).
+        rate: of the Gumbel noise, shape (shapes, 1).
+    """
+    delta = FINDING_DELTA[way.find] * scene.budget.delta
+    # The mechanism adds a whole number.
+    offset = scene.linf + np.ceil((math.log(way.floor) - math.log(delta)) / rate)
+    drawn = scene.drawn
+    group = int(np.searchsorted(drawn.edges, way.floor + 1, side="left")) - 1
+    # The first group that no look sees; a floor that is seen is what it is.
+    unseen = int(np.searchsorted(drawn.edges, FACTORS[-1] * scene.k - 1, side="left"))
+    padded = np.pad(drawn.counts, ((0, 0), (0, 1)))  # there is no label after the last group
+    likely, highest = (
+        _chances_over_shared_floor(drawn.counts, padded[:, [at]] + offset, level, rate)
+        for at in (group, min(unseen, group))
+    )
+    chances: Array = (1 - PLATEAU) * likely + PLATEAU * highest
+    return chances
+
+
+def _chances_over_shared_floor(counts: Array, floor: Array, level: Array, rate: Array) -> Array:
     """Return the chance of each count to be above a level t and above a noisy floor, which all
     counts share: those that it hides are missed together, and no other label is shown instead.
 
@@ -423,36 +449,16 @@ def _chances_over_level_and_floor(scene: Scene, way: Way, level: Array, rate: Ar
     floor is above t. The integral over it, with c = e^(r (h - a)) for a count h, is
     c / (1 + c) (1 - e^(-u - uc)), and uc = e^(r (h - t)).
 
-    Offsets are whole numbers. With the chance PLATEAU the count of the floor is that of the last
-    rank of a look.
-
     Args:
-        scene: what is known of the data.
-        way: one without a cap; its floor is the count after those that take part.
+        counts: h, shape (shapes, groups).
+        floor: a, shape (shapes, 1).
         level: t, shape (shapes, 1).
         rate: r of the Gumbel noise, shape (shapes, 1).
     """
-    delta = FINDING_DELTA[way.find] * scene.budget.delta
-    drawn = scene.drawn
-    offset = np.ceil((math.log(way.floor) - math.log(delta)) / rate)  # as the mechanism has it
-    counts = np.pad(drawn.counts, ((0, 0), (0, 1)))  # there is no label after the last group
-    group = int(np.searchsorted(drawn.edges, way.floor + 1, side="left")) - 1
-    # The first group that no look sees; a floor that is seen is what it is.
-    unseen = int(np.searchsorted(drawn.edges, FACTORS[-1] * scene.k - 1, side="left"))
-    highest = min(unseen, group)
-
-    def chances_over_floor(floor: Array) -> Array:
-        """Return the chances where the count of the floor is this, shape (shapes, 1)."""
-        hidden_below = floor + scene.linf + offset  # a
-        odds = _bounded_exponential(rate * (drawn.counts - hidden_below))  # c
-        u = _bounded_exponential(rate * (hidden_below - level))
-        u_times_c = _bounded_exponential(rate * (drawn.counts - level))
-        chances: Array = odds / (1 + odds) * -np.expm1(-(u_times_c + u))
-        return chances
-
-    of_fall = chances_over_floor(counts[:, group : group + 1])
-    of_plateau = chances_over_floor(counts[:, highest : highest + 1])
-    chances: Array = (1 - PLATEAU) * of_fall + PLATEAU * of_plateau
+    odds = _bounded_exponential(rate * (counts - floor))  # c
+    u = _bounded_exponential(rate * (floor - level))
+    u_times_c = _bounded_exponential(rate * (counts - level))
+    chances: Array = odds / (1 + odds) * -np.expm1(-(u_times_c + u))
     return chances
 
 
