@@ -44,7 +44,7 @@ WRONG = {
     "T --sep ''": "--sep must be a character",
     "T --where day": "--where|COLUMN=VALUE",
     "T --where day=mon": "--where|no column 'day'",
-    "T --where label=a --where label=b": "--where|twice",
+    "T --where label=a --where label=b": "--where|two values in one column",
     # numbers
     f"topk c.csv --k 0 {EPS}": "--k must be at least 1, got 0",
     f"topk c.csv --k -3 {EPS}": "--k must be at least 1, got -3",
