@@ -113,6 +113,18 @@ def format_lower(value: float, digits: int = 6) -> str:
     return _format_rounded(value * (1 + 1e-12), digits, ROUND_FLOOR)
 
 
+def format_exact(value: float) -> str:
+    """Format a number so that its text reads back as the same float.
+
+    >>> format_exact(1.0), format_exact(1e-6), format_exact(0.12345678)
+    ('1', '1e-06', '0.12345678')
+    """
+    text = f"{value:g}"
+    if float(text) == value:
+        return text
+    return repr(float(value))
+
+
 def _format_rounded(value: float | str, digits: int, rounding: str) -> str:
     """Return a number as text with few significant digits.
 

@@ -297,7 +297,7 @@ class Account(ABC):
         """Return HTML for notebooks: the guarantee, what is spent and what is left."""
         now = self.summary()
         shares = [(name, f"{share:.1%}") for name, share in now.shares.items()]
-        guarantee = f"({format_upper(now.epsilon_total)}, {now.delta:g})-DP"
+        guarantee = f"({format_upper(now.epsilon_total)}, {format_upper(now.delta)})-DP"
         holds = f"{type(self).__name__}: {guarantee} for all answers together, at any time"
         spent = f"ε about {now.epsilon_spent:.4g} spent (an estimate); left: {self.remaining()}"
         return html_lines([holds, spent]) + html_table(["of the budget", "used"], shares)
@@ -319,7 +319,9 @@ def cost_of(text: str) -> Cost:
         InvalidParameter: when the text is not one cost.
     """
     charge = Charge.parse(text)
-    if charge.count != 1:
-        raise InvalidParameter(f"{text!r} is not one cost")
-    (cost,) = charge.costs
-    return cost
+    if charge.count == 1:
+        (cost,) = charge.costs
+        # A δ or a flag beside the cost would be lost.
+        if charge == Charge({cost: 1}):
+            return cost
+    raise InvalidParameter(f"{text!r} is not one cost")

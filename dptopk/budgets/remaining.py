@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from dptopk._internal.formatting import format_lower, html_lines, html_table
+from dptopk._internal.formatting import format_lower, format_upper, html_lines, html_table
 from dptopk.budgets.account_base import Account
 from dptopk.costs import Budget, Charge
 
@@ -71,7 +71,7 @@ class Remaining:
     def lines(self) -> list[str]:
         """Return the remaining budget in sentences."""
         spent = f"ε about {self.epsilon_spent:.4g} of {self.epsilon_total:.4g} spent"
-        lines = [f"{spent} (an estimate), {self.share_used:.1%}, at δ = {self.delta:g}"]
+        lines = [f"{spent} (an estimate), {self.share_used:.1%}, at δ = {format_upper(self.delta)}"]
         kind = f" for {self.question}" if self.question else ""
         lines.append(f"left: ε up to {format_lower(self.epsilon_left, 4)}{kind}")
         if isinstance(self.left, Charge):

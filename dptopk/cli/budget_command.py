@@ -99,7 +99,7 @@ def _print_division(division: Division) -> None:
         table.add_row(Text(part.query.name), *cells)
     console = Console(highlight=False)
     console.print(table)
-    total = f"({format_upper(division.epsilon)}, {division.budget.delta:g})-DP"
+    total = f"({format_upper(division.epsilon)}, {format_upper(division.budget.delta)})-DP"
     reduction = 1 - division.weighted_error / division.even_error
     even_split = (
         f"an even split of the same total: {division.even_error:.5g} ({reduction:.1%} less)"

@@ -29,7 +29,7 @@ def certify(
     certificate = bound.certificate
     assert certificate is not None  # noqa: S101 - compose raises where there is none
     certificate.write(out)
-    proven = f"({format_upper(certificate.epsilon, 7)}, {certificate.delta:g})-DP"
+    proven = f"({format_upper(certificate.epsilon, 7)}, {format_upper(certificate.delta)})-DP"
     typer.echo(
         f"{certificate.charge} is {proven}, in any order: {out}, {len(certificate.text)} bytes."
     )

@@ -16,7 +16,14 @@ from rich.prompt import Confirm, Prompt
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
-from dptopk._internal.formatting import describe_l0, format_lower, percent, visible
+from dptopk._internal.formatting import (
+    describe_l0,
+    format_exact,
+    format_lower,
+    format_upper,
+    percent,
+    visible,
+)
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -88,7 +95,8 @@ class GuidedAnswers:
         typed += ["--k", str(self.k)]
         if self.cap is not None:
             typed += ["--labels-per-user", str(self.cap)]
-        return [*typed, "--epsilon", f"{self.epsilon:g}", "--delta", f"{self.delta:g}"]
+        typed += ["--epsilon", format_exact(self.epsilon)]
+        return [*typed, "--delta", format_exact(self.delta)]
 
 
 def ask_for_arguments(file: str, params: list[Parameter]) -> list[str]:
@@ -276,8 +284,9 @@ def _show_plan(answers: GuidedAnswers, console: Console) -> None:
     width = design.mechanisms[-1].count_width(
         design.sensitivity, labels=design.k, confidence=CONFIDENCE
     )
-    budget = design.budget
-    console.print(f"\nThe plan: ({budget.epsilon:g}, {budget.delta:g})-differential privacy.")
+    epsilon = format_upper(design.budget.epsilon)
+    delta = format_upper(design.budget.delta)
+    console.print(f"\nThe plan: ({epsilon}, {delta})-differential privacy.")
     console.print(
         f"{percent(CONFIDENCE)} of the noise on a count is within ±{width:g}; "
         f"{escape(design.appearing())}."

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from dptopk._internal.formatting import visible
+from dptopk._internal.formatting import format_exact, visible
 from dptopk._internal.json_text import canonical_json, readable_json
 from dptopk.cli.options import Book, Cap, PerUser, listed_names
 from dptopk.cli.shell import Subgroup
@@ -150,13 +150,13 @@ def _print_comparison(repeated: RepeatedPlan[TopKPlan]) -> None:
     best = repeated.offers[0]  # of one kind of noise: it is not the plan for one answer
     budget = best.plan.budget
     if best.accuracy is None:
-        total = f"--epsilon {budget.epsilon:g}"
+        total = f"--epsilon {format_exact(budget.epsilon)}"
     else:
-        total = f"--accuracy {best.accuracy:g}"
+        total = f"--accuracy {format_exact(best.accuracy)}"
     noise = best.noise.partition(" ")[0]  # "gaussian" of "gaussian noise"
     typer.echo(
         f"The least is registered. Ask for it with: --k {best.plan.k} {total} "
-        f"--delta {budget.delta:g} --counts {noise}"
+        f"--delta {format_exact(budget.delta)} --counts {noise}"
     )
 
 
@@ -185,9 +185,10 @@ def limit(book: Book, dataset: Dataset, analyst: Analyst, terms: Limit) -> None:
     if terms.registered:
         allowed = terms.registered
     elif terms.epsilon is not None:
-        allowed = f"({terms.epsilon:g}, {terms.delta:g})"
+        allowed = f"({format_exact(terms.epsilon)}, {format_exact(terms.delta)})"
     else:
-        allowed = f"ρ = {terms.rho:g}"
+        assert terms.rho is not None  # noqa: S101 - for the type checker: one of the three is stated
+        allowed = f"ρ = {format_exact(terms.rho)}"
     typer.echo(f"{analyst!r} may spend {allowed} of {dataset!r}.")
 
 

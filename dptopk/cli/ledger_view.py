@@ -255,7 +255,7 @@ def guarantee(state: DatasetState) -> str:
         failures = format_upper(zcdp["failure_delta"])
         in_rho = f"{rho}-zCDP but for failures of at most {failures}; "
     return (
-        f"{in_rho}({format_upper(summary.epsilon_total)}, {summary.delta:g})-DP for "
+        f"{in_rho}({format_upper(summary.epsilon_total)}, {format_upper(summary.delta)})-DP for "
         f"all answers together, at any time"
     )
 

@@ -91,7 +91,8 @@ def guarantee(plan: TopKPlan) -> str:
     """
     sensitivity = plan.sensitivity
     return (
-        f"Total: ({format_upper(plan.bound.epsilon, 4)}, {plan.budget.delta:g})-DP at most, by "
+        f"Total: ({format_upper(plan.bound.epsilon, 4)}, "
+        f"{format_upper(plan.budget.delta)})-DP at most, by "
         f"{plan.bound.name} ({plan.bound.source}), for a {plan.domain} domain; one user can affect "
         f"{describe_l0(sensitivity.l0)}, changing each count by at most {sensitivity.linf}. "
         f"{plan.summary_in_rho}"

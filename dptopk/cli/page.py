@@ -72,7 +72,7 @@ def answer_page(
         for phase in plan.phases
     ]
     epsilon = format_upper(plan.bound.epsilon, 4)
-    promise = {"Guarantee": f"({epsilon}, {plan.budget.delta:g})-differential privacy"}
+    promise = {"Guarantee": f"({epsilon}, {format_upper(plan.budget.delta)})-differential privacy"}
     title = f"The top {plan.k}"
     if "Data set" in about:
         title += f" of {about['Data set']}"
@@ -132,7 +132,8 @@ def _interval_promise(release: Release, rows: pd.DataFrame) -> str:
 def cost(plan: TopKPlan) -> str:
     """Return one sentence with the (ε, δ) of the whole answer; ε is an upper bound, rounded up."""
     epsilon = format_upper(plan.bound.epsilon, 4)
-    return f"The answer costs at most ε = {epsilon}, δ = {plan.budget.delta:g} of privacy."
+    delta = format_upper(plan.budget.delta)
+    return f"The answer costs at most ε = {epsilon}, δ = {delta} of privacy."
 
 
 def details(release: Release) -> list[str]:

@@ -94,7 +94,7 @@ def _guarantee(plans: PerSegment[TopKPlan], bound: Bound) -> str:
     """Return the guarantee of all segments together in words, and for a budget in ρ what the plans
     say of it; ε is an upper bound.
     """
-    total = f"({format_upper(bound.epsilon, 4)}, {bound.delta:g})-DP"
+    total = f"({format_upper(bound.epsilon, 4)}, {format_upper(bound.delta)})-DP"
     segments = numbered(len(plans.plans), "segment")
     guarantee = (
         f"Total: {total} at most, by {bound.name} ({bound.source}), for {segments}, a user in at "

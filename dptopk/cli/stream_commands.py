@@ -265,7 +265,7 @@ def _stream_facts(
     ]
     if delta is not None:
         epsilon = format_upper(compose(charge, delta=delta).epsilon, 4)
-        lines.insert(2, f"All days together: ({epsilon}, {delta:g})-DP at most.")
+        lines.insert(2, f"All days together: ({epsilon}, {format_upper(delta)})-DP at most.")
     if shape.domain == "private":
         first = mechanism.threshold(caps, 1)
         last = mechanism.threshold(caps, mechanism.days)

@@ -53,7 +53,7 @@ class Offer(Generic[P]):
             each = f"ε = {self.plan.epsilon:.4g}"
         else:
             each = f"ε = {self.plan.epsilon:.4g}, ±{width:.4g}"
-        total = f"({format_upper(self.total.epsilon, 4)}, {self.total.delta:g})"
+        total = f"({format_upper(self.total.epsilon, 4)}, {format_upper(self.total.delta)})"
         return f"{self.noise}: {total} in all, {each} each"
 
 
@@ -98,8 +98,9 @@ class RepeatedPlan(Generic[P]):
         """Return the total of the plan in words, and that of the plan for one answer where it is
         another.
         """
-        delta = self.total.delta
-        words = f"{self.times} answers cost at most ({self.total.epsilon:.4g}, {delta:g}) together"
+        epsilon = format_upper(self.total.epsilon, 4)
+        delta = format_upper(self.total.delta)
+        words = f"{self.times} answers cost at most ({epsilon}, {delta}) together"
         if self.plan is self.single:
             return words
         terms = f"epsilon={self.plan.epsilon:.4g} and this noise for each answer"

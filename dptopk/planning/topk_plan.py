@@ -463,8 +463,8 @@ class OnePhase(TopKPlan):
         lines = [
             f"Split: {self.split}",
             (
-                f"Together: ({format_upper(spent.epsilon)}, {total.delta:g})-DP by {spent.name} "
-                f"({spent.source})"
+                f"Together: ({format_upper(spent.epsilon)}, {format_upper(total.delta)})-DP "
+                f"by {spent.name} ({spent.source})"
             ),
             (
                 f"Valid in {', '.join(spent.valid_in)}; the budget is ({total.epsilon:g}, "

@@ -496,7 +496,8 @@ class TwoPhasePlan(TopKPlan):
             lines.append("The noisy counts choose and order the labels, and are not shown.")
         lines.append(f"Split: {self.split}")
         lines.append(
-            f"Together: ({format_upper(self.bound.epsilon)}, {self.budget.delta:g})-DP by "
+            f"Together: ({format_upper(self.bound.epsilon)}, "
+            f"{format_upper(self.budget.delta)})-DP by "
             f"{self.bound.name}"
         )
         lines.extend(filter(None, [self.summary_in_rho]))

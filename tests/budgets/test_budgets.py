@@ -28,6 +28,7 @@ from dptopk import (
 )
 from dptopk._internal.rounding import decimal, round_down, smaller_of, sum_decimals
 from dptopk.accounting.cost_models.conversions import pure_epsilons
+from dptopk.budgets.account_base import cost_of
 from dptopk.budgets.filter import Filter
 from dptopk.mechanisms.router import RoutedTopK
 from dptopk.mechanisms.samplers.noise import laplace_law
@@ -283,3 +284,18 @@ class TestRho:
             with pytest.raises(BudgetExceeded, match=r"rho up to 0\.2"):
                 ledger.charge("d", "ann", Charge({ZCDP(0.3): 1}))
             assert ledger.verify()
+
+
+@pytest.mark.parametrize(
+    "text", ["DP(1.0) + delta(0.1)", "DP(1.0) [adaptive]", "2*DP(1.0)", "DP(1.0) + DP(2.0)"]
+)
+def test_a_text_of_more_than_one_cost_is_refused(text):
+    with pytest.raises(InvalidParameter, match="not one cost"):
+        cost_of(text)
+    assert cost_of("DP(1.0)") == PureDP(1.0)
+
+
+def test_the_delta_of_a_guarantee_is_rounded_up():
+    """1.2345644e-06 was shown as 1.23456e-06."""
+    account = Filter(Budget(1.0, 1.2345644e-06))
+    assert "1.23457e-06)-DP" in account._repr_html_()

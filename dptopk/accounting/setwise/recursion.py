@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dptopk._internal.rounding import ROUNDOFF, Floats
+from dptopk._internal.rounding import ROUNDOFF, Floats, round_down, round_up
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.accounting.work import raise_if_late
@@ -196,7 +196,8 @@ def _whole_multiples(multiples: Floats, *, upper: bool) -> Floats:
     a deviation of NEARLY_WHOLE from a whole number is ignored, and ``_exact_step`` makes up for it.
     """
     if upper:
-        return np.ceil(multiples - NEARLY_WHOLE)
+        # One step at least: N h >= ε has no solution with N = 0.
+        return np.maximum(np.ceil(multiples - NEARLY_WHOLE), 1.0)
     return np.floor(multiples + NEARLY_WHOLE)
 
 
@@ -229,14 +230,17 @@ def _exact_step(epsilons: tuple[float, ...], steps: State, h: float, *, upper: b
     Args:
         epsilons: the ε's.
         steps: N of each, the number of grid steps to it.
-        h: a grid step within rounding of the one returned.
+        h: a grid step; the one returned differs as little as every ε allows.
         upper: whether the step is for upper bounds on V.
     """
     for epsilon, N in zip(epsilons, steps, strict=True):
-        while upper and Fraction(h) * N < Fraction(epsilon):
-            h = math.nextafter(h, math.inf)
-        while not upper and Fraction(h) * N > Fraction(epsilon):
-            h = math.nextafter(h, 0.0)
+        if N == 0:  # an ε that was rounded down to 0 fits every step
+            continue
+        exact = Fraction(epsilon) / N
+        if upper:
+            h = max(h, round_up(exact))
+        else:
+            h = min(h, round_down(exact))
     return h
 
 

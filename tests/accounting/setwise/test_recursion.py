@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -469,3 +470,19 @@ def test_the_guard_ends_a_recursion() -> None:
             with pytest.raises(OutOfTime):
                 ended()
     assert (started.value(50).values == solve(rules, (50,)).values).all()
+
+
+@pytest.mark.parametrize("small", [1e-12, 0.01250000001, 1e-300])
+@pytest.mark.parametrize("upper", [True, False])
+def test_a_grid_step_fits_every_range_exactly(small, upper):
+    """Also a range far below the step, or just above one of its multiples: the step is found at
+    once.
+    """
+    epsilons = (1.0, small)
+    steps, h = common_grid(epsilons, (1, 1), 80, upper=upper)
+    for epsilon, N in zip(epsilons, steps, strict=True):
+        if upper:
+            assert Fraction(h) * N >= Fraction(epsilon)
+        else:
+            assert Fraction(h) * N <= Fraction(epsilon)
+    assert h == pytest.approx(1 / max(steps), rel=1e-8)
