@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import typer
@@ -114,13 +113,16 @@ def ask_for_arguments(file: str, params: list[Parameter]) -> list[str]:
         typer.Exit: when the plan is declined.
     """
     from dptopk.datasets import columns_of
+    from dptopk.datasets.text_files import is_text_file
     from dptopk.planning.request import number_of_labels
 
     console = Console(highlight=False)
     columns = columns_of(file)
     column_list = ", ".join(map(visible, columns))
     console.print(f"{escape(visible(file))} has the columns {escape(column_list)}.")
-    console.print(f"{_format_sentence(file)}\n")
+    if is_text_file(file):
+        console.print(_format_sentence(file))
+    console.print()
     kind = _ask_kind_of_row(columns, params, console)
     column_of_option = _ask_columns(kind, columns, console)
     k_question = "How many labels do you want"
@@ -152,13 +154,9 @@ def _ask_kind_of_row(columns: list[str], params: list[Parameter], console: Conso
 
 
 def _format_sentence(file: str) -> str:
-    """Return a sentence on how a text file is read, and how to change that; empty for other
-    files.
-    """
-    from dptopk.datasets.text_files import TEXT_ENDINGS, text_format
+    """Return a sentence on how a text file is read, and how to change that."""
+    from dptopk.datasets.text_files import text_format
 
-    if set(Path(file).suffixes).isdisjoint(TEXT_ENDINGS):
-        return ""
     text = text_format(file)
     return (
         f"It is read with {text.in_words()}, by its header line. If that is wrong, leave here "

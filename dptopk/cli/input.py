@@ -22,9 +22,11 @@ from dptopk.cli.options import Columns
 from dptopk.cli.shell import progress_bar, tell
 from dptopk.datasets import EventsStore, Segments, read_counts, read_labels
 from dptopk.datasets.text_files import (
-    TEXT_ENDINGS,
     TextFile,
     TextFormat,
+    format_ending,
+    is_tabbed,
+    is_text_file,
     known_encoding,
     known_separator,
     text_format,
@@ -196,13 +198,12 @@ class Source(Columns):
 
     def _tell_format(self) -> None:
         """Tell the user how a text file is read, unless it is UTF-8 with the usual separator."""
-        endings = [suffix for suffix in self.path.suffixes if suffix in TEXT_ENDINGS]
-        if not endings or not self.path.is_file():
+        if not is_text_file(self.path) or not self.path.is_file():
             return
         text = self._text_format()
         if text is None:
             return
-        usual_separator = "\t" if endings[-1] in {".tsv", ".tab"} else ","
+        usual_separator = "\t" if is_tabbed(self.path) else ","
         separator_is_unusual = self.separator is None and text.separator != usual_separator
         encoding_is_unusual = self.encoding is None and not text.is_plain
         if separator_is_unusual or encoding_is_unusual:
@@ -362,7 +363,7 @@ class Source(Columns):
         It depends on the options and the name of the file alone, never on the counts. It is empty
         where the option would not help.
         """
-        if set(self.path.suffixes).isdisjoint(TEXT_ENDINGS) or self.decimal == ",":
+        if not is_text_file(self.path) or self.decimal == ",":
             return ""
         return ". If they are written with decimal commas (7,0), add --decimal ,"
 
@@ -370,7 +371,7 @@ class Source(Columns):
         """Return a warning about --encoding if a released label holds bytes that no encoding could
         read; else an empty list.
         """
-        if self.encoding is not None or set(self.path.suffixes).isdisjoint(TEXT_ENDINGS):
+        if self.encoding is not None or not is_text_file(self.path):
             return []
         if not any("\ufffd" in str(label) for label in labels):
             return []
@@ -389,7 +390,7 @@ class Source(Columns):
         if self.label_domain == "private":
             return histogram
         lines = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
-        is_json = not {".jsonl", ".ndjson", ".json"}.isdisjoint(self.path.suffixes)
+        is_json = format_ending(self.path) in {".jsonl", ".ndjson", ".json"}
         labels: object = histogram.labels
         public: Literal["public"] | list[Any] = "public"  # the labels of the file itself
         if lines is not None and is_json and self.user is None:

@@ -26,6 +26,7 @@ from dptopk.errors import InvalidParameter
 TEXT_ENDINGS = (".csv", ".tsv", ".txt", ".tab")
 WORKBOOKS = (".xlsx", ".xlsm", ".xls", ".ods", ".numbers")
 _TABBED = (".tsv", ".tab")
+_COMPRESSED = (".gz", ".zst")
 # Of separators that make equally many columns the first one is taken.
 _SEPARATORS = (",", ";", "\t", "|")
 _NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
@@ -114,6 +115,25 @@ _ODD_BYTES = "dptopk.cp1252"
 codecs.register_error(_ODD_BYTES, _as_cp1252)
 
 
+def format_ending(path: str | Path) -> str:
+    """Return the ending of a file's name that tells its format, in lower case: the last one that is
+    not of a compression; "" if there is none.
+    """
+    endings = [suffix.lower() for suffix in Path(path).suffixes]
+    of_formats = [ending for ending in endings if ending not in _COMPRESSED]
+    return of_formats[-1] if of_formats else ""
+
+
+def is_text_file(path: str | Path) -> bool:
+    """Return whether the ending of a file's name says that it is a text table."""
+    return format_ending(path) in TEXT_ENDINGS
+
+
+def is_tabbed(path: str | Path) -> bool:
+    """Return whether the ending of a file's name says that tabs separate its cells."""
+    return format_ending(path) in _TABBED
+
+
 def known_encoding(encoding: str | None) -> str | None:
     """Return Python's name of an encoding; None stays None.
 
@@ -176,7 +196,7 @@ def text_format(
         raise InvalidParameter(f"table: {Path(path).name!r} has no line that names the columns")
     separator = separator or stated_in_file
     if separator is None:
-        separator = _separator(text, columns, is_tsv=_is_tabbed(Path(path)))
+        separator = _separator(text, columns, is_tsv=is_tabbed(Path(path)))
     return TextFormat(separator, coding, _cells(text, separator), len(lines))
 
 
@@ -361,11 +381,6 @@ def has_lone_returns(path: str | Path) -> bool:
                 return True
             chunk = stream.read(_HEAD)
     return bool(pending_return)
-
-
-def _is_tabbed(path: Path) -> bool:
-    """Return whether the ending of a file's name says that tabs separate its cells."""
-    return any(suffix in _TABBED for suffix in path.suffixes)
 
 
 def _separator(text: str, columns: Sequence[str], *, is_tsv: bool) -> str:

@@ -77,12 +77,14 @@ class Client:
         url: the address of the service, such as "https://topk.example.org".
         token: the analyst's token, from ``dptopk ledger analyst add``.
         dataset: the data set to ask; None: the only one there is.
-        patience: the number of seconds for which a question is sent again.
-        longest: the number of seconds after which an answer that is still being computed is waited
-            for no more. The question goes on at the service; the same call asks for its answer.
+        patience: the number of seconds, above 0, for which a question is sent again.
+        longest: the number of seconds, above 0, after which an answer that is still being computed
+            is waited for no more. The question goes on at the service; the same call asks for its
+            answer.
 
     Raises:
-        InvalidParameter: on a URL that is not http or https, or a token that no header can carry.
+        InvalidParameter: on a URL that is not http or https, a token that no header can carry, or
+            seconds that are not finite and above 0.
     """
 
     def __init__(
@@ -94,13 +96,13 @@ class Client:
         patience: float = 60.0,
         longest: float = 3600.0,
     ) -> None:
-        if urlsplit(validate.text(url=url)).scheme not in {"http", "https"}:
-            raise InvalidParameter("url must begin with https:// or http://")
+        _refuse_other_schemes(url)
         self._url = url.rstrip("/")
         self._token = _header_value(token=token)
         self._dataset = dataset
         self._patience = validate.positive(patience=patience)
         self._longest = validate.positive(longest=longest)
+        # The answers that ``report`` lists, a row each.
         self._answered: list[dict[str, Any]] = []
         # The keys of questions whose outcome is not known, by the question as JSON.
         self._unresolved_keys: dict[str, str] = {}
@@ -584,6 +586,21 @@ class ClientStream:
             first: the number of the day with which the page begins.
         """
         return self._client._dataset_call("GET", f"{self._path}?first={first}")  # noqa: SLF001
+
+
+def _refuse_other_schemes(url: str) -> None:
+    """Refuse an address that is not one of http or https.
+
+    Raises:
+        InvalidParameter: saying what it must begin with, or that it cannot be read.
+    """
+    text = validate.text(url=url)
+    try:
+        scheme = urlsplit(text).scheme
+    except ValueError:  # such as a bracket that is not closed
+        raise InvalidParameter("url is no address of a service") from None
+    if scheme not in {"http", "https"}:
+        raise InvalidParameter("url must begin with https:// or http://")
 
 
 def _stream_terms(k: int, days: int, budget: Budget, calendar: dict[str, str]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest.mock import Mock
 
 import pytest
 from rich.console import Console
@@ -206,6 +208,24 @@ def test_in_a_pipe_nothing_is_asked(files):
     assert done.returncode == 2
     assert "'--k'" in done.stderr
     assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "is_text"),
+    [("x.csv", True), ("X.CSV", True), ("x.Tsv.gz", True), ("x.csv.parquet", False)],
+)
+def test_how_a_file_is_read_is_told_of_text_files_alone(tmp_path, monkeypatch, name, is_text):
+    """The names of its columns are read by the last ending, in either case, without .gz."""
+    file = tmp_path / name
+    header = b"word,count\n"
+    file.write_bytes(gzip.compress(header) if name.endswith(".gz") else header)
+    told = io.StringIO()
+    monkeypatch.setattr(guide, "Console", lambda **_: Console(file=told))
+    monkeypatch.setattr("dptopk.datasets.columns_of", lambda _: ["word", "count"])
+    monkeypatch.setattr(guide, "_ask_kind_of_row", Mock(side_effect=KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        guide.ask_for_arguments(str(file), [])
+    assert ("read with cells between commas" in told.getvalue()) == is_text
 
 
 def test_what_a_row_is_in_plain_words():

@@ -15,11 +15,12 @@ from dptopk.cli.input import Source
 ONE = Sensitivity(l0=1)
 
 
+@pytest.mark.parametrize("name", ["data.jsonl", "DATA.JSONL"])
 @pytest.mark.parametrize(
     "others", ["", '{"label": "text", "count": 1}\n'], ids=["integers", "one text label"]
 )
-def test_a_label_of_one_user_does_not_change_what_the_public_labels_mean(tmp_path, others):
-    data, domain = tmp_path / "data.jsonl", tmp_path / "domain.txt"
+def test_a_label_of_one_user_does_not_change_what_the_public_labels_mean(tmp_path, others, name):
+    data, domain = tmp_path / name, tmp_path / "domain.txt"
     data.write_text('{"label": 7, "count": 30}\n{"label": "8", "count": 20}\n' + others)
     domain.write_text('7\n"8"\n9\nother words\n')
     histogram = Source(path=data, domain=domain).capped_histogram(ONE)
@@ -32,6 +33,17 @@ def test_labels_of_a_csv_file_are_text(tmp_path):
     data.write_text("label,count\n07,30\n7,20\n")
     domain.write_text("7\n8\n")
     assert Source(path=data, domain=domain).capped_histogram(ONE).counts.tolist() == [20, 0]
+
+
+@pytest.mark.parametrize("name", ["data.csv", "DATA.CSV"])
+def test_counts_with_decimal_commas_are_refused_with_a_hint(tmp_path, capsys, name):
+    data = tmp_path / name
+    data.write_text("label;count\na;7,0\n")
+    source = Source(path=data)
+    with pytest.raises(InvalidParameter, match="decimal commas"):
+        source.capped_histogram(ONE)
+    source._tell_format()
+    assert "cells between semicolons" in capsys.readouterr().err
 
 
 def test_the_source_is_where_data_come_from_and_never_what_they_are(tmp_path):

@@ -265,3 +265,11 @@ def test_only_ends_of_lines_count_as_lines_before_the_header(tmp_path):
     assert text_files.text_format(path).skipped == 1
     found = events_histogram(path, user="user", item="article", labels_per_user=1)
     assert (found.labels.tolist(), found.counts.tolist()) == (["tea"], [2])
+
+
+@pytest.mark.parametrize("name", ["x.tsv", "X.TSV", "x.Tab.gz"])
+def test_of_two_separators_a_tab_is_that_of_a_tsv_file_in_any_case(tmp_path, name):
+    path = tmp_path / name
+    content = b"a,b\tc\n1,2\t3\n"
+    path.write_bytes(gzip.compress(content) if name.endswith(".gz") else content)
+    assert text_files.text_format(path).names == ("a,b", "c")

@@ -145,6 +145,12 @@ def test_a_token_follows_no_redirect(server):
     assert refused.value.status == 302
 
 
+@pytest.mark.parametrize("url", ["file:///etc", "http://[", ""])
+def test_an_address_that_is_none_is_refused_by_name(url):
+    with pytest.raises(InvalidParameter, match="url"):
+        Client(url, "token")
+
+
 @pytest.mark.parametrize("answer", [{"job": "j", "stage": "reading"}, {}])
 def test_no_answer_is_waited_for_without_end(monkeypatch, answer):
     """A question that never ended, and a proxy that answers "{}", were asked about for ever."""

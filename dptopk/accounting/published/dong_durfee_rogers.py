@@ -143,14 +143,25 @@ def _charge_of(epsilon: ArrayLike, count: ArrayLike) -> Charge:
     """Return the BR costs with these ε's and counts, which are broadcast against each other.
 
     Raises:
-        InvalidParameter: for no costs, or an ε or a count that is not positive.
+        InvalidParameter: for no costs, for an ε or a count that is not positive, or for shapes that
+            do not fit each other.
     """
-    epsilons, counts = np.broadcast_arrays(np.asarray(epsilon, float), np.asarray(count))
+    sizes = validate.nonnegatives(epsilon=epsilon)  # a cost refuses an ε of 0
+    try:
+        times = np.asarray(count)
+    except ValueError:  # lists of unequal length
+        raise InvalidParameter("count must be an array of integers") from None
+    try:
+        epsilons, counts = np.broadcast_arrays(sizes, times)
+    except ValueError:
+        raise InvalidParameter(
+            f"count must fit the shape of epsilon, {sizes.shape}; got the shape {times.shape}"
+        ) from None
     costs: Counter[Cost] = Counter()
     for e, n in zip(epsilons.ravel().tolist(), counts.ravel().tolist(), strict=True):
         costs[BoundedRange(e)] += validate.count(count=n)
     if not costs:
-        raise InvalidParameter("epsilon must hold at least one value")
+        raise InvalidParameter("epsilon and count must hold at least one value")
     return Charge(costs)
 
 
@@ -164,7 +175,7 @@ def dr19_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> F
         delta: δ in [0, 1), any shape: the shape of the result.
 
     Raises:
-        InvalidParameter: on values outside these ranges.
+        InvalidParameter: on values outside these ranges, or shapes that do not fit each other.
 
     Source: Durfee-Rogers 2019 as restated in DDR Section 7 (U = ½ε²(λ²/4 + λ)).
 
@@ -184,7 +195,7 @@ def improved_drv10_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: Array
         delta: δ in [0, 1), any shape: the shape of the result.
 
     Raises:
-        InvalidParameter: on values outside these ranges.
+        InvalidParameter: on values outside these ranges, or shapes that do not fit each other.
 
     Source: "Improved DRV10" of DDR Section 7 (U = ½ε²(λ² + λ)).
 
@@ -204,7 +215,7 @@ def opt_kl_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) ->
         delta: δ in [0, 1), any shape: the shape of the result.
 
     Raises:
-        InvalidParameter: on values outside these ranges.
+        InvalidParameter: on values outside these ranges, or shapes that do not fit each other.
 
     Source: DDR Corollary 3.1.
 
@@ -224,7 +235,7 @@ def mgf_delta(epsilon: ArrayLike, count: ArrayLike, *, at_epsilon: ArrayLike) ->
         at_epsilon: ε_g >= 0, any shape: the shape of the result.
 
     Raises:
-        InvalidParameter: on values outside these ranges.
+        InvalidParameter: on values outside these ranges, or shapes that do not fit each other.
 
     Source: DDR Theorem 5, with h_ε(λ) in closed form (``log_mgf``).
 
@@ -244,7 +255,7 @@ def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Fl
         delta: δ in [0, 1), any shape: the shape of the result.
 
     Raises:
-        InvalidParameter: on values outside these ranges.
+        InvalidParameter: on values outside these ranges, or shapes that do not fit each other.
 
     Source: DDR Theorem 5, solved for ε_g.
 
@@ -255,8 +266,8 @@ def mgf_epsilon(epsilon: ArrayLike, count: ArrayLike, *, delta: ArrayLike) -> Fl
 
 
 def adaptivity_gap(epsilon: float, count: int, *, at_epsilon: float) -> bool | None:
-    """Return whether DDR prove that an adaptive analyst gains over independent selections of k ε-BR
-    mechanisms.
+    """Return what DDR prove of an adaptive analyst's gain over independent selections of k ε-BR
+    mechanisms: that there is one, that there is none, or neither.
 
     Args:
         epsilon: ε > 0 of all.

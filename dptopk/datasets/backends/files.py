@@ -24,6 +24,7 @@ from dptopk.datasets.backends.folders import (
 from dptopk.datasets.text_files import (
     TextFile,
     TextFormat,
+    format_ending,
     has_lone_returns,
     refuse_workbook,
     rows,
@@ -44,7 +45,6 @@ _FORMATS = {
     ".tab": "tsv", ".jsonl": "json", ".ndjson": "json",
     ".json": "json", ".duckdb": "database", ".ddb": "database", ".db": "database",
 }  # fmt: skip
-_COMPRESSED = (".gz", ".zst")
 # A format of text -> what engines take for the character between two cells.
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _CHUNK = 2**20  # the bytes of a file that are read at a time
@@ -356,9 +356,7 @@ def _format_of_name(path: Path) -> str:
     Raises:
         InvalidParameter: for a workbook, and another ending.
     """
-    endings = [suffix.lower() for suffix in path.suffixes]
-    suffixes = [ending for ending in endings if ending not in _COMPRESSED]
-    kind = _FORMATS.get(suffixes[-1]) if suffixes else None
+    kind = _FORMATS.get(format_ending(path))
     if kind is None:
         refuse_workbook(path)
         raise InvalidParameter(

@@ -121,6 +121,12 @@ def test_arguments_are_checked():
         mgf_delta(0.1, 3, at_epsilon=[0.3, -0.1])
     with pytest.raises(InvalidParameter, match="at least one"):
         opt_kl_epsilon([], 1, delta=1e-6)
+    with pytest.raises(InvalidParameter, match=r"count must fit .* epsilon, \(2,\); got .*\(3,\)"):
+        dr19_epsilon([0.1, 0.2], [1, 2, 3], delta=1e-6)
+    with pytest.raises(InvalidParameter, match="epsilon must be an array"):
+        dr19_epsilon([[0.1], [0.2, 0.3]], 1, delta=1e-6)
+    with pytest.raises(InvalidParameter, match="count must be an array"):
+        dr19_epsilon(0.1, [[1], [2, 3]], delta=1e-6)
 
 
 def test_adaptivity_gap_covers_what_the_theorem_says():
