@@ -442,3 +442,11 @@ def test_one_pool_for_failures_and_conversion_would_be_worth_twice_as_much():
 def test_a_budget_of_any_size_has_a_filter(epsilon: float) -> None:
     """Warnings are errors: an order that was only tried overflowed."""
     assert Filter(Budget(epsilon, 1e-6)).can_spend(Charge({PureDP(epsilon / 2): 1}))
+
+
+def test_declared_ranges_may_be_very_different():
+    """The search for their grid never ended; the prices of the larger one are kept in layers."""
+    filtered = Filter(Budget(2.0, 1e-6), ranges=(1.0, 1e-12))
+    assert filtered.can_spend(Charge.parse("BR(1.0)"))
+    assert filtered.can_spend(Charge.parse("1000*BR(1e-12)"))
+    assert not filtered.can_spend(Charge.parse("10*BR(1.0)"))

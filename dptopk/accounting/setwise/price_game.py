@@ -47,6 +47,9 @@ Key = TypeVar("Key", bound=Hashable)
 # is 200 times the first, which is wide enough.
 SPAN_GROWTH = 1.25
 SPANS = 24
+# A cost that is worth less than this share of the dearest one is priced as one of this share, so
+# that prices, of which the dearest is the number of layers that are kept, stay small.
+LEAST_WORTH = 1e-6
 
 
 def weights_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[float, int]:
@@ -73,8 +76,9 @@ def proportional_prices(worth: Mapping[Key, float], largest: float = math.inf) -
         worth: for each cost a positive number.
         largest: a limit on the largest price.
     """
-    smallest_worth = min(worth.values())
-    shares = [value / smallest_worth for value in worth.values()]
+    least = LEAST_WORTH * max(worth.values())
+    smallest_worth = max(min(worth.values()), least)
+    shares = [max(value, least) / smallest_worth for value in worth.values()]
 
     def misfit(unit: int) -> float:
         """Return the largest relative distance of a price from its proportion, if the cheapest cost
