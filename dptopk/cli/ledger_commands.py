@@ -381,11 +381,11 @@ def export(
     check_target(out, inputs=book.files_to_spare(book.url))
     with book.open(read_only=True) as ledger:
         if head:
-            lines = iter([ledger.head()])
+            lines = iter([canonical_json(ledger.head())])
         else:
-            lines = (asdict(entry) for entry in ledger.entries())
+            lines = (canonical_json(asdict(entry)) for entry in ledger.entries())
         with text_file(out) as file:
-            file.writelines(canonical_json(line) + "\n" for line in lines)
+            file.writelines(f"{line}\n" for line in lines)
 
 
 @app.command()

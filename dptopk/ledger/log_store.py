@@ -98,8 +98,8 @@ class Store:
         create: whether the file, or the tables, are made if there are none.
         network: whether a SQLite file may be on a network file system.
         ahead: whether a SQLite file has a write-ahead log.
-        earlier: whether a log of an earlier format is opened for writing, which only its migration
-            does.
+        earlier: whether a log of another format may be opened for writing: by a migration, and by
+            ``_stated_format``, which asks for the format itself.
 
     Raises:
         LedgerError: when the database cannot be opened, or will not promise durability and mutual
@@ -295,6 +295,7 @@ def _stated_format(url: str | Path | LedgerFile) -> object:
     try:
         return reader.format()
     except LedgerError:
+        # With ``earlier`` it does not ask for the format, which would call this function again.
         writer = Store(url, create=False, earlier=True)
         try:
             return writer.format()

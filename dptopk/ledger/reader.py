@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, Self
 
@@ -22,6 +21,7 @@ from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
 from dptopk.ledger.log_store import Store, head_of, refuse_own_head
 from dptopk.ledger.names import analyst_name
+from dptopk.ledger.recorded import RecordedHead
 from dptopk.ledger.replay import LedgerState
 from dptopk.ledger.spends import Spend
 from dptopk.ledger.transaction import Transaction
@@ -347,13 +347,18 @@ class Reader:
             return spend
         return spend.with_release(release)
 
-    def head(self) -> dict[str, Any]:
-        """Return the number and the hash of the last entry, for storing elsewhere.
+    def head(self) -> RecordedHead:
+        """Return the end of the log, for storing elsewhere, as ``inspect`` takes it: the number of
+        the last entry (``seq``), its hash, and the identity of the ledger.
 
         A log whose tail was cut off later lacks that entry, which shows it.
+
+        Raises:
+            LedgerError: when the log lacks an entry that it had, or cannot be read.
         """
         self._journal.refresh()
-        return asdict(self._journal.head())
+        head = self._journal.head()
+        return {"seq": head.seq, "hash": head.hash, "ledger": head.ledger}
 
     def inspect(self, *, head: Mapping[str, Any] | None = None) -> Inspection:
         """Check the database, fold the whole log from its first entry and check every recorded

@@ -298,18 +298,41 @@ class Client:
         body = _run_body(mechanism, None, None, where) | _segments_field(segments)
         return self._answers_by_segment("/run", body, key)
 
-    def stream_price(self, k: int, days: int, *, budget: Budget, **calendar: str) -> dict[str, Any]:
+    def stream_price(
+        self,
+        k: int,
+        days: int,
+        *,
+        budget: Budget,
+        first_day: str | None = None,
+        time_zone: str = "UTC",
+    ) -> dict[str, Any]:
         """Return what ``stream`` would cost, what it would leave, and how exact each day would be;
         free.
 
-        The arguments are those of ``stream``.
+        The arguments are those of ``stream`` without its name.
+
+        Returns:
+            The ``charge``, its ``epsilon`` and ``delta``, and the ``balance`` that it would leave;
+            for each day, in counts, the ``half_width`` that the noise on a total stays within with
+            the probability ``confidence``, and where labels are private the ``thresholds``.
+
+        Raises:
+            InvalidParameter: the data set has no streams, or the terms are none of a stream.
+            ServiceError: any other refusal.
         """
-        return self._dataset_call(
-            "POST", "/streams/price", _stream_terms(k, days, budget, calendar)
-        )
+        terms = _stream_terms(k, days, budget, first_day, time_zone)
+        return self._dataset_call("POST", "/streams/price", terms)
 
     def stream(
-        self, name: str, k: int, days: int, *, budget: Budget, **calendar: str
+        self,
+        name: str,
+        k: int,
+        days: int,
+        *,
+        budget: Budget,
+        first_day: str | None = None,
+        time_zone: str = "UTC",
     ) -> ClientStream:
         """Charge a top k of all days so far, on each of these days, and return the open stream.
 
@@ -321,8 +344,8 @@ class Client:
             days: how many days there will be; the number cannot be changed later.
             budget: the (ε, δ) of all days together, for one user of as many days as the data set
                 says.
-            calendar: first_day, the date of day 1 as 2026-11-01 (without it days have numbers
-                alone), and time_zone, whose midnight parts two days, in words ("UTC").
+            first_day: the date of day 1, as 2026-11-01; None: days have numbers alone.
+            time_zone: the time zone whose midnight parts two days, in words.
 
         Raises:
             BudgetExceeded: nothing was charged.
@@ -331,7 +354,7 @@ class Client:
             LedgerError: as for ``top_k``; call again with the same terms.
             ServiceError: any other refusal.
         """
-        body = {"stream": name} | _stream_terms(k, days, budget, calendar)
+        body = {"stream": name} | _stream_terms(k, days, budget, first_day, time_zone)
         # The name in the body is what is charged once; the service reads no key here.
         self._answer("/streams", body, _header_value(name=name))
         return ClientStream(self, name)
@@ -603,7 +626,9 @@ def _refuse_other_schemes(url: str) -> None:
         raise InvalidParameter("url must begin with https:// or http://")
 
 
-def _stream_terms(k: int, days: int, budget: Budget, calendar: dict[str, str]) -> dict[str, Any]:
+def _stream_terms(
+    k: int, days: int, budget: Budget, first_day: str | None, time_zone: str
+) -> dict[str, Any]:
     """Return the terms of a stream as JSON; the arguments are those of ``Client.stream``."""
     budget = validate.instance(Budget, budget=budget)
     return {
@@ -611,7 +636,8 @@ def _stream_terms(k: int, days: int, budget: Budget, calendar: dict[str, str]) -
         "days": days,
         "epsilon": budget.epsilon,
         "delta": budget.delta,
-        **calendar,
+        "first_day": first_day,
+        "time_zone": time_zone,
     }
 
 

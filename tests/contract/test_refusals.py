@@ -110,6 +110,8 @@ def test_a_stream_of_a_service_in_rho_is_refused_before_anything_is_sent() -> No
     for ask in (client.stream_price, lambda *one, **more: client.stream("s", *one, **more)):
         with pytest.raises(InvalidParameter, match="budget must be in epsilon and delta"):
             ask(2, 5, budget=Budget(rho=0.1, delta=1e-6))
+        with pytest.raises(TypeError, match="timezone"):
+            ask(2, 5, budget=Budget(0.1, 1e-6), timezone="UTC")
 
 
 def test_nothing_is_charged_for_a_question_that_cannot_run() -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from functools import partial
+from unittest.mock import Mock
 
 import pandas as pd
 import pytest
@@ -20,6 +21,8 @@ pytest.importorskip("fcntl")
 
 from dptopk.datasets import DuckDB, events_histogram
 from dptopk.datasets.backends import spill
+from dptopk.datasets.backends.base import MemoryFull
+from dptopk.datasets.backends.duckdb import _arrow_table
 from dptopk.datasets.backends.spill import Spill
 
 FRAME = pd.DataFrame({"u": ["a"], "i": ["x"]})
@@ -98,6 +101,16 @@ def test_a_connection_that_fails_leaves_no_folder_and_no_lock(tmp_path, monkeypa
 def kept_lock(locks, folder, take=spill._try_lock):
     locks.append(take(folder))
     return locks[-1]
+
+
+def test_a_stream_that_is_too_large_for_the_memory_is_refused_as_that():
+    """It was refused as one that "could not be read"."""
+    pa = pytest.importorskip("pyarrow")
+    data = pa.table({"user": [1], "item": ["a"]}).to_reader()
+    full = Mock()
+    full.con.execute.side_effect = MemoryError
+    with pytest.raises(MemoryFull, match="table: the rows could not be read; its memory is too sm"):
+        _arrow_table(full, data)
 
 
 def test_a_connection_without_our_database_is_closed(tmp_path, monkeypatch):

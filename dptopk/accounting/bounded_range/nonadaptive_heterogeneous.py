@@ -88,11 +88,14 @@ class _Heterogeneous(Curve):
         return sum_up(self.counts)
 
     def answer(self, query: Query) -> Answer:
-        """Return the answer with a certified lower bound, refined to ``query.rtol`` or to
-        MOST_BATCH_CELLS.
+        """Return the answer, refined to ``query.rtol``, to MOST_BATCH_CELLS or to the deadline.
+
+        It has a certified lower bound, but for an ε whose lower bound is asked for at another δ:
+        the one that is found is for δ itself.
         """
         if query.epsilon is not None:
             lower, upper = self.bracket(query.epsilon, query.rtol)
+            # The search ends at a width of ``rtol``; as much again is left to rounding outward.
             narrow = upper <= lower * (1 + 2 * query.rtol) + UNDERFLOW
             return Answer(upper, lower, "" if narrow else "not refined further")
         answer = self.invert(query.delta, query.rtol)

@@ -490,9 +490,14 @@ def _text_table(
 
 
 def _arrow_table(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchReader) -> ir.Table:
-    """Return an Arrow table as a table of DuckDB's; the rows of a stream are copied into one, which
-    keeps to the memory limit and spills, and so are those of a table of types that Ibis does not
-    know.
+    """Return Arrow data as a table of DuckDB's.
+
+    A stream, and a table of types that Ibis does not know, is copied into one, which keeps to the
+    memory limit and spills.
+
+    Raises:
+        MemoryFull: if the copy does not fit the memory limit and the place to spill to.
+        InvalidParameter: if the data cannot be read.
     """
     ibis = import_of_extra("ibis", extra="data")
     is_stream = hasattr(data, "read_next_batch")
@@ -500,7 +505,7 @@ def _arrow_table(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchRe
         return ibis.memtable(data)
 
     def keep() -> ir.Table:
-        """Return a table of DuckDB's with the rows of the stream."""
+        """Return a table of DuckDB's with the rows of ``data``."""
         connection.con.register("dptopk_stream", data)
         connection.con.execute(
             "CREATE TEMP TABLE dptopk_events AS SELECT * FROM dptopk_stream"
@@ -508,7 +513,7 @@ def _arrow_table(connection: DuckDBConnection, data: pa.Table | pa.RecordBatchRe
         connection.con.unregister("dptopk_stream")
         return connection.table("dptopk_events")
 
-    return hide_data_of_errors("table", "the stream could not be read", keep)
+    return hide_data_of_errors("table", "the rows could not be read", keep, full=_is_memory_full)
 
 
 def _is_known_to_ibis(schema: pa.Schema) -> bool:

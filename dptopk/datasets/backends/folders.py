@@ -48,11 +48,13 @@ def files_matching(pattern: str, named_path: Path) -> tuple[str, ...]:
         named_path: the path or pattern that the caller named, for messages.
 
     Raises:
-        InvalidParameter: when there is none, or when they belong to a table with a log.
+        InvalidParameter: when there is none, when they belong to a table with a log, when a link
+            below ``**`` leads to a folder that it is in, or when a file is found by two names.
     """
     start = folder_before_wildcards(pattern)
     if "**" in pattern:
         _refuse_loops(start)
+    # A pattern may be absolute, which ``Path.glob`` does not take.
     paths_found = glob(pattern, recursive=True)  # noqa: PTH207
     paths = sorted(path for path in paths_found if _is_part(Path(path), start))
     for folder in _searched_folders(paths, start):
