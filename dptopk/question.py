@@ -98,8 +98,8 @@ def phases_of_look(look: LookShare) -> Phases | None:
 
 
 def phases_of_fit(fit: bool | None) -> Phases | None:
-    """Return 1 where counts are fitted, which are those of selections in one phase; None where not,
-    which goes with both.
+    """Return 1 where counts are fitted: those of selections in one phase are; None where not,
+    which goes with one phase and with two.
     """
     if fit:
         return 1

@@ -181,12 +181,18 @@ def _ask_total(console: Console) -> tuple[float, float]:
     # A tenth of 1/people: DELTA advises less than 1/people.
     if people is not None:
         default = float(format_lower(1 / (10 * people), digits=1))
+    delta = _ask(console, "δ", f"{default:g}", _parsed_delta)
+    return epsilon, delta
 
-    def read(text: str) -> float:
-        """Return the δ that was typed."""
-        return validate.probability(allow_zero=False, delta=float(text))
 
-    return epsilon, _ask(console, "δ", f"{default:g}", read)
+def _parsed_delta(text: str) -> float:
+    """Return the δ that was typed.
+
+    Raises:
+        InvalidParameter: when it is not between 0 and 1.
+        ValueError: when it is no number.
+    """
+    return validate.probability(allow_zero=False, delta=float(text))
 
 
 def _likely_kind(columns: list[str], kinds: list[str]) -> str:

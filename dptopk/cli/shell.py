@@ -109,6 +109,7 @@ def fail(message: str, code: int = 2) -> typer.Exit:
 
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
     from typer._click.core import Context, Parameter
     from typer._click.exceptions import UsageError
 else:
@@ -288,7 +289,7 @@ class Guided(Command):
 
 
 @contextmanager
-def progress() -> Iterator[Any]:
+def progress() -> Iterator[Progress]:
     """Open progress bars on standard error for a ``with`` block; they are shown on a terminal only,
     and removed at the end of the block.
     """

@@ -107,7 +107,13 @@ class Box(CountingMechanism):
 
     def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Bits) -> Array:
         """Draw the noise of ``size`` of ``labels`` counts that are measured together, int64, shape
-        (size,). Which of them it is makes no difference, as the law is symmetric in the counts.
+        (size,). Which of them they are makes no difference, as the law is symmetric in the counts.
+
+        Args:
+            sensitivity: of the counts.
+            size: how many counts get noise, at most ``labels``.
+            labels: how many counts are measured together.
+            bits: the random bits.
 
         Raises:
             InvalidParameter: where noise could leave the 64-bit integers or has no law.

@@ -91,6 +91,9 @@ class KnownGaussian(IndependentNoise):
     def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> ExactNoise:
         """Return the exact sampler of the discrete Gaussian, conditioned on [-bound, bound] if a
         bound is given.
+
+        Raises:
+            InvalidParameter: when noise could leave the 64-bit integers.
         """
         return gaussian_law(self.spread(sensitivity), bound)
 

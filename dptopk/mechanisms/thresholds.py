@@ -569,7 +569,11 @@ class CutMechanism(IndependentCounts):
         return self.bound(sensitivity)
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
-        """Return the law of the cut noise and of the selection by the threshold."""
+        """Return what is measured: the counts with cut noise, and the selection by the threshold.
+
+        Raises:
+            InvalidParameter: as ``bound``.
+        """
         uncut = super().measurement(sensitivity)
         law = replace(self.counting.law(sensitivity), bound=self.bound(sensitivity))
         return replace(uncut, noise=law)

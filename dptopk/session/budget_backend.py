@@ -334,8 +334,8 @@ class LedgerBudget:
         return account
 
     def accounts(self) -> tuple[Account, ...]:
-        """Return all accounts that a question of this analyst has to be paid from: the data set's,
-        and the analyst's limits.
+        """Return all accounts that a question of this analyst has to be paid from: the data
+        set's or their share of it, and the analyst's limits.
 
         They are copies as of now, which spend nothing.
         """

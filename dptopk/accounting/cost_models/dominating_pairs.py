@@ -282,11 +282,11 @@ def _number_of_places(
 def _uses_splitting_gap(parts: Sequence[LossComponent]) -> bool:
     """Return whether the lower end comes from ``splitting_gap``, not from a product of its own.
 
-    The gap bounds what the grid adds, not by how much pairs that are not exact were too large
-    before.
+    The gap bounds what the grid adds. Pairs that are not exact were larger than the truth before,
+    which it does not bound.
     """
-    above = sum(part.roundings()[0] for part in parts)
-    return above >= MANY_PAIRS and all(part.exact for part in parts)
+    rounded_up = sum(part.roundings()[0] for part in parts)
+    return rounded_up >= MANY_PAIRS and all(part.exact for part in parts)
 
 
 def _first_width(query: Query) -> float:

@@ -144,6 +144,7 @@ class Provable:
         """Return the amount by which V exceeds each of the majorant's tangents, the part of the
         moments in the tangent, and the sum of the absolute values of its terms.
 
+        The class of the moments is not centred: the majorant has no terms in ln t (c = d = 0).
         The first entry is about the tangent at the first node, which is compared with 1 at w = 0;
         then come all cells with their left ends, then all with their right ends. The tangent of
         t^{-e} at the middle of a cell has at an end, a factor e^{±h/2} away, the share 1 - e
@@ -160,15 +161,15 @@ class Provable:
         at_origin = 1 + majorant.exponents
         moments = [at_origin @ first_terms]
         sizes = [1 + abs(majorant.constant) + np.abs(at_origin) @ first_terms]
-        missing = [1 - majorant.constant - moments[0]]
+        shortfalls = [1 - majorant.constant - moments[0]]
         for end in (0, 1):
             cells = slice(end, len(y) - 1 + end)
             shares_of_terms = 1 - majorant.exponents * math.expm1((end - 0.5) * value.h)
             linear = majorant.slope * np.exp(y[cells])
             moments.append(shares_of_terms @ terms)
             sizes.append(abs(majorant.constant) + np.abs(linear) + np.abs(shares_of_terms) @ terms)
-            missing.append(v_at_nodes[cells] - majorant.constant - linear - moments[-1])
-        return np.concatenate(missing), np.concatenate(moments), np.concatenate(sizes)
+            shortfalls.append(v_at_nodes[cells] - majorant.constant - linear - moments[-1])
+        return np.concatenate(shortfalls), np.concatenate(moments), np.concatenate(sizes)
 
     def statement(self) -> StatedMajorant:
         """Return the majorant as a certificate states it: x, the ends of the nodes, a, b, and (e,

@@ -87,7 +87,11 @@ class Rules:
         return cls(epsilons, steps_of_each, h, upper, reach)
 
     def windows(self, states: NDArray[Any]) -> NDArray[Any]:
-        """Return the first and the last node worth computing in each state: any window is sound.
+        """Return the first and the last node that is computed in each state.
+
+        Any window is sound, and a narrow one only loses tightness. V matters up to ``reach``
+        standard deviations beyond its mean; the window is wider by what the walk from there to 0
+        strays (docs/notes/setwise.md, "Windows, kept").
 
         Args:
             states: how often each ε is left, shape (number of states, number of ε's).
@@ -104,10 +108,14 @@ class Rules:
         # A loss with range ε has a standard deviation of at most ε/2 (Popoviciu), and variances
         # add.
         sigma = np.sqrt(counts @ epsilons**2) / 2
+        # To the left of a node a step reads up to the largest ε further.
         low = np.maximum(mean - tuning.BELOW * sigma - max(self.epsilons), -top)
+        # Where a share f of the variance is left, the walk is near reach·sqrt(f) deviations of what
+        # is left, within STRAY·sqrt(1 - f): at most the hypot (Cauchy-Schwarz).
         above = math.hypot(self.reach, tuning.STRAY)
         high = np.minimum(mean + above * sigma, top)
         low = np.minimum(low, high)
+        # A node to spare on each side, as the quotients are rounded.
         first = np.floor(low / self.h) - 1
         last = np.ceil(high / self.h) + 1
         return np.column_stack([first, last]).astype(np.int64)
