@@ -81,7 +81,7 @@ class LedgerFile:
             raise LedgerError(f"cannot open the ledger: {type(error).__name__}") from None
 
     def make(self) -> None:
-        """Make an empty file that only its owner can read, unless the file exists.
+        """Make an empty file, unless it exists; on Unix only its owner can read it.
 
         SQLite makes it, with the permissions of a model file that is made first and then removed.
 

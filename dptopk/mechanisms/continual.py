@@ -75,8 +75,8 @@ class ContinualTopK:
         days: how many days, from 1 to 4000; fixed beforehand.
         sigma: scale of the noise of one measurement, in units of linf, where the squared shifts of
             a user sum to 1.
-        delta: bounds the probability that a label is ever shown which only one user has; needed for
-            private labels.
+        delta: bounds the probability that a label is ever shown which only one user has; above 0
+            for private labels, and 0 for public ones.
         factorisation: "optimal" (least noise; up to 1000 days, 60 where users have several),
             "square_root" (close to it), "tree" (binary), "daily" (each day measured once, and added
             up).
@@ -84,6 +84,9 @@ class ContinualTopK:
         days_apart: the smallest distance of two such days, 1 for days in a row.
         error: what "optimal" and "square_root" minimise: the noise of the worst day's total
             ("max"), or its root mean square over all days.
+
+    Raises:
+        InvalidParameter: for numbers outside their ranges, and an unknown factorisation or error.
 
     Source: docs/notes/continual.md. Binary tree: Dwork-Naor-Pitassi-Rothblum 2010, Chan-Shi-Song
     2011; square root: Fichtenberger-Henzinger-Upadhyay 2023; users of several days: Choquette-Choo

@@ -65,8 +65,8 @@ def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Fl
 
 
 def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
-    """Return the curve of a (ξ, ρ)-zCDP mechanism by the conversion of CKS20 (Proposition 12),
-    minimised over the order.
+    """Return the curve of upper bounds for a (ξ, ρ)-zCDP mechanism by the conversion of CKS20
+    (Proposition 12), minimised over the order.
 
     Args:
         rho: ρ >= 0.

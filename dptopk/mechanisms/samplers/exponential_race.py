@@ -109,8 +109,9 @@ class ArrivalTime:
             ends = [Decimal(self.word) / unit, Decimal(self.word + 1) / unit]
             low, high = self.times(ends)
             base = _decimal(rate * self.level)
-            # Every operation errs by a relative 10^-(2·known + 60) at most, and a logarithm near 0
-            # loses no more than ``known`` digits: the slack is far above both.
+            # An operation with p digits errs by a relative 10^(1 - p) at most, p being at least
+            # 2·known + _GUARD_DIGITS, and a logarithm near 0 loses no more than ``known`` digits:
+            # the slack is far above both.
             slack = (1 + abs(base)) * Decimal(10) ** -(self.known + _TRUSTED_DIGITS)
             least = base - high.ln() - slack
             if low:

@@ -110,11 +110,11 @@ def _with_unit_diagonal(product: Array, columns: Array) -> Array:
 
 
 def _interpolated_law(law: Array, size: int) -> Array:
-    """Return a probability vector for ``size`` days that interpolates one for fewer days, in
-    logarithms.
+    """Return a probability vector for ``size`` days that interpolates one for as many days
+    or fewer, in logarithms.
 
     Args:
-        law: the probabilities, all positive, shape (fewer days,).
+        law: the probabilities, all positive, shape (days before,).
         size: the number of days.
     """
     old = (np.arange(len(law)) + 0.5) / len(law)
