@@ -18,9 +18,9 @@ PYTEST = $(BIN)/python -m pytest -q -n $(1) --dist loadfile
 test: $(VENV)/.test-ready
 	$(call PYTEST,$(JOBS)) -m "not slow"
 
-# What is marked `slow`, as `.ci/run` runs it. Many of these tests wait for other processes, so two workers more than
-# there are cores keep the cores busy; the longest files are begun first (tests/conftest.py).
-SLOW_JOBS := $(shell expr $(JOBS) + 2)
+# What is marked `slow`, as `.ci/run` runs it. Many of these tests wait for other processes, so one worker more than
+# there are cores keeps the cores busy; the longest files are begun first (tests/conftest.py).
+SLOW_JOBS := $(shell expr $(JOBS) + 1)
 test-slow: $(VENV)/.test-ready
 	$(call PYTEST,$(SLOW_JOBS)) --no-loadscope-reorder -m "slow and not study"
 

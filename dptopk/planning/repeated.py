@@ -106,7 +106,7 @@ class RepeatedPlan(Generic[P]):
         terms = f"epsilon={self.plan.epsilon:.4g} and this noise for each answer"
         return (
             f"{words}, by {self.plan.design} ({terms}); with the plan that is best for one answer "
-            f"{self.single_total.epsilon:.4g}"
+            f"{format_upper(self.single_total.epsilon, 4)}"
         )
 
 

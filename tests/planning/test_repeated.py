@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk import Budget, Sensitivity, compose, plan_topk
+from dptopk._internal.formatting import format_upper
 from dptopk.cli import app
 from dptopk.planning.choose import plan_repeated
 from dptopk.question import Facts, Question
@@ -24,8 +25,8 @@ def test_a_year_of_answers_costs_less_by_gaussian_noise_of_the_same_width(k, l0)
     for plan, total in ((found.plan, found.total), (found.single, found.single_total)):
         again = compose(plan.charge.times(WEEKS), delta=WEEKS * DELTA, lower=False)
         assert again.epsilon == total.epsilon
-    assert f"{found.total.epsilon:.4g}" in str(found)
-    assert f"{found.single_total.epsilon:.4g}" in str(found)
+    assert format_upper(found.total.epsilon, 4) in str(found)
+    assert format_upper(found.single_total.epsilon, 4) in str(found)
     planned = plan_topk(k, Budget(0.5, DELTA), sensitivity=Sensitivity(l0=l0), times=WEEKS)
     assert planned.charge == found.plan.charge
 
