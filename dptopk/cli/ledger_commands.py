@@ -187,7 +187,7 @@ def limit(book: Book, dataset: Dataset, analyst: Analyst, terms: Limit) -> None:
     elif terms.epsilon is not None:
         allowed = f"({format_exact(terms.epsilon)}, {format_exact(terms.delta)})"
     else:
-        assert terms.rho is not None  # noqa: S101 - for the type checker: one of the three is stated
+        assert terms.rho is not None  # noqa: S101 - for the type checker: one of three is stated
         allowed = f"ρ = {format_exact(terms.rho)}"
     typer.echo(f"{analyst!r} may spend {allowed} of {dataset!r}.")
 
