@@ -2,64 +2,32 @@
 
 from __future__ import annotations
 
-import json
 import math
 import secrets
-import time
-from collections.abc import Hashable, Mapping, Sequence
-from http.client import HTTPException
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
-from urllib.error import HTTPError
-from urllib.parse import quote, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from urllib.parse import quote
 
-from dptopk._internal import validate
 from dptopk._internal.choices import Counts, LookShare
 from dptopk._internal.formatting import html_table
 from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.remaining import Remaining
-from dptopk.costs import Budget, Charge
-from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
-from dptopk.histogram.labels import labels_as_list, to_plain
+from dptopk.costs import Budget
+from dptopk.errors import DptopkError, InvalidParameter
 from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.question import Question, Stated
+from dptopk.question import Stated
 from dptopk.release.release import Release
+from dptopk.session.client_stream import ClientStream
+from dptopk.session.question_json import question_json, run_json, segments_json, stream_json
+from dptopk.session.service_connection import (
+    ServiceConnection,
+    ServiceError as ServiceError,  # noqa: PLC0414 - users who catch it import it from here
+    header_value,
+    is_final,
+)
 
 if TYPE_CHECKING:
-    from datetime import date
-
     import pandas as pd
-
-
-class ServiceError(DptopkError):
-    """The service refused a call, or cannot be reached.
-
-    Attributes:
-        status: the HTTP status; 0 when there was no answer.
-        code: the service's word for the reason, such as "unauthorized".
-    """
-
-    def __init__(self, status: int, code: str, message: str) -> None:
-        self.status = status
-        self.code = code
-        super().__init__(message)
-
-
-class _NoRedirects(HTTPRedirectHandler):
-    """A handler that follows no redirect, since that would send the token to wherever an answer
-    points.
-    """
-
-    def redirect_request(self, *_: object) -> None:
-        """Return no request, so that the redirect becomes an error with its status."""
-
-
-_OPENER = build_opener(_NoRedirects)
-# How long the service may hold a request until it has the answer, in seconds; and the pauses, in
-# seconds, after which a question is sent again: each is twice the one before.
-SECONDS_PER_REQUEST = 10
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 5.0
 
 
 class Client:
@@ -96,12 +64,8 @@ class Client:
         patience: float = 60.0,
         longest: float = 3600.0,
     ) -> None:
-        _refuse_other_schemes(url)
-        self._url = url.rstrip("/")
-        self._token = _header_value(token=token)
+        self._connection = ServiceConnection(url, token, patience=patience, longest=longest)
         self._dataset = dataset
-        self._patience = validate.positive(patience=patience)
-        self._longest = validate.positive(longest=longest)
         # The answers that ``report`` lists, a row each.
         self._answered: list[dict[str, Any]] = []
         # The keys of questions whose outcome is not known, by the question as JSON.
@@ -111,7 +75,7 @@ class Client:
         """Return a table of the data sets that may be asked about, a row each, without any data."""
         import pandas as pd
 
-        return pd.DataFrame(self._call("GET", "/datasets"))
+        return pd.DataFrame(self._connection.call("GET", "/datasets"))
 
     def schema(self) -> dict[str, Any]:
         """Return what is known about the data set without reading it: columns, caps, unit and
@@ -164,19 +128,27 @@ class Client:
             budget: the total of the answer, as for ``top_k``.
             accuracy: the half-width instead of a budget, as for ``top_k``.
             options: further arguments of ``top_k`` or ``run``; ``segments`` as for ``top_k_each``.
+
+        Returns:
+            The service's JSON, documented in docs/service.md.
+
+        Raises:
+            InvalidParameter: the question does not fit.
+            TypeError: for an option that is no field of a question.
+            ServiceError: any other refusal.
         """
         segments = {}
         if "segments" in options:
-            segments = _segments_field(options.pop("segments"))
+            segments = segments_json(options.pop("segments"))
         if isinstance(k, Mechanism):
-            body = _run_body(
+            body = run_json(
                 k,
                 labels=options.get("labels"),
                 ranking=options.get("ranking"),
                 where=options.get("where"),
             )
         else:
-            body = _question_body(k, budget, accuracy, options)
+            body = question_json(k, budget, accuracy, options)
         return self._dataset_call("POST", "/plan", body | segments)
 
     def top_k(
@@ -219,7 +191,7 @@ class Client:
             ServiceError: any other refusal.
         """
         options = {"delta": delta, "counts": counts, "look": look, "where": where, **stated}
-        return self._one_answer("/topk", _question_body(k, budget, accuracy, options), key)
+        return self._one_answer("/topk", question_json(k, budget, accuracy, options), key)
 
     def top_k_each(
         self,
@@ -244,8 +216,12 @@ class Client:
             accuracy: the half-width instead of a budget, as for ``top_k``.
             key: the name of the question, as for ``top_k``.
             options: further arguments of ``top_k``.
+
+        Raises:
+            BudgetExceeded, InvalidParameter, LedgerError, ServiceError: as for ``top_k``.
+            TypeError: for an option that is no field of a question.
         """
-        body = _question_body(k, budget, accuracy, options) | _segments_field(segments)
+        body = question_json(k, budget, accuracy, options) | segments_json(segments)
         return self._answers_by_segment("/topk", body, key)
 
     def run(
@@ -273,7 +249,7 @@ class Client:
             LedgerError: the service could not store an answer, as for ``top_k``.
             ServiceError: any other refusal.
         """
-        return self._one_answer("/run", _run_body(mechanism, labels, ranking, where), key)
+        return self._one_answer("/run", run_json(mechanism, labels, ranking, where), key)
 
     def run_each(
         self,
@@ -294,8 +270,11 @@ class Client:
             mechanism: one of ``dptopk.mechanisms``; it runs on each segment with its own noise.
             where: column -> value, as for ``top_k``.
             key: the name of the question, as for ``top_k``.
+
+        Raises:
+            BudgetExceeded, InvalidParameter, LedgerError, ServiceError: as for ``run``.
         """
-        body = _run_body(mechanism, None, None, where) | _segments_field(segments)
+        body = run_json(mechanism, None, None, where) | segments_json(segments)
         return self._answers_by_segment("/run", body, key)
 
     def stream_price(
@@ -321,7 +300,7 @@ class Client:
             InvalidParameter: the data set has no streams, or the terms are none of a stream.
             ServiceError: any other refusal.
         """
-        terms = _stream_terms(k, days, budget, first_day, time_zone)
+        terms = stream_json(k, days, budget, first_day, time_zone)
         return self._dataset_call("POST", "/streams/price", terms)
 
     def stream(
@@ -354,14 +333,15 @@ class Client:
             LedgerError: as for ``top_k``; call again with the same terms.
             ServiceError: any other refusal.
         """
-        body = {"stream": name} | _stream_terms(k, days, budget, first_day, time_zone)
+        body = {"stream": name} | stream_json(k, days, budget, first_day, time_zone)
         # The name in the body is what is charged once; the service reads no key here.
-        self._answer("/streams", body, _header_value(name=name))
-        return ClientStream(self, name)
+        self._answer("/streams", body, header_value(name=name))
+        days = f"/streams/{quote(name, safe='')}/days"
+        return ClientStream(self._connection, self._path(days))
 
     def streams(self) -> list[dict[str, Any]]:
         """Return this analyst's streams of the data set, with their terms; free."""
-        return list(self._call("GET", self._path("/streams")))
+        return list(self._connection.call("GET", self._path("/streams")))
 
     def _one_answer(self, path: str, body: dict[str, Any], key: str | None) -> Release:
         """Ask a question that spends, and return its single answer.
@@ -414,13 +394,13 @@ class Client:
                 note says under which key it is asked again.
         """
         if key is not None:
-            return self._answer(path, body, _header_value(key=key))
+            return self._answer(path, body, header_value(key=key))
         question = canonical_json([path, body])
         token = self._unresolved_keys.setdefault(question, f"client-{secrets.token_hex(16)}")
         try:
             answer = self._answer(path, body, token)
         except DptopkError as error:
-            if _is_final(error):
+            if is_final(error):
                 del self._unresolved_keys[question]
             else:
                 error.add_note(
@@ -432,44 +412,17 @@ class Client:
         return answer
 
     def _answer(self, path: str, body: dict[str, Any], key: str) -> dict[str, Any]:
-        """Send a question with the same key until the service has an answer, or ``patience`` or
-        ``longest`` is over; return the answer.
-
-        Args:
-            path: the path of the question under the data set.
-            body: the question as JSON.
-            key: the key under which it is charged once.
-
-        Raises:
-            ServiceError: if ``longest`` is over, or for a refusal that waiting does not end.
-            LedgerError: if the ledger was busy for as long as ``patience``.
+        """Return the service's answer to a question about the data set, as
+        ``ServiceConnection.call_until_answered`` gets it.
         """
-        start = time.monotonic()
-        end = start + self._patience
-        path_that_waits = f"{path}?wait={SECONDS_PER_REQUEST}"
-        pause = FIRST_PAUSE
-        while True:
-            try:
-                answer = self._dataset_call("POST", path_that_waits, body, {"Idempotency-Key": key})
-                if _is_complete(answer):
-                    return answer
-                pause = FIRST_PAUSE  # the service is there, and computes
-            except (ServiceError, LedgerError) as error:
-                if not _is_transient(error) or time.monotonic() + pause > end:
-                    raise
-            if time.monotonic() - start > self._longest:
-                raise ServiceError(
-                    202, "unfinished", f"there was no answer within {self._longest:g} seconds"
-                )
-            time.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
+        return self._connection.call_until_answered(self._path(path), body, key)
 
     def releases(self) -> list[Release | dict[str, Release]]:
         """Return this analyst's latest answers, at most 100, newest first; free. An answer for
         segments is a dictionary.
         """
         releases: list[Release | dict[str, Release]] = []
-        for answer in self._call("GET", self._path("/releases?limit=100")):
+        for answer in self._connection.call("GET", self._path("/releases?limit=100")):
             if "segments" in answer:
                 releases.append(_releases_by_segment(answer))
             else:
@@ -499,18 +452,14 @@ class Client:
             InvalidParameter: if none was named and the service does not have exactly one.
         """
         if self._dataset is None:
-            names = [dataset["name"] for dataset in self._call("GET", "/datasets")]
+            names = [dataset["name"] for dataset in self._connection.call("GET", "/datasets")]
             if len(names) != 1:
                 raise InvalidParameter(f"dataset: name one of {', '.join(names)}")
             self._dataset = names[0]
         return f"/datasets/{quote(self._dataset, safe='')}{path}"
 
     def _dataset_call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
+        self, method: str, path: str, body: Mapping[str, object] | None = None
     ) -> dict[str, Any]:
         """Call a path under the data set, and return the service's JSON.
 
@@ -518,180 +467,11 @@ class Client:
             method: the HTTP method.
             path: the path under the data set, "" or beginning with "/".
             body: what is sent as JSON; None: nothing.
-            headers: further headers; None: none.
-        """
-        return self._call(method, self._path(path), body, headers)
-
-    def _call(
-        self,
-        method: str,
-        path: str,
-        body: Mapping[str, object] | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Any:
-        """Send one request to the service, and return its JSON.
-
-        Args:
-            method: the HTTP method.
-            path: the path after /v1.
-            body: what is sent as JSON; None: nothing.
-            headers: further headers.
 
         Raises:
-            DptopkError: the refusal of the service, or ServiceError if it cannot be reached.
+            DptopkError: as ``ServiceConnection.call``.
         """
-        data = None if body is None else canonical_json(body).encode()
-        all_headers = {
-            "Authorization": f"Bearer {self._token}",
-            "Content-Type": "application/json",
-            **(headers or {}),
-        }
-        url = f"{self._url}/v1{path}"
-        # __init__ has checked that the URL is http or https.
-        request = Request(url, data=data, headers=all_headers, method=method)  # noqa: S310
-        try:
-            status, text = _response(request, self._patience)
-            answer = json.loads(text) if status < 300 else None
-        except (HTTPException, OSError, ValueError) as error:
-            # HTTPException: the service was killed while it sent its answer.
-            raise ServiceError(
-                0, "unreachable", f"the service cannot be reached ({type(error).__name__})"
-            ) from None
-        if status >= 300:
-            raise _refusal(status, text)
-        return answer
-
-
-class ClientStream:
-    """An open stream of a service; ``Client.stream`` makes it, and it has the calls of
-    ``StreamSession``.
-    """
-
-    def __init__(self, client: Client, name: str) -> None:
-        self._client = client
-        self._path = f"/streams/{quote(name, safe='')}/days"
-
-    def answer(self, day: int | str | date) -> Release:
-        """Return the answer of a day, which is drawn once from the service's data and then
-        repeated.
-
-        Args:
-            day: the day's number from 1, or its date.
-
-        Raises:
-            InvalidParameter: for a day after the next one.
-            LedgerError: the service could not store the answer; ask again.
-            ServiceError: any other refusal, such as that the day's data are not there (503).
-        """
-        # The client makes this object, which may use its calls. The stream and the day in the
-        # request are what is answered once; the service reads no key here.
-        reply = self._client._answer(self._path, {"day": str(day)}, "stream")  # noqa: SLF001
-        return Release.from_dict(reply["release"])
-
-    def answered(self) -> dict[int, Release]:
-        """Return the answers so far by the day's number; free."""
-        answers: dict[int, Release] = {}
-        while True:
-            page = self._stream_page(len(answers) + 1)["answers"]
-            if not page:
-                return answers
-            for answer in page:
-                answers[answer["day"]] = Release.from_dict(answer["release"])
-
-    def half_widths(self) -> list[int]:
-        """Return for each day the half-width of a total: 95% of its noise is within it; free."""
-        return list(self._stream_page(1)["half_width"])
-
-    def _stream_page(self, first: int) -> dict[str, Any]:
-        """Return the service's facts on the stream, with a page of its answers.
-
-        Args:
-            first: the number of the day with which the page begins.
-        """
-        return self._client._dataset_call("GET", f"{self._path}?first={first}")  # noqa: SLF001
-
-
-def _refuse_other_schemes(url: str) -> None:
-    """Refuse an address that is not one of http or https.
-
-    Raises:
-        InvalidParameter: saying what it must begin with, or that it cannot be read.
-    """
-    text = validate.text(url=url)
-    try:
-        scheme = urlsplit(text).scheme
-    except ValueError:  # such as a bracket that is not closed
-        raise InvalidParameter("url is no address of a service") from None
-    if scheme not in {"http", "https"}:
-        raise InvalidParameter("url must begin with https:// or http://")
-
-
-def _stream_terms(
-    k: int, days: int, budget: Budget, first_day: str | None, time_zone: str
-) -> dict[str, Any]:
-    """Return the terms of a stream as JSON; the arguments are those of ``Client.stream``."""
-    budget = validate.instance(Budget, budget=budget)
-    return {
-        "k": k,
-        "days": days,
-        "epsilon": budget.epsilon,
-        "delta": budget.delta,
-        "first_day": first_day,
-        "time_zone": time_zone,
-    }
-
-
-def _response(request: Request, timeout: float) -> tuple[int, bytes]:
-    """Return the status and the body of the service's response, whatever its status.
-
-    Args:
-        request: the request.
-        timeout: the number of seconds without a byte after which the service counts as not reached.
-
-    Raises:
-        OSError: if there is no response.
-        http.client.HTTPException: if it breaks off.
-    """
-    try:
-        with _OPENER.open(request, timeout=timeout) as answer:
-            return answer.status, answer.read()
-    except HTTPError as error:
-        with error:
-            return error.code, error.read()
-
-
-def _is_complete(answer: Mapping[str, Any]) -> bool:
-    """Return whether the service has sent an answer, or else the name of its job.
-
-    Raises:
-        ServiceError: when it is neither.
-    """
-    if "entry" in answer or "job" in answer:
-        return "entry" in answer
-    raise ServiceError(0, "unknown", "the service's answer is not understood")
-
-
-def _is_transient(error: DptopkError) -> bool:
-    """Return whether a retry with the same key may succeed.
-
-    That is so if the ledger is busy, the service was not reached (status 0), asks to wait (429) or
-    failed (500 and above).
-    """
-    if isinstance(error, LedgerError):
-        return True
-    if isinstance(error, ServiceError):
-        return error.status in {0, 429} or error.status >= 500
-    return False
-
-
-def _is_final(error: DptopkError) -> bool:
-    """Return whether a question is refused permanently, so that its key is not needed again.
-
-    A refusal of the request or of the token (status 400 or 401) says nothing about the question.
-    """
-    if _is_transient(error):
-        return False
-    return not (isinstance(error, ServiceError) and error.status < 402)
+        return dict(self._connection.call(method, self._path(path), body))
 
 
 def _releases_by_segment(answer: Mapping[str, Any]) -> dict[str, Release]:
@@ -700,133 +480,8 @@ def _releases_by_segment(answer: Mapping[str, Any]) -> dict[str, Release]:
     return {part["segment"]: Release.from_dict(part["release"]) for part in parts}
 
 
-def _segments_field(segments: str | Mapping[str, Sequence[str]]) -> dict[str, Any]:
-    """Return the field "segments" of a question as JSON: column -> values, [] for all of them."""
-    if isinstance(segments, str):
-        return {"segments": {segments: []}}
-    return {"segments": {column: list(values) for column, values in segments.items()}}
-
-
-def _run_body(
-    mechanism: Mechanism,
-    labels: Release | Sequence[Hashable] | None,
-    ranking: Release | Sequence[Hashable] | None,
-    where: Mapping[str, str] | None,
-) -> dict[str, Any]:
-    """Return the body of a request to run a mechanism, of the arguments of ``Client.run``.
-
-    Raises:
-        InvalidParameter: for what is no mechanism.
-    """
-    if not isinstance(mechanism, Mechanism):
-        raise InvalidParameter("mechanism must be one of dptopk.mechanisms")
-    body: dict[str, object] = {"mechanism": mechanism.to_dict()}
-    if labels is not None:
-        body["labels"] = _plain_labels(labels)
-    if ranking is not None:
-        body["ranking"] = _plain_labels(ranking)
-    if where is not None:
-        body["where"] = dict(where)
-    return body
-
-
-def _plain_labels(labels: Release | Sequence[Hashable]) -> list[Any]:
-    """Return labels, or those of a release, as JSON holds them."""
-    if isinstance(labels, Release):
-        return [to_plain(label) for label in labels.labels]
-    return [to_plain(label) for label in labels_as_list(labels)]
-
-
 def _number_or_inf(value: float | None) -> float:
     """Return a number from the service, which writes null for infinity."""
     if value is None:
         return math.inf
     return float(value)
-
-
-def _question_body(
-    k: int, budget: Budget | None, accuracy: float | None, options: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the body of a question.
-
-    Fields that are None are left out, and the service takes its defaults; ``counts=None`` is sent
-    as "none".
-
-    Args:
-        k: the number of labels.
-        budget: the total; None with an accuracy.
-        accuracy: the half-width instead of a budget.
-        options: further fields of the question.
-
-    Raises:
-        InvalidParameter: unless exactly one of budget and accuracy is given, or if delta is given
-            with a budget.
-        TypeError: for an option that is no field of a question.
-    """
-    if (budget is None) == (accuracy is None):
-        raise InvalidParameter("give exactly one of budget and accuracy")
-    fields = {name: value for name, value in options.items() if value is not None}
-    fields["counts"] = options.get("counts", "auto") or "none"
-    Question.of("client", k=k, **fields)  # refuses what is no field
-    if budget is not None:
-        if "delta" in fields:
-            raise InvalidParameter("delta is for accuracy=; a budget has its own delta")
-        return {"k": k, **fields, **_plain_budget(budget)}
-    return {"k": k, **fields, "accuracy": accuracy}
-
-
-def _plain_budget(budget: Budget) -> dict[str, Any]:
-    """Return a budget as JSON: its δ, and its ε or its ρ, whichever it is stated in."""
-    budget = validate.instance(Budget, budget=budget)
-    if budget.rho is None:
-        return {"epsilon": budget.epsilon, "delta": budget.delta}
-    return {"rho": budget.rho, "delta": budget.delta}
-
-
-def _refusal(status: int, text: bytes) -> DptopkError:
-    """Return a refusal of the service as the error that a Session would raise.
-
-    Args:
-        status: the HTTP status.
-        text: the body of the answer, JSON with "error" and "message".
-    """
-    try:
-        refusal = json.loads(text)
-        code = str(refusal["error"])
-        message = str(refusal["message"])
-    except (ValueError, KeyError, TypeError):
-        code = "unknown"
-        message = f"the service answered {status}"
-    if code == "invalid":
-        return InvalidParameter(message)
-    if code == "ledger":
-        return LedgerError(message)
-    if code == "budget_exceeded":
-        # The message is "budget exceeded (why): requested CHARGE; remaining WHAT IS LEFT".
-        sentence, _, remaining = message.partition("; remaining ")
-        beginning, _, requested = sentence.partition(": requested ")
-        why = beginning.removeprefix("budget exceeded").strip(" ()")
-        return BudgetExceeded(_requested_charge(requested), remaining, why)
-    return ServiceError(status, code, message)
-
-
-def _header_value(**arguments: str) -> str:
-    """Return the value of the one keyword argument, if an HTTP header can carry it.
-
-    Any other value would fail while it is sent, which looks like a broken connection.
-
-    Raises:
-        InvalidParameter: naming the argument.
-    """
-    ((name, value),) = arguments.items()
-    if not (validate.text(**arguments).isascii() and value.isprintable()):
-        raise InvalidParameter(f"{name} must be printable ASCII text, without a line break")
-    return str(value)
-
-
-def _requested_charge(requested: str) -> Charge:
-    """Return the charge that a refusal names; an empty charge if it cannot be read."""
-    try:
-        return Charge.parse(requested)
-    except DptopkError:
-        return Charge()

@@ -15,7 +15,7 @@ from dptopk._internal.formatting import format_lower
 from dptopk.cli.commands import app
 from dptopk.datasets import macbeth
 from dptopk.planning.gauge import epsilon_left, kind_of
-from dptopk.session.client import ServiceError
+from dptopk.session.service_connection import ServiceConnection, ServiceError
 
 PART = {"budget": Budget(0.3, 1e-7), "method": "threshold", "counts": "gaussian"}
 
@@ -161,7 +161,7 @@ def test_no_answer_is_waited_for_without_end(monkeypatch, answer):
         assert len(asked) < 50
         return answer
 
-    monkeypatch.setattr(Client, "_call", call)
+    monkeypatch.setattr(ServiceConnection, "call", call)
     client = Client("http://a", "token", dataset="words", patience=0.3, longest=0.3)
     with pytest.raises(ServiceError) as given_up:
         client.top_k(3, **PART)
@@ -189,7 +189,7 @@ def test_an_answer_that_breaks_off_is_asked_for_again(monkeypatch, status):
         def log_message(self, *_):
             """Nothing."""
 
-    monkeypatch.setattr("dptopk.session.client.time.sleep", lambda _: None)
+    monkeypatch.setattr("dptopk.session.service_connection.time.sleep", lambda _: None)
     with HTTPServer(("127.0.0.1", 0), Killed) as service:
         threading.Thread(target=service.serve_forever, daemon=True).start()
         client = Client(f"http://127.0.0.1:{service.server_port}", "token", dataset="words")
@@ -204,7 +204,7 @@ def test_a_question_is_paid_once_however_its_asker_fails(server, client, monkeyp
     """A failure after which a charge may be there is tried again, and given up keeps its key for
     the same question.
     """
-    real, keys, failures = Client._call, [], []
+    real, keys, failures = ServiceConnection.call, [], []
 
     def call(self, method, path, body=None, headers=None):
         answer = real(self, method, path, body, headers)
@@ -214,12 +214,12 @@ def test_a_question_is_paid_once_however_its_asker_fails(server, client, monkeyp
                 raise failures.pop()
         return answer
 
-    monkeypatch.setattr(Client, "_call", call)
+    monkeypatch.setattr(ServiceConnection, "call", call)
     now = [0.0]
     clock = SimpleNamespace(
         monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
     )
-    monkeypatch.setattr("dptopk.session.client.time", clock)
+    monkeypatch.setattr("dptopk.session.service_connection.time", clock)
     lost = [ServiceError(status, "lost", "lost") for status in (0, 429, 500, 502, 503, 504)]
     failures += [*lost, LedgerError("lost")]
     first = client.top_k(3, **PART)

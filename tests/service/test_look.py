@@ -14,7 +14,7 @@ from dptopk.planning.probe import LookedPlan
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.plan_summary import plan_summary
 from dptopk.service.questions import TopK, charge_of, question_of, record_of, revive
-from dptopk.session.client import ServiceError
+from dptopk.session.service_connection import ServiceError
 
 from .conftest import Server
 

@@ -333,7 +333,9 @@ def test_a_question_in_rho_is_answered_within_a_budget_in_rho(tmp_path):
         price = sum(times * state.account.price(cost)[0] for cost, times in state.spent())
         assert 0.49 < price <= 0.5
         with pytest.raises(InvalidParameter, match="exactly one of epsilon, rho and accuracy"):
-            ann._call("POST", "/datasets/words/plan", {"k": 2, "epsilon": 1.0, "rho": 0.1})
+            ann._connection.call(
+                "POST", "/datasets/words/plan", {"k": 2, "epsilon": 1.0, "rho": 0.1}
+            )
     assert not [one for one in check(tmp_path / "catalog.toml") if one.refused]
 
 

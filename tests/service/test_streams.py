@@ -15,7 +15,7 @@ from dptopk.service import streams
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.streams import NewStream
 from dptopk.service.tables import Tables
-from dptopk.session.client import ServiceError
+from dptopk.session.service_connection import ServiceError
 
 from .conftest import CATALOG, Server
 
@@ -183,7 +183,9 @@ def test_a_client_s_stream(server, monkeypatch):
         monotonic=lambda: now[0], sleep=lambda seconds: now.append(now.pop() + seconds)
     )
     with monkeypatch.context() as patched, pytest.raises(ServiceError, match="cannot be read now"):
-        patched.setattr("dptopk.session.client.time", clock)  # it asks again without waiting
+        patched.setattr(
+            "dptopk.session.service_connection.time", clock
+        )  # it asks again without waiting
         stream.answer(3)
     write_day(server.folder, 3)  # a day without data
     assert stream.answer(3).labels[0] == "ale"
