@@ -336,8 +336,8 @@ class Client:
         body = {"stream": name} | stream_json(k, days, budget, first_day, time_zone)
         # The name in the body is what is charged once; the service reads no key here.
         self._answer("/streams", body, header_value(name=name))
-        days = f"/streams/{quote(name, safe='')}/days"
-        return ClientStream(self._connection, self._path(days))
+        path_of_days = self._path(f"/streams/{quote(name, safe='')}/days")
+        return ClientStream(self._connection, path_of_days)
 
     def streams(self) -> list[dict[str, Any]]:
         """Return this analyst's streams of the data set, with their terms; free."""
