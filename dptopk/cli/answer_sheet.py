@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 from rich.console import Console
 
@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# A new format has its word here, the endings of files that tell it, a function, and its row of
-# SHEET_WRITERS; segments and streams list those that they have (docs/architecture.md).
-Format = Literal["table", "csv", "json", "html", "markdown", "parquet"]
+# docs/architecture.md, "To add an export format", names each place of a new one.
+# The formats that every answer has, those of segments and of streams too.
+CommonFormat = Literal["table", "csv", "json"]
+# The formats that an answer of one top k has.
+Format = Literal[CommonFormat, "html", "markdown", "parquet"]
 
-# The formats that the names of files tell.
+# Which format a file of a name with this ending holds.
 ENDINGS: dict[str, Format] = {
     ".csv": "csv",
     ".json": "json",
@@ -69,7 +71,13 @@ class AnswerSheet(ABC):
         raise InvalidParameter(NO_PAGE)
 
 
-NO_PAGE = "--format: this answer is written as table, csv or json"
+def common_formats() -> str:
+    """Return the formats that every answer has, in words: "table, csv or json"."""
+    *others, last = get_args(CommonFormat)
+    return f"{', '.join(others)} or {last}"
+
+
+NO_PAGE = f"--format: this answer is written as {common_formats()}"
 
 
 def write_sheet(sheet: AnswerSheet, form: Format, out: Path | None) -> None:

@@ -11,7 +11,7 @@ import typer
 
 from dptopk._internal import validate
 from dptopk._internal.formatting import describe_l0, format_upper, visible
-from dptopk.cli.answer_sheet import AnswerSheet, write_sheet
+from dptopk.cli.answer_sheet import AnswerSheet, CommonFormat, write_sheet
 from dptopk.cli.options import Chain, Columns, Domain, K, PayingLedger, PerUser, Written
 from dptopk.cli.shell import Subgroup
 from dptopk.cli.target import check_target
@@ -132,7 +132,7 @@ def answer(
         str | None, typer.Option(help="Of a store: the day's version (default: its date).")
     ] = None,
     output_format: Annotated[
-        Literal["table", "csv", "json"], typer.Option("--format", help="How it is written.")
+        CommonFormat, typer.Option("--format", help="How it is written.")
     ] = "table",
 ) -> None:
     """Give the top k of all days up to this one. Nothing more is charged.

@@ -6,12 +6,13 @@ import math
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from dptopk._internal import validate
 from dptopk._internal.formatting import describe_l0, format_lower
+from dptopk.cli.answer_sheet import CommonFormat, common_formats, write_sheet
 from dptopk.cli.options import (
     EVENTS,
     LEDGER,
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 
 
 SEGMENTS = "By segment"
-# How the answers of segments can be written.
-BY_SEGMENT = ("table", "csv", "json")
 
 
 def topk(
@@ -271,12 +270,10 @@ def _check_segments(question: Question, output: Output, *, reuse: bool) -> None:
     """
     look_is_stated = isinstance(question.look, float)
     accuracy_is_stated = question.accuracy is not None
-    wrong_format = output.form not in BY_SEGMENT
+    wrong_format = output.form not in get_args(CommonFormat)
     if output.plot or reuse or look_is_stated or accuracy_is_stated or wrong_format:
-        *others, last = BY_SEGMENT
-        formats = f"{', '.join(others)} or {last}"
         raise InvalidParameter(
-            f"--segment-by takes {formats}, no --plot, --reuse, --accuracy or --look SHARE"
+            f"--segment-by takes {common_formats()}, no --plot, --reuse, --accuracy or --look SHARE"
         )
 
 
@@ -466,7 +463,6 @@ def _answer_segments(
         asker: who asks, and what pays.
         output: the options for format and file.
     """
-    from dptopk.cli.answer_sheet import write_sheet
     from dptopk.cli.segment_answers import SegmentsSheet
     from dptopk.planning.per_segment import bound_together, plans_within_total
 
@@ -534,7 +530,6 @@ def _write_answer(
     Raises:
         typer.Exit: if the answer could not be written.
     """
-    from dptopk.cli.answer_sheet import write_sheet
     from dptopk.cli.output import TopKSheet, write_plot
 
     sheet = TopKSheet.of(plan, release, output.confidence, budget_lines, about)

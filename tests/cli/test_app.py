@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 
 from dptopk import Budget, Ledger, Sensitivity, plan_topk
 from dptopk.cli import app
+from dptopk.cli.answer_sheet import Format
 from dptopk.cli.shell import EXIT_CODES
 from dptopk.costs import Charge
 from dptopk.datasets import macbeth_counts
@@ -104,7 +106,19 @@ def test_json_carries_charge_and_guarantee(counts, noise, method):
     assert all(("count" in row) == (noise != "none") for row in answer["rows"])
 
 
-@pytest.mark.parametrize("ending", ["csv", "json", "html", "parquet", "table"])
+# The formats of rows alone: the guarantee goes beside them.
+ROWS_ALONE = {"csv"}
+
+
+@pytest.mark.parametrize("form", get_args(Format))
+def test_every_format_is_on_the_page_of_the_command(form):
+    text = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
+    row_of_option = next(line for line in text.splitlines() if line.startswith("| `--format`"))
+    assert form in row_of_option
+    assert f"\n| `{form}` | " in text
+
+
+@pytest.mark.parametrize("ending", get_args(Format))
 def test_every_format_is_written_to_a_file(counts, tmp_path, ending):
     out = tmp_path / f"answer.{ending}"
     result = topk(
@@ -112,9 +126,7 @@ def test_every_format_is_written_to_a_file(counts, tmp_path, ending):
     )
     assert result.exit_code == 0, result.output
     assert result.stdout == ""
-    assert ("DP at most" in result.stderr) == (
-        ending == "csv"
-    )  # bare rows: the guarantee goes beside them
+    assert ("DP at most" in result.stderr) == (ending in ROWS_ALONE)
     found = pd.read_parquet(out)["label"].tolist() if ending == "parquet" else out.read_text()
     assert "the" in found
     assert list(tmp_path.glob(".*.part")) == []
