@@ -1,8 +1,8 @@
 """A question and the public facts that its plan may depend on.
 
 The command line, HTTP, the client and a session make their forms from the fields of ``Question``;
-``dptopk.planning.plan`` makes the plan. docs/architecture.md, "The registries", names each place of
-a new option.
+``dptopk.planning.plan`` makes the plan. docs/architecture.md, "To add an option", names each place
+of a new one.
 """
 
 from __future__ import annotations

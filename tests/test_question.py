@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import fields
@@ -11,7 +12,7 @@ from typing import get_type_hints
 
 import pytest
 
-from dptopk import Budget
+from dptopk import Budget, Client, Session
 from dptopk.question import (
     Question,
     Stated,
@@ -115,6 +116,12 @@ def test_type_checkers_see_the_fields():
         assert set(get_type_hints(stated)) == names
         hints = get_type_hints(Question)
         assert all(hint == hints[name] for name, hint in get_type_hints(stated).items())
+
+
+def test_every_field_is_named_where_python_states_it():
+    for method, stated in ((Client.top_k, Stated), (Session.top_k, StatedInSession)):
+        for name in get_type_hints(stated):
+            assert re.search(rf"\b{name}\b", method.__doc__), (method, name)
 
 
 @pytest.mark.parametrize(("shell", "page"), [("cli", "cli"), ("http", "service")])

@@ -19,8 +19,11 @@ Counts = Literal["auto", "gaussian", "laplace", "box", "none"]
 ChargeAs = Literal["bounded_range", "clocks"]
 # How the top k are found: select, then count; noise on all counts; or all labels drawn at once.
 Method = Literal["auto", "peel", "threshold", "whole"]
-# How two phases find labels under a cap (plan_two_phases).
-FindBy = Literal["auto", "weights", "counts", "threshold", "coins", "uncapped"]
+# How two phases find labels (docs/architecture.md, "To add a way to find labels"): by noisy sums of
+# weights or noisy counts over a threshold, by coins, or by selections from all events.
+Finder = Literal["weights", "threshold", "coins", "uncapped"]
+# How a user states it: "auto": weights or counts; "counts": coins, or a threshold.
+FindBy = Literal["auto", "counts", Finder]
 # A private look before the plan: where it is worth its cost, for a share of ε in (0, 1), or none.
 LookShare = Literal["auto"] | float | None
 # How much work a bound may take: about a quarter of a second, a few seconds, half a minute of one

@@ -260,7 +260,7 @@ def _plan_of_way(plan: TwoPhasePlan, way: Way | None, histogram: EventCounts) ->
     """
     assert plan.rest is not None  # noqa: S101 - for the type checker: looks leave a rest
     usual = replace(plan, looks=(), rest=None, budget=plan.rest)
-    if way is None or (way.find in ("coins", "threshold") and way.cap not in histogram.narrow):
+    if way is None or (way.on_capped_counts and way.cap not in histogram.narrow):
         return usual
     try:
         scaled = calibrate_way(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, cast
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk._internal.choices import CONFIDENCE, COUNTS, FIND, Counts, FindBy
+from dptopk._internal.choices import CONFIDENCE, COUNTS, FIND, Counts, FindBy, Finder
 from dptopk._internal.formatting import describe_l0, format_upper, numbered
 from dptopk.accounting.bounds import compose
 from dptopk.costs import Budget, Charge
@@ -34,7 +34,6 @@ from dptopk.planning.ways import (
     COUNTING,
     CalibratedWay,
     Counting,
-    Finder,
     Way,
     calibrate_way,
     deviation,

@@ -18,6 +18,7 @@ from typing import Literal
 import numpy as np
 
 from dptopk._internal.box_tails import box_std
+from dptopk._internal.choices import Finder
 from dptopk._internal.rounding import Floats, ceil_digits, floor_digits
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.calibration import calibrate
@@ -38,7 +39,6 @@ from dptopk.mechanisms import (
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.topk_plan import Phase, joint_charge
 
-Finder = Literal["uncapped", "weights", "threshold", "coins"]
 Counting = Literal["gaussian", "box", "capped"]
 # The part of δ with which labels are found; the composition gets the rest.
 FINDING_DELTA: dict[Finder, float] = {
@@ -102,6 +102,11 @@ class Way:
     def __post_init__(self) -> None:
         if self.find not in FINDING_DELTA:
             raise unknown_finder(self.find)
+
+    @property
+    def on_capped_counts(self) -> bool:
+        """Return whether labels are found by counts under the cap, not by weights."""
+        return self.find not in ("weights", "uncapped")
 
     @property
     def counts_all(self) -> bool:

@@ -432,8 +432,9 @@ class Session:
                 if public facts say that it is worth its price. None: no look. With ``like=`` the
                 look checks the shape.
             reuse: whether a stored answer is given again, as for ``run``.
-            stated: further fields of ``dptopk.question.Question``, those of ``StatedInSession``;
-                one that does not fit the data or the other fields is refused by name.
+            stated: further fields of ``dptopk.question.Question``: method, d_bar, fit,
+                selection_share, like, charge_as, max_seconds, users, effort; of events find, share,
+                min_users. One that does not fit the data or the other fields is refused by name.
 
         Returns:
             Release: at most k labels from the largest count on, with noisy counts unless

@@ -32,6 +32,7 @@ from dptopk import (
 )
 from dptopk.accounting import bounds
 from dptopk.datasets import events_histogram
+from dptopk.mechanisms.named import names
 
 TOP = """
     Histogram Sensitivity Budget Charge Session Ledger Client Accountant Plan Release Bound
@@ -63,6 +64,8 @@ MECHANISMS = {
     "CountMLE": ("noise", "shrink"),
     "Centred": ("noise", "common", "centre"),
     "Box": ("epsilon",),
+    "UnknownBox": ("d_bar", "epsilon", "delta"),
+    "UnknownCentred": ("d_bar", "noise", "delta", "common", "centre"),
 }
 BOUNDS = {
     "basic", "advanced", "optimal_dp", "optimal_dp_exact", "optimal_dp_approx", "two_epsilon", "multi_dp",
@@ -145,6 +148,11 @@ def test_signature(function: Any, positional: list[str], keywords: dict[str, Any
         assert found[name].kind == KEYWORD
         if default is not REQUIRED:
             assert found[name].default == default
+
+
+def test_every_mechanism_has_its_parameters_here() -> None:
+    # A stream has no release of one histogram.
+    assert MECHANISMS.keys() == set(names()) - {"ContinualTopK"}
 
 
 @pytest.mark.parametrize(("name", "fields"), MECHANISMS.items())

@@ -17,11 +17,12 @@ import pandas as pd
 import pytest
 
 from dptopk import Budget, Histogram, Sensitivity, Session
+from dptopk._internal.choices import Finder
 from dptopk.datasets import EventCounts
 from dptopk.histogram.event_counts import CELLS, NARROW, WEIGHT, finding_sensitivity
 from dptopk.planning import plan, plan_two_phases
 from dptopk.planning.profile import SELECTING_BESIDE_CAPPED_COUNTS, finding_sensitivity_of
-from dptopk.planning.ways import Finder, Way, calibrate_way
+from dptopk.planning.ways import Way, calibrate_way
 from dptopk.question import Events, Facts, Question
 
 pytestmark = pytest.mark.slow

@@ -21,6 +21,7 @@ from dptopk import (
     Sensitivity,
     Session,
 )
+from dptopk._internal.choices import Finder
 from dptopk.accounting.bounds import compose
 from dptopk.costs import ApproxDP, DiscreteLaplaceDP, GaussianDP, PureDP
 from dptopk.datasets import EventCounts
@@ -28,7 +29,7 @@ from dptopk.errors import DptopkError
 from dptopk.histogram.event_counts import CELLS, NARROW, finding_sensitivity
 from dptopk.planning import TwoPhasePlan, plan_two_phases
 from dptopk.planning.profile import finding_sensitivity_of, menu, rest_after
-from dptopk.planning.ways import Finder, calibrate_way
+from dptopk.planning.ways import calibrate_way
 
 pytest.importorskip("duckdb")
 

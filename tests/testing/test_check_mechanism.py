@@ -24,6 +24,7 @@ from dptopk import (
     OneShotTopK,
     PartitionSelection,
     PureDP,
+    RoutedTopK,
     Sensitivity,
     TruncatedGaussian,
     UnknownGaussian,
@@ -33,11 +34,14 @@ from dptopk import (
 from dptopk.mechanisms import (
     GaussianCounts,
     SparseGaussian,
+    StabilityTopK,
     TruncatedLaplace,
     UnknownBox,
     UnknownCentred,
     WeightedGaussian,
 )
+from dptopk.mechanisms.mechanism import Mechanism
+from dptopk.mechanisms.named import names
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import GaussianNoise
 from dptopk.testing import check_mechanism
@@ -66,10 +70,21 @@ OURS = [
     JointTopK(k=3, epsilon=1.0),
     CanonicalTopK(k=3, epsilon=1.0),
     OneShotTopK(k=3, epsilon=1.0),
+    StabilityTopK(k=2, epsilon=1.0, delta=1e-4),
+    RoutedTopK(k=2, epsilon=1.0),
     PartitionSelection(epsilon=1.0, delta=1e-4),
     WeightedGaussian(sigma=10.0, delta=1e-4),
     CountMLE(noise=KnownGaussian(sigma=5.0)),
 ]
+IN_ONE_CALL = [KnownLaplace(epsilon=0.8), KnownGumbel(k=2, epsilon=0.8)]
+
+
+def test_every_mechanism_is_checked_here():
+    checked = [
+        one if isinstance(one, Mechanism) else one.values[0] for one in (*OURS, *IN_ONE_CALL)
+    ]
+    # A stream has no release of one histogram.
+    assert {type(one).__name__ for one in checked} == set(names()) - {"ContinualTopK"}
 
 
 @pytest.mark.slow
@@ -80,7 +95,7 @@ def test_our_mechanisms_state_what_they_do(mechanism):
     check_mechanism(mechanism, draws=300, sensitivities=ONE if two_noises else None).require()
 
 
-@pytest.mark.parametrize("mechanism", [KnownLaplace(epsilon=0.8), KnownGumbel(k=2, epsilon=0.8)])
+@pytest.mark.parametrize("mechanism", IN_ONE_CALL)
 @pytest.mark.slow
 def test_one_call_is_enough(mechanism):
     report = check_mechanism(mechanism, draws=150, sensitivities=ONE)
