@@ -56,7 +56,7 @@ def refresh(
 ) -> None:
     """Add a day's events to a store without reading the earlier ones again.
 
-    May be run again after a failure: where the version is the store's latest already, it is only
+    It may be run again after a failure: where the version is the store's latest already, it is only
     set in the ledger.
     """
     from dptopk.datasets import EventsStore

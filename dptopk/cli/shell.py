@@ -165,7 +165,14 @@ EXIT_CODES: dict[type[DptopkError], int] = {BudgetExceeded: 3, LedgerError: 4}
 
 
 class _PlainFlags:
-    """Commands whose help names no value for flags, and shows the most used options first."""
+    """Commands whose help names no value for flags, shows the most used options first, and fills
+    the lines of the terminal.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        """Make the command; ``options`` are those of typer's class for it."""
+        super().__init__(**options)
+        self.help = _without_line_breaks(options.get("help"))
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         """Return the options of a command as its help shows them.
@@ -183,6 +190,16 @@ class _PlainFlags:
             if question and param.name not in FIRST and param.rich_help_panel is None:
                 param.rich_help_panel = "Advanced"
         return params
+
+
+def _without_line_breaks(text: str | None) -> str | None:
+    """Return a help text with each paragraph in one line: rich breaks lines at the width of the
+    terminal, and would also keep those of the docstring.
+    """
+    if text is None:
+        return None
+    paragraphs = re.split(r"\n\s*\n", text)
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def _import_message(error: ImportError) -> str:

@@ -78,7 +78,7 @@ def create(
 ) -> None:
     """Say what all days cost and deliver; with a ledger spend it, and make the stream's file.
 
-    May be run again after a failure: a stream of the same name and terms is charged once.
+    It may be run again after a failure: a stream of the same name and terms is charged once.
     """
     from dptopk.cli.topk import caps_of
     from dptopk.costs import Budget

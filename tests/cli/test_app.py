@@ -11,6 +11,7 @@ from typing import get_args
 
 import pandas as pd
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from dptopk import Budget, Ledger, Sensitivity, plan_topk
@@ -493,6 +494,14 @@ def test_quiet_leaves_the_answer_alone(counts):
     assert "What it cost" not in quiet.stdout
     assert topk(counts, *base, "-q", "--format", "csv").stderr == ""
     assert "Error" in topk(counts, "--k", 0, "--epsilon", 1, "-q").stderr
+
+
+def test_help_keeps_no_line_breaks_of_docstrings():
+    command = typer.main.get_command(app)
+    texts = [command.help, *(sub.help for sub in command.commands.values())]
+    assert any("\n\n" in text for text in texts)
+    for text in texts:
+        assert "\n" not in text.replace("\n\n", "")
 
 
 def test_ten_options_come_first():
