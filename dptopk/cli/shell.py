@@ -169,10 +169,9 @@ class _PlainFlags:
     the lines of the terminal.
     """
 
-    def __init__(self, **options: Any) -> None:
-        """Make the command; ``options`` are those of typer's class for it."""
-        super().__init__(**options)
-        self.help = _without_line_breaks(options.get("help"))
+    def __init__(self, *, help: str | None = None, **options: object) -> None:  # noqa: A002
+        """Make the command; ``help`` and ``options`` are as typer's class for it takes them."""
+        super().__init__(help=_without_line_breaks(help), **options)  # type: ignore[call-arg]
 
     def get_params(self, ctx: Context) -> list[Parameter]:
         """Return the options of a command as its help shows them.
