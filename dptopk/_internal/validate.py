@@ -53,6 +53,8 @@ def text(**arguments: Any) -> str:
 def finite(**arguments: SupportsFloat) -> float:
     """Return the one argument as a finite float, or raise InvalidParameter naming it."""
     ((name, value),) = arguments.items()
+    if type(value) is float and math.isfinite(value):  # the usual case, in a tenth of the time
+        return value
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise InvalidParameter(f"{name} must be a real number, got {value!r:.80}", parameter=name)
     try:
@@ -102,9 +104,12 @@ def count(
     refused.
     """
     ((name, value),) = arguments.items()
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral):
+    if type(value) is int:  # the usual case, in a tenth of the time
+        number = value
+    elif isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise InvalidParameter(f"{name} must be an integer, got {value!r:.80}", parameter=name)
-    number = int(value)
+    else:
+        number = int(value)
     if number < at_least:
         raise InvalidParameter(f"{name} must be at least {at_least}, got {number}", parameter=name)
     if at_most is not None and number > at_most:
@@ -155,9 +160,10 @@ def _array(
 def member(choices: tuple[Word, ...], **arguments: Any) -> Word:
     """Return the one argument, as it stands among the choices."""
     ((name, value),) = arguments.items()
-    for choice in choices:
-        if isinstance(value, str) and value == choice:
-            return choice
+    if isinstance(value, str):
+        for choice in choices:
+            if value == choice:
+                return choice
     listed = ", ".join(repr(choice) if " " in choice else choice for choice in choices)
     raise InvalidParameter(f"{name} must be one of {listed}; got {value!r:.80}", parameter=name)
 

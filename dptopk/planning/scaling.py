@@ -240,7 +240,8 @@ def _sum_of_costs(design: Design, phases: tuple[Phase, ...], delta: float) -> fl
         phases: its phases, with the charge of each.
         delta: the δ of the composition; 0: the plain sum alone is known.
     """
-    whole = pure_sum(joint_charge([phase.charge for phase in phases]))
+    # The exact sum is rounded once, so that phases need not be joined first.
+    whole = pure_sum(cost for phase in phases for cost in phase.charge)
     if design.noise != "box" or not delta:
         return whole
     ((cost, times),) = phases[0].charge.costs.items()
@@ -267,6 +268,7 @@ def _ratio_to_gaussian(epsilon: float, times: int, delta: float) -> float:
     return of_selections / _epsilon_of_gaussian_of_same_rho(epsilon, times, delta)
 
 
+@lru_cache(maxsize=1024)
 def _epsilon_of_gaussian_of_same_rho(epsilon: float, times: int, delta: float) -> float:
     """Return about the ε of a Gaussian whose ρ is that of ``times`` selections: ε²/8 for each.
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from dptopk._internal.rounding import outward, square_up, sum_times
@@ -121,9 +121,13 @@ def pure_epsilons(charge: Charge) -> dict[float, int]:
     return dict(epsilons)
 
 
-def pure_sum(charge: Charge) -> float:
-    """Return the sum of the ε's, rounded up, when every cost implies pure DP; inf otherwise."""
-    pures = [(_pure(cost), times) for cost, times in charge]
+def pure_sum(costs: Iterable[tuple[Cost, int]]) -> float:
+    """Return the sum of the ε's, rounded up, when every cost implies pure DP; inf otherwise.
+
+    Args:
+        costs: each cost with its multiplicity, as a Charge yields them.
+    """
+    pures = [(_pure(cost), times) for cost, times in costs]
     return sum_times(pures)
 
 

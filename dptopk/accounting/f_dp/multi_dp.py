@@ -254,8 +254,11 @@ class MixtureCurve(Curve):
             lower_delta = float(self.law_below.delta_lower(epsilons)[0])
             return Answer(delta, lower_delta, self.note)
         upper = float(self.epsilon(query.delta)) if query.delta else self.epsilon_max
-        if query.delta_below:
+        if query.delta_below and query.lower:
             lower = self._lower_epsilon(query.delta_below)
+        elif query.delta_below:
+            # Nobody sees it: it only says whether another bound could help.
+            lower = self._checked_epsilon(upper, query.delta_below)
         else:
             # The largest loss has a positive mass, however small; ``epsilon_max`` is rounded up by
             # less than one float.
@@ -272,8 +275,14 @@ class MixtureCurve(Curve):
             """Return a lower bound on ln δ."""
             return _log(self.law_below.delta_lower(x))
 
-        root = smallest_where(log_lower, log_target, self.epsilon_max)[0]
-        # At the root itself, or just below, the computed δ need not be above the one given.
+        root = float(smallest_where(log_lower, log_target, self.epsilon_max)[0])
+        return self._checked_epsilon(root, delta)
+
+    def _checked_epsilon(self, root: float, delta: float) -> float:
+        """Return an ε just below ``root`` at which δ is certainly above ``delta``; 0 if there is
+        none.
+        """
+        # At the root itself the computed δ need not be above the one given.
         candidates = root * (1 - np.array(RETREATS))
         above = self.law_below.delta_lower(candidates) > delta
         return float(candidates[above].max(initial=0.0))

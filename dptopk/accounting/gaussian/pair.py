@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -219,6 +220,14 @@ def _first_log_mu(epsilon: float, log_delta: float) -> float:
     twice = 2 * min(epsilon, 8e307)  # cut, so that it is a float
     mu = math.sqrt(tail * tail + twice) - tail
     return math.log(max(mu, 1e-300))  # a μ of 0 has no logarithm
+
+
+@lru_cache(maxsize=512)
+def gaussian_epsilon_at(mu: float, delta: float) -> float:
+    """Return ``gaussian_epsilon`` at one δ of arguments that were validated: several bounds of one
+    charge ask for the same one.
+    """
+    return float(gaussian_curve(mu).epsilon(delta))
 
 
 def gaussian_curve(mu: float) -> DeltaCurve:

@@ -22,6 +22,7 @@ import numpy as np
 from dptopk._internal.rounding import Floats, outward
 from dptopk._internal.tails import gaussian_tail
 from dptopk.accounting.cost_models.pure_dp import stated_model
+from dptopk.accounting.curves import Curve
 from dptopk.accounting.gaussian.discrete import discrete_gaussian_curve
 from dptopk.costs import Cost, DiscreteGaussianDP, SparseGaussianDP
 from dptopk.errors import InvalidParameter
@@ -71,14 +72,26 @@ def sparse_gaussian_delta(
         m = labels - previous_j - 1
         previous_j = j
         curve = discrete_gaussian_curve(scale, shift, j, listed=LISTED_SCALE)
-        hidden = math.exp(m * log_hidden)
-        added = -math.expm1(m * log_hidden) + hidden * curve.delta(epsilon - m * log_hidden)
-        moved_left = epsilon + m * log_hidden
-        # δ(y) = 1 - e^y + e^y δ(-y) for y < 0: one discrete Gaussian is the other's mirror image.
-        before_zero = np.minimum(moved_left, 0.0)
-        removed = np.exp(before_zero) * curve.delta(np.abs(moved_left)) - np.expm1(before_zero)
-        worst = np.maximum(worst, np.maximum(added, removed))
+        worst = np.maximum(worst, _delta_of_split(epsilon, curve, m * log_hidden))
     return np.minimum(outward(worst), 1.0)
+
+
+def _delta_of_split(epsilon: Floats, curve: Curve, log_hidden: float) -> Floats:
+    """Return δ of one split at every ε, the larger one of both directions.
+
+    Args:
+        epsilon: shape (n,).
+        curve: of the labels that others have too.
+        log_hidden: the logarithm of the chance that all of the user's own labels are hidden.
+    """
+    moved_left = epsilon + log_hidden
+    on_right, on_left = curve.delta(np.stack([epsilon - log_hidden, np.abs(moved_left)]))
+    added = -math.expm1(log_hidden) + math.exp(log_hidden) * on_right
+    # δ(y) = 1 - e^y + e^y δ(-y) for y < 0: one discrete Gaussian is the other's mirror image.
+    before_zero = np.minimum(moved_left, 0.0)
+    removed = np.exp(before_zero) * on_left - np.expm1(before_zero)
+    larger: Floats = np.maximum(added, removed)
+    return larger
 
 
 def _bounded_splits(labels: int) -> list[int]:

@@ -28,6 +28,10 @@ MOST_LATTICE_CELLS = 60_000
 LARGEST_DENOMINATOR = 1000  # of the ratios of two ε's that are looked for
 # Units of roundoff by which an ε may be off its node; two written decimals are off by about two.
 NODE_ROUNDINGS = 8
+# A ratio whose product with the smallest ε is this many units off its ε has no node within
+# NODE_ROUNDINGS: node times step and this product are off the exact one by at most three units
+# each.
+FAR_ROUNDINGS = 16
 
 
 def signs(epsilon: float) -> tuple[float, float]:
@@ -109,7 +113,11 @@ def common_lattice(parts: Parts) -> CommonLattice | None:
         return None
     ratios = {}
     for epsilon in epsilons:
-        ratios[epsilon] = Fraction(epsilon / smallest).limit_denominator(LARGEST_DENOMINATOR)
+        ratio = Fraction(epsilon / smallest).limit_denominator(LARGEST_DENOMINATOR)
+        # Of hundreds of ε's without a common step the first ones show it.
+        if abs(float(ratio) * smallest - epsilon) > FAR_ROUNDINGS * ROUNDOFF * epsilon:
+            return None
+        ratios[epsilon] = ratio
     steps_of_smallest = math.lcm(*(ratio.denominator for ratio in ratios.values()))
     nodes = {epsilon: int(ratio * steps_of_smallest) for epsilon, ratio in ratios.items()}
     reach = sum(times * nodes[largest_epsilon(responses)] for responses, times in parts)

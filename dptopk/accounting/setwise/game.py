@@ -23,7 +23,7 @@ from dptopk.accounting.cost_models.dominating_pairs import (
     loss_components,
 )
 from dptopk.accounting.curves import Query
-from dptopk.accounting.gaussian.pair import gaussian_curve
+from dptopk.accounting.gaussian.pair import gaussian_curve, gaussian_epsilon_at
 from dptopk.accounting.pld.log_mgf import LOG_MGF_ERROR, MANY_ADDENDS
 from dptopk.accounting.pld.tilt import log_peak, log_peaks
 from dptopk.accounting.renyi.renyi_curves import log_mgf
@@ -274,10 +274,9 @@ class SetwiseGame:
             mu = gaussian_of(self.all_costs).mu
         except NotApplicable:
             return math.inf if query.epsilon is None else 1.0
-        curve = gaussian_curve(mu)
         if query.epsilon is not None:
-            return min(float(curve.delta(query.epsilon)), 1.0)
-        return float(curve.epsilon(query.delta))
+            return min(float(gaussian_curve(mu).delta(query.epsilon)), 1.0)
+        return gaussian_epsilon_at(mu, query.delta)
 
     def variance(self, order: float) -> float:
         """Return an estimate of the variance of the whole loss under the tilt λ = ``order``: ε²/4

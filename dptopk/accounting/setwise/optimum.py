@@ -203,7 +203,6 @@ class Refinement:
     Attributes:
         value: the least upper bound on the answer so far.
         lower: the largest lower bound so far.
-        order: the order λ of the tilt.
         needs_lower_bound: whether a lower bound is computed as well.
         gaussian_decides: whether one Gaussian for everything was better than the Rényi route.
         wanted: the relative tolerance of an evaluation that answers the query.
@@ -225,7 +224,8 @@ class Refinement:
         self.ranges_in_game = ranges_in_game
         self.game = game
         self.query = query
-        self.value, self.order = game.chernoff(query)
+        self.value, self._order = game.chernoff(query)
+        self._value_of_order = math.nan
         by_gaussian = game.one_gaussian_bound(query)
         self.gaussian_decides = by_gaussian < self.value
         self.value = min(self.value, by_gaussian)
@@ -322,7 +322,17 @@ class Refinement:
             self._raise_lower_end(evaluation)
         # At a given δ the tilt is that of the ε found so far.
         if self.query.epsilon is None and math.isfinite(self.value):
-            _, self.order = self.game.chernoff(Query(epsilon=self.value))
+            self._value_of_order = self.value
+
+    @property
+    def order(self) -> float:
+        """Return the order λ of the tilt; it is searched for when the next evaluation needs it,
+        since there may be none.
+        """
+        if math.isfinite(self._value_of_order):
+            _, self._order = self.game.chernoff(Query(epsilon=self._value_of_order))
+            self._value_of_order = math.nan
+        return self._order
 
     @property
     def uses_products(self) -> bool:

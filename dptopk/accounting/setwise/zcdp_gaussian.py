@@ -22,7 +22,7 @@ from dptopk.accounting.cost_models.conversions import implications_of, implied_p
 from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Answer, Curve, Query
 from dptopk.accounting.gaussian.gaussian_sum import gaussian, total_mu
-from dptopk.accounting.gaussian.pair import gaussian_curve
+from dptopk.accounting.gaussian.pair import gaussian_curve, gaussian_epsilon_at
 from dptopk.accounting.pld.many_responses import FEWEST_RESPONSES, responses_epsilon_below
 from dptopk.accounting.registry import bound
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP
@@ -188,10 +188,10 @@ class DominatingGaussian(Curve):
         """Return the Gaussian's answer as the upper bound, and what a strategy attains as the lower
         one.
         """
-        above = gaussian_curve(self.gaussian.mu).answer(query)
-        value = above.value
+        mu = self.gaussian.mu
         if query.epsilon is not None:
-            return Answer(value)
+            return Answer(float(gaussian_curve(mu).delta(query.epsilon)))
+        value = gaussian_epsilon_at(mu, query.delta)
         lower = self._attained_epsilon(query.delta_below, value)
         return Answer(value, lower if lower > 0 else None)
 
