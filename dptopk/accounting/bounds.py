@@ -1,122 +1,51 @@
-"""The registry of composition bounds, and ``compose``: the smallest valid answer for a charge.
+"""``compose``: the smallest valid answer of the registered bounds for a charge.
 
 A bound is a registered function from a charge to a Curve, with its name, its source, the costs it
 takes and the interaction models it is valid in. ``compose`` knows no theorem: it asks the registry.
-To add a theorem, add a module that registers it and list the module in ``MODULES``.
+To add a theorem, add a module that registers it and list the module in ``bound_order.MODULES``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from fractions import Fraction
-from functools import cache, lru_cache
-from importlib import import_module
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import INTERACTIONS, Effort, Interaction
-from dptopk._internal.rounding import round_up
-from dptopk.accounting.curves import Answer, Curve, Query
-from dptopk.accounting.pure_dp.homogeneous import all_pure
+from dptopk.accounting.bound_order import (
+    MANY_DIFFERENT,
+    bound_of_name,
+    bounds_in_order,
+    names,
+    registered_bounds,
+)
+from dptopk.accounting.composition_query import CompositionQuery
 from dptopk.accounting.registry import (
-    FAILURE_SLACK,
-    REGISTRY,
     Bound,
     BoundSpec,
     Certificate,
-    split_failure,
 )
 from dptopk.accounting.setwise.certificates import certify
-from dptopk.accounting.work import CUT_BY_TIME, OutOfTime, Work, has_time_limit, late, within
-from dptopk.costs import BoundedRange, Charge, Cost, charge_of, sum_up
-from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable, NotCertified
+from dptopk.accounting.work import CUT_BY_TIME, Work, has_time_limit, late, within
+from dptopk.costs import Charge, Cost, charge_of
+from dptopk.errors import IncompatibleCosts, NotCertified
 
 if TYPE_CHECKING:
     import pandas as pd
 
-
-# Modules that register bounds, in the order in which compose tries them, optima and closed forms
-# before recursions, with the names that they register.
-MODULES: dict[str, tuple[str, ...]] = {
-    "pure_dp.homogeneous": ("basic", "optimal_dp"),
-    "pure_dp.two_epsilon": ("two_epsilon",),
-    "gaussian.gaussian_sum": ("gaussian",),
-    "bounded_range.nonadaptive": ("br_nonadaptive",),
-    "bounded_range.nonadaptive_heterogeneous": ("br_heterogeneous",),
-    "bounded_range.nonadaptive_with_dp": ("br_dp_nonadaptive",),
-    "renyi.concentrated": ("zcdp_tight",),
-    "setwise.zcdp_gaussian": ("zcdp_gaussian",),
-    "renyi.renyi_curves": ("renyi",),
-    "f_dp.multi_dp": ("multi_dp",),
-    "setwise.optimum": ("optimal_setwise",),
-    "published.dwork_rothblum_vadhan": ("advanced",),
-    "published.murtagh_vadhan": ("optimal_dp_exact", "optimal_dp_approx"),
-    "published.dong_durfee_rogers": ("dr19", "improved_drv10", "opt_kl", "mgf"),
-    "published.cesar_rogers": ("setwise_cdp", "setwise_zcdp"),
-}
-# Others are never smaller than these, which are loaded by name, for a table, figures and tests.
-PUBLISHED = "published."
-# For analysts who do not adapt, or for a single range: loaded where one of them may be asked.
-FOR_BATCH = "bounded_range."
-
-# Numbers of different costs, and of costs, above which some bounds take long.
-MANY_DIFFERENT = 1000
-MANY_COSTS = 10_000
-# With more than MANY_DIFFERENT of them: the work of reading one, and the bounds that come first.
-WORK_TO_READ = 1e-5
-FIRST_OF_MANY = ("renyi", "optimal_setwise")
-# Of these each answer takes long; where the optimum applies it is about as close.
+# Bounds of which each answer takes long: ``compose_near`` leaves them out where the optimum, which
+# is about as close, applies.
 LONG_EACH = ("multi_dp",)
-# Relative roundings of a few operations on numbers of one sign: a sum that is rounded up, a
-# product and a difference; and the five operations of the lower bound, whose order may differ.
-THREE_ROUNDINGS = 4e-16
-FIVE_ROUNDINGS = 1e-15
-CACHED_ANSWERS = 512
+CACHED_ANSWERS = 512  # of ``compose``, each some hundred bytes and its charge
 COMPOSE_RTOL = 1e-3  # the default of ``compose``
-# Of several questions, one whose bracket is wider than that of the middle one by more than this
-# factor is asked anew.
+# Of several questions, those whose bracket is wider than that of the middle one by more than this
+# factor are asked anew: a profile is then at most twice as rough as its middle.
 FAR_WIDER = 2
-BEYOND_FLOATS = "its numbers are beyond the range of floats"
-
-
-@cache
-def _registry(*left_out: str) -> dict[str, BoundSpec]:
-    """Return the bounds by name, in the order in which they are tried.
-
-    Modules whose names begin with one of ``left_out`` are not loaded. Bounds of others, which
-    register themselves, come last.
-    """
-    wanted = [module for module in MODULES if not module.startswith(left_out)]
-    for module in wanted:
-        import_module(f"dptopk.accounting.{module}")
-    own_names = [name for module in wanted for name in MODULES[module]]
-    return {name: REGISTRY[name] for name in [*own_names, *_third_party_names()]}
-
-
-def _third_party_names() -> list[str]:
-    """Return the names of registered bounds that are not in MODULES: those that other packages
-    registered.
-    """
-    known = {name for registered in MODULES.values() for name in registered}
-    return [name for name in REGISTRY if name not in known]
-
-
-def _spec(name: str) -> BoundSpec:
-    """Load the module of one bound, and return the bound."""
-    for module, registered in MODULES.items():
-        if name in registered:
-            import_module(f"dptopk.accounting.{module}")
-    return REGISTRY[name]
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of all bounds, in the order in which they are tried."""
-    own_names = [name for registered in MODULES.values() for name in registered]
-    return (*own_names, *_third_party_names())
 
 
 def compose(
@@ -173,7 +102,7 @@ def compose(
     2.07906
     """
     costs = charge_of(charge)
-    question = _CompositionQuery(costs, delta, epsilon, interaction, rtol, Work.of(effort), lower)
+    question = CompositionQuery(costs, delta, epsilon, interaction, rtol, Work.of(effort), lower)
     bound = validate.member(("best", *names()), bound=bound)
     with within(max_seconds):
         # What a clock may cut is no function of the arguments; large questions take much memory.
@@ -208,13 +137,13 @@ def compose_near(
     stated: list[tuple[float | None, float | None]] = [(delta, None) for delta in deltas or ()]
     stated += [(None, epsilon) for epsilon in epsilons or ()]
     questions = [
-        _CompositionQuery(charge, delta, epsilon, interaction, COMPOSE_RTOL, Work.of(effort))
+        CompositionQuery(charge, delta, epsilon, interaction, COMPOSE_RTOL, Work.of(effort))
         for delta, epsilon in stated
     ]
     return _answers_near(questions, effort)
 
 
-def _answers_near(questions: Sequence[_CompositionQuery], effort: Effort) -> list[Bound]:
+def _answers_near(questions: Sequence[CompositionQuery], effort: Effort) -> list[Bound]:
     """Return the answers of ``compose_near`` to questions in order, of one charge.
 
     Questions that the evaluations for the middle one answer too roughly are asked again in the same
@@ -254,7 +183,7 @@ def _parts_to_ask_again(is_wide: Sequence[bool], middle: int) -> tuple[slice, sl
     return slice(last_before + 1), slice(first_after, None)
 
 
-def _relative_gap(question: _CompositionQuery, answer: Bound) -> float:
+def _relative_gap(question: CompositionQuery, answer: Bound) -> float:
     """Return the relative width of an answer's bracket; 0 where the answer itself is 0, or says
     that there is none.
     """
@@ -266,7 +195,7 @@ def _relative_gap(question: _CompositionQuery, answer: Bound) -> float:
     return (value - answer.lower) / value
 
 
-def _answers_by_middle(questions: Sequence[_CompositionQuery]) -> list[Bound]:
+def _answers_by_middle(questions: Sequence[CompositionQuery]) -> list[Bound]:
     """Return the answers to two or more questions by the evaluations for the one in the middle."""
     place = len(questions) // 2
     typical = questions[place]
@@ -275,8 +204,8 @@ def _answers_by_middle(questions: Sequence[_CompositionQuery]) -> list[Bound]:
     best = [question.no_guarantee("") for question in questions]  # to begin with
     answers: dict[str, Bound] = {}  # to ``typical``, by the bound's name
     quick: list[BoundSpec] = []  # those that answer each question by itself
-    optimum_applies = not typical.why_not(_spec("optimal_setwise"))
-    for spec in _bounds_in_order(typical, answers):
+    optimum_applies = not typical.why_not(bound_of_name("optimal_setwise"))
+    for spec in bounds_in_order(typical, answers):
         if spec.name in LONG_EACH and optimum_applies:
             continue
         if spec.refines:
@@ -298,13 +227,13 @@ def _answers_by_middle(questions: Sequence[_CompositionQuery]) -> list[Bound]:
     return best
 
 
-def _is_narrow(question: _CompositionQuery, answer: Bound) -> bool:
+def _is_narrow(question: CompositionQuery, answer: Bound) -> bool:
     """Return whether an answer's bracket is as narrow as the question asks."""
     value = question.value(answer)
     return answer.lower is not None and value - answer.lower <= question.rtol * value < math.inf
 
 
-def _better_of(question: _CompositionQuery, one: Bound, other: Bound) -> Bound:
+def _better_of(question: CompositionQuery, one: Bound, other: Bound) -> Bound:
     """Return the smaller of two answers to a question, with the larger of their lower bounds, cut
     to that answer; without one where neither has one.
     """
@@ -316,14 +245,14 @@ def _better_of(question: _CompositionQuery, one: Bound, other: Bound) -> Bound:
 
 
 @lru_cache(maxsize=CACHED_ANSWERS)
-def _answer_without_clock(question: _CompositionQuery, effort: Effort, bound: str) -> Bound:
+def _answer_without_clock(question: CompositionQuery, effort: Effort, bound: str) -> Bound:
     """Return the answer to a question that no clock may cut. It is a function of these arguments,
     so it is computed once.
     """
     return _answer(question.fresh(Work.of(effort)), bound)
 
 
-def _certificate(question: _CompositionQuery, aim: float, effort: Effort) -> Certificate:
+def _certificate(question: CompositionQuery, aim: float, effort: Effort) -> Certificate:
     """Return a certificate of the question's charge; ``aim`` is the ε of ``compose``.
 
     Raises:
@@ -338,7 +267,7 @@ def _certificate(question: _CompositionQuery, aim: float, effort: Effort) -> Cer
     )
 
 
-def _answer(question: _CompositionQuery, bound: str) -> Bound:
+def _answer(question: CompositionQuery, bound: str) -> Bound:
     """Return the answer of the bound with this name, or with "best" the smallest of all that are
     valid, together with the charge and the interaction that were asked about.
 
@@ -348,7 +277,7 @@ def _answer(question: _CompositionQuery, bound: str) -> Bound:
     if bound == "best":
         answer = _smallest(question)
     else:
-        spec = _spec(bound)
+        spec = bound_of_name(bound)
         reason = question.why_not(spec)
         if reason:
             raise IncompatibleCosts(f"bound {bound!r} does not apply: {reason}")
@@ -357,7 +286,7 @@ def _answer(question: _CompositionQuery, bound: str) -> Bound:
     return replace(answer, lower=lower, charge=question.charge, interaction=question.interaction)
 
 
-def _smallest(question: _CompositionQuery) -> Bound:
+def _smallest(question: CompositionQuery) -> Bound:
     """Return the smallest answer of all valid bounds, with the largest lower bound of any of
     them.
     """
@@ -367,7 +296,7 @@ def _smallest(question: _CompositionQuery) -> Bound:
     best: Bound | None = None
     answers: dict[str, Bound] = {}
     cut = ""
-    for spec in _bounds_in_order(question, answers):
+    for spec in bounds_in_order(question, answers):
         # However late it is, bounds are asked until one says something.
         is_informative = best is not None and question.value(best) < trivial
         if is_informative and spec.refines and late():
@@ -398,93 +327,6 @@ def _notes(best: Bound, cut: str, answers: dict[str, Bound]) -> str:
     return "; ".join(filter(None, dict.fromkeys(notes)))
 
 
-def _bounds_in_order(question: _CompositionQuery, answers: dict[str, Bound]) -> Iterator[BoundSpec]:
-    """Yield the bounds to ask, one after the other; the caller adds each answer to ``answers``
-    before the next one is drawn.
-
-    Bounds that refine come last: they share the work that is left, and where the work ends none
-    follows, so that more work never skips a bound. A bound comes after the one that would make it
-    needless, and is left out where that has happened (``_Order.is_needless``). Where there are very
-    many different costs, reading them takes long for any bound: the Rényi curves come first, then
-    one product, then the others while there is work left.
-    """
-    costs = question.failure_free
-    no_delta = question.delta is not None and question.query.delta == 0
-    if no_delta and not question.lower and all_pure(costs):
-        yield _spec("basic")  # randomised response attains the plain sum
-        return
-    specs = _candidates(question)
-    order = _Order(question, answers, {spec.name: spec.better_bound(costs) for spec in specs})
-    different = len(costs.costs)
-    first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()
-    for spec in sorted(specs, key=lambda spec: order.key(spec, first)):
-        early = spec.name in first
-        if first and not early and not question.query.work.take(WORK_TO_READ * different):
-            break
-        # Of those that come first, one that does not refine is asked in any case.
-        if (spec.refines or not early) and order.is_needless(spec.name):
-            order.needless.add(spec.name)
-        elif not question.why_not(spec):
-            yield spec
-
-
-def _candidates(question: _CompositionQuery) -> list[BoundSpec]:
-    """Return the bounds that may give the best answer; other modules are not loaded."""
-    ranges = sum(question.failure_free.of(BoundedRange).values())
-    # With a single range there is none to choose by the answers of others.
-    for_batch = ranges == 1 or (ranges > 1 and question.interaction == "batch")
-    left_out = (PUBLISHED,) if for_batch else (PUBLISHED, FOR_BATCH)
-    return [spec for spec in _registry(*left_out).values() if not spec.published]
-
-
-@dataclass(frozen=True)
-class _Order:
-    """The order in which bounds are asked, and which of them are needless.
-
-    Attributes:
-        question: the question.
-        answers: the answers so far, by the bound's name.
-        better: for each bound the name of one that is never larger, or "".
-        needless: the names of the bounds that were found to be needless.
-    """
-
-    question: _CompositionQuery
-    answers: dict[str, Bound]
-    better: dict[str, str]
-    needless: set[str] = field(default_factory=set)
-
-    def key(self, spec: BoundSpec, first: tuple[str, ...]) -> tuple[int, bool, int]:
-        """Return the key that bounds are sorted by: bounds in ``first`` come before all others,
-        bounds that refine after those that do not, and a bound after better ones.
-        """
-        group = 0
-        if spec.name in first:  # of these the one that does not refine leads
-            group = -1 if spec.refines else -2
-        return group, spec.refines, self._depth(spec.name)
-
-    def _depth(self, name: str) -> int:
-        """Return the number of bounds in the chain from this one to ever better ones; 0 for the
-        name "".
-        """
-        if name:
-            return 1 + self._depth(self.better[name])
-        return 0
-
-    def is_needless(self, name: str) -> bool:
-        """Return whether a better bound has answered as closely as asked, is needless itself, or
-        will be asked in any case because there are very many costs.
-        """
-        other = self.better[name]
-        if not other:
-            return False
-        if other in self.needless:
-            return True
-        if other in self.answers and self.answers[other].note == "":  # as close as asked
-            return True
-        many = self.question.failure_free.count > MANY_COSTS
-        return many and not self.question.why_not(_spec(other))
-
-
 def table(
     charge: Charge | Cost | str | Iterable[Charge | Cost | str],
     *,
@@ -508,13 +350,15 @@ def table(
     import pandas as pd
 
     costs = charge_of(charge)
-    question = _CompositionQuery(costs, delta, epsilon, interaction, rtol, Work.of(effort))
+    question = CompositionQuery(costs, delta, epsilon, interaction, rtol, Work.of(effort))
     with within(max_seconds):
-        rows = [_row(spec, question.fresh(Work.of(effort))) for spec in _registry().values()]
+        rows = [
+            _row(spec, question.fresh(Work.of(effort))) for spec in registered_bounds().values()
+        ]
     return pd.DataFrame(rows)
 
 
-def _row(spec: BoundSpec, question: _CompositionQuery) -> dict[str, object]:
+def _row(spec: BoundSpec, question: CompositionQuery) -> dict[str, object]:
     """Return the row of one bound in the data frame of ``table``."""
     row: dict[str, object] = {"name": spec.name, "source": spec.source}
     if question.refusal(spec):
@@ -527,247 +371,3 @@ def _row(spec: BoundSpec, question: _CompositionQuery) -> dict[str, object]:
         row |= {model: model in answer.valid_in for model in INTERACTIONS}
     reason = question.why_not(spec)
     return row | {"applies": not reason, "why not": reason}
-
-
-@dataclass(frozen=True)
-class _CompositionQuery:
-    """One call of compose: the charge split from its failures, and the query on what is left.
-
-    Attributes:
-        charge: the charge.
-        delta, epsilon: exactly one of them is given.
-        interaction: who chooses the costs, and when.
-        rtol: the relative width of the bracket at which refinement may stop.
-        work: the work that refinement may take.
-        lower: whether a lower bound is wanted too.
-        failure_free: the charge without its failures.
-        failure: the failure mass, an upper bound on p.
-        summed: the failure mass that a filter counts on, Σ δ_i.
-        attained: the failure mass that is attained in any case, a lower bound on p.
-        query: the question to a bound about ``failure_free``.
-        curves: the curve of each bound, made when first asked for, or why there is none.
-    """
-
-    charge: Charge
-    delta: float | None
-    epsilon: float | None
-    interaction: Interaction
-    rtol: float
-    work: Work = field(compare=False)
-    lower: bool = True
-    failure_free: Charge = field(init=False, compare=False)
-    failure: float = field(init=False, compare=False)
-    summed: float = field(init=False, compare=False)
-    attained: float = field(init=False, compare=False)
-    query: Query = field(init=False, compare=False)
-    curves: dict[str, Curve | str] = field(init=False, compare=False, default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Validate the arguments, split off the failures, and state the query on what is left."""
-        charge = validate.instance(Charge, charge=self.charge)
-        if (self.delta is None) == (self.epsilon is None):
-            raise InvalidParameter("give exactly one of delta and epsilon")
-        interaction = validate.member(INTERACTIONS, interaction=self.interaction)
-        if interaction == "batch" and charge.adaptive:
-            interaction = "ordered"  # adaptive inside: see theorems.md, "Peeling is adaptive"
-        rtol = validate.positive(rtol=self.rtol)
-        lower = validate.instance(bool, lower=self.lower)
-        failure_free, failure = split_failure(charge)
-        _, summed = split_failure(charge, summed=True)
-        # ``failure`` is above p by a relative 2 FAILURE_SLACK at most (``split_failure``).
-        attained = failure * (1 - 2 * FAILURE_SLACK)
-        if interaction == "filter":
-            failure = summed
-        query = Query(0.0, None, rtol, self.work, None, lower, interaction)
-        if self.delta is not None:
-            delta = validate.probability(delta=self.delta)
-            validate.assign(self, delta=delta)
-            delta_left = _delta_left_for_costs(delta, charge.delta, failure)
-            delta_attained = _delta_of_costs_at_attained(delta, charge.delta, attained)
-            query = replace(query, delta=delta_left, attained=delta_attained)
-        elif self.epsilon is not None:
-            epsilon = validate.nonnegative(epsilon=self.epsilon)
-            validate.assign(self, epsilon=epsilon)
-            query = replace(query, epsilon=epsilon)
-        validate.assign(self, interaction=interaction, rtol=rtol)
-        validate.assign(self, failure_free=failure_free, query=query)
-        validate.assign(self, failure=failure, summed=summed, attained=attained)
-
-    def fresh(self, work: Work) -> _CompositionQuery:
-        """Return the same question with a work budget of its own, and without any answers."""
-        return replace(self, work=work)
-
-    @property
-    def answer_without_theorem(self) -> Bound | None:
-        """Return the answer where no theorem is needed: to a charge of failures only, or for a δ
-        below the failure mass; None otherwise.
-        """
-        if self.query.delta < 0:
-            return self.no_guarantee("delta is below the charge's own mass of bad events")
-        if not self.failure_free.costs:
-            return self._bound(
-                Answer(0.0, 0.0), "basic", "the charge holds failure mass only", INTERACTIONS
-            )
-        return None
-
-    def refusal(self, spec: BoundSpec) -> str:
-        """Return why the bound does not take the costs; '' when it does."""
-        if not self.failure_free.costs:
-            if spec.name == "basic":
-                return ""
-            return "nothing to compose"
-        curve = self._curve(spec)
-        if isinstance(curve, str):
-            return curve
-        return ""
-
-    def _curve(self, spec: BoundSpec) -> Curve | str:
-        """Return the bound's curve, or why there is none."""
-        if spec.name not in self.curves:
-            try:
-                with np.errstate(over="ignore", divide="raise", invalid="raise"):
-                    self.curves[spec.name] = spec.curve(self.failure_free)
-            except NotApplicable as reason:
-                self.curves[spec.name] = str(reason)
-            except ArithmeticError:
-                self.curves[spec.name] = BEYOND_FLOATS
-        return self.curves[spec.name]
-
-    def why_not(self, spec: BoundSpec) -> str:
-        """Return why the bound may not be used for this question; '' when it may."""
-        refusal = self.refusal(spec)
-        if refusal:
-            return refusal
-        valid = spec.valid_in(self.failure_free)
-        if self.interaction not in valid:
-            note = " (the charge is adaptive inside)" if self.failure_free.adaptive else ""
-            return f"valid only in {' and '.join(valid)}, asked for {self.interaction}{note}"
-        return ""
-
-    def ask(self, spec: BoundSpec) -> Bound:
-        """Return the bound's answer for the whole charge."""
-        if self.answer_without_theorem is not None:
-            return self.answer_without_theorem
-        curve = self._curve(spec)
-        try:
-            # An overflow to inf is on the safe side; a NaN or a division by 0 might not be.
-            with np.errstate(over="ignore", divide="raise", invalid="raise"):
-                if isinstance(curve, str):
-                    answer = Answer(math.inf, note=curve)
-                else:
-                    answer = curve.answer(self.query)
-        except ArithmeticError:
-            answer = Answer(math.inf, note=BEYOND_FLOATS)
-        except OutOfTime:
-            answer = Answer(math.inf, note=CUT_BY_TIME)
-        return self.bound_by(spec, answer)
-
-    def ask_near(self, spec: BoundSpec, questions: Sequence[_CompositionQuery]) -> list[Bound]:
-        """Return the bound's answers to other questions about the same charge, by what it takes to
-        answer this one.
-        """
-        curve = self._curve(spec)
-        asked = [question for question in questions if question.answer_without_theorem is None]
-        answers: list[Answer] = []
-        try:
-            with np.errstate(over="ignore", divide="raise", invalid="raise"):
-                if not isinstance(curve, str):
-                    answers = curve.answers(self.query, [question.query for question in asked])
-        except (ArithmeticError, OutOfTime):
-            answers = []
-        if not answers:
-            return [question.ask(spec) for question in questions]
-        next_answer = iter(answers)  # one for each question in ``asked``
-        bounds = []
-        for question in questions:
-            bound = question.answer_without_theorem
-            if bound is None:
-                bound = question.bound_by(spec, next(next_answer))
-            bounds.append(bound)
-        return bounds
-
-    def bound_by(self, spec: BoundSpec, answer: Answer) -> Bound:
-        """Return a bound's answer for the charge without failures as one for the whole charge."""
-        valid = spec.valid_in(self.failure_free)
-        # A filter would have to count on the sum of the failures.
-        if self.interaction != "filter" and self.failure < self.summed:
-            valid = tuple(model for model in valid if model != "filter")
-        if not spec.lower_holds(self.failure_free, self.interaction):
-            answer = replace(answer, lower=None)
-        return self._bound(answer, spec.name, spec.source, valid)
-
-    def value(self, answer: Bound) -> float:
-        """Return ε or δ of a bound, whichever the question asks for."""
-        if self.delta is not None:
-            return answer.epsilon
-        return answer.delta
-
-    def no_guarantee(self, note: str) -> Bound:
-        """Return the answer that guarantees nothing: ε = inf, or δ = 1."""
-        if self.delta is not None:
-            return Bound(math.inf, self.delta, None, "none", "", (), note)
-        epsilon = self.epsilon or 0.0  # a number: ``or`` is for the type checker
-        return Bound(epsilon, 1.0, None, "none", "", (), note)
-
-    def _bound(
-        self, answer: Answer, name: str, source: str, valid: tuple[Interaction, ...]
-    ) -> Bound:
-        """Return a bound's answer as one for the whole charge, failures included; NaN becomes
-        inf.
-
-        Args:
-            answer: about the charge without failures.
-            name: of the bound.
-            source: of the bound.
-            valid: the interaction models in which the answer holds.
-        """
-        value = math.inf if math.isnan(answer.value) else answer.value
-        lower = answer.lower
-        if self.delta is not None:
-            return Bound(value, self.delta, lower, name, source, valid, answer.note)
-        # δ_charge + p + (1 - p) δ, as registry.py says; δ_charge itself where p and δ are 0.
-        survived = min(value, 1.0) * (1 - self.failure)
-        total = self.charge.delta
-        if value or self.failure:
-            summed = sum_up([self.charge.delta, self.failure, survived])
-            total = min(summed * (1 + THREE_ROUNDINGS), 1.0)
-        if lower is not None:
-            # Failures that are attained multiply: p + (1 - p) δ, and then the same with δ_charge.
-            with_failures = self.attained + lower * (1 - self.attained)
-            with_bad_events = self.charge.delta + with_failures * (1 - self.charge.delta)
-            lower = min(with_bad_events * (1 - FIVE_ROUNDINGS), total)
-        epsilon = self.epsilon or 0.0  # a number: ``or`` is for the type checker
-        return Bound(epsilon, total, lower, name, source, valid, answer.note)
-
-
-def _delta_left_for_costs(delta: float, bad: float, failure: float) -> float:
-    """Return the δ left for the costs, (δ - δ_charge - p)/(1 - p), rounded down; negative if none
-    is left.
-
-    Args:
-        delta: δ of the question.
-        bad: δ_charge, the charge's own mass of bad events.
-        failure: p, an upper bound on the failure mass.
-    """
-    # The sum of the negatives is rounded up, and so the difference down.
-    difference = -sum_up([-delta, bad, failure])
-    if difference <= 0 or failure == 0:
-        return difference
-    return min(difference / (1 - failure) * (1 - THREE_ROUNDINGS), delta)
-
-
-def _delta_of_costs_at_attained(delta: float, bad: float, attained: float) -> float:
-    """Return the δ of the costs at which the whole charge attains δ, ((δ - δ_charge)/(1 - δ_charge)
-    - p)/(1 - p), rounded up: a lower bound on ε is one at this δ.
-
-    Args:
-        delta: δ of the question.
-        bad: δ_charge, the charge's own mass of bad events.
-        attained: p, a lower bound on the failure mass.
-    """
-    exact = (Fraction(delta) - Fraction(bad)) / (1 - Fraction(bad))
-    if attained < 1:
-        exact = (exact - Fraction(attained)) / (1 - Fraction(attained))
-    else:
-        exact = Fraction(0)
-    return min(round_up(max(exact, Fraction(0))), 1.0)

@@ -17,9 +17,10 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.centred import Centred
+from dptopk.mechanisms.counting_mechanism import Labels, Rows, rows_to_count
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.mechanisms.mechanism import Labels, Mechanism, Rows, rows_to_count
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput
 from dptopk.release.release import Release

@@ -10,12 +10,9 @@ import numpy as np
 from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.mechanism import (
-    PublicSelection,
-    gumbel_std,
-    require_add_remove,
-    require_public,
-)
+from dptopk.mechanisms.gumbel import gumbel_std
+from dptopk.mechanisms.preconditions import require_add_remove, require_public
+from dptopk.mechanisms.public_selection import PublicSelection
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints
 from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_k, selection_rate
 from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, noisy_largest

@@ -20,7 +20,9 @@ from dptopk._internal.choices import CHARGES, CONFIDENCE, ChargeAs
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.mechanism import LabelsOnly, PublicSelection, gumbel_std, require_add_remove
+from dptopk.mechanisms.mechanism import LabelsOnly
+from dptopk.mechanisms.preconditions import require_add_remove
+from dptopk.mechanisms.public_selection import PublicSelection
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k, selection_rate
 from dptopk.mechanisms.samplers.simulation import (
@@ -36,6 +38,11 @@ from dptopk.release.release import Release
 # At scores this high e^x does not overflow, and 1 - exp(-e^x) is 1 in floating point.
 CERTAIN_SCALES = 50.0
 LARGEST_EXPONENT = 700.0  # e^709 is the largest float
+
+
+def gumbel_std(scale: float) -> float:
+    """Return the standard deviation of Gumbel noise of this scale: π/√6 times the scale."""
+    return math.pi / math.sqrt(6) * scale
 
 
 class _GumbelSelection(LabelsOnly):

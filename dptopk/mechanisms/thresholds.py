@@ -29,14 +29,13 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.stored_labels import StoredLabels
-from dptopk.mechanisms.mechanism import (
+from dptopk.mechanisms.counting_mechanism import (
     CountingMechanism,
     IndependentNoise,
-    Mechanism,
-    finite_l0,
     ordered_release,
-    require_add_remove,
 )
+from dptopk.mechanisms.mechanism import Mechanism
+from dptopk.mechanisms.preconditions import finite_l0, require_add_remove
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Array, Bits, random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput, largest_above

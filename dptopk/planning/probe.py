@@ -25,7 +25,7 @@ from dptopk.costs import ApproxDP, Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
-from dptopk.mechanisms.mechanism import require_add_remove
+from dptopk.mechanisms.preconditions import require_add_remove
 from dptopk.mechanisms.samplers.random import narrow
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.open_counts import draws_of_box_noise

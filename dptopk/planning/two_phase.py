@@ -22,7 +22,7 @@ from dptopk.histogram.event_counts import EventCounts, finding_sensitivity
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import identity
 from dptopk.mechanisms import KnownGumbel
-from dptopk.mechanisms.mechanism import in_label_order
+from dptopk.mechanisms.public_selection import in_label_order
 from dptopk.mechanisms.samplers.random import Ints, narrow
 from dptopk.planning import profile as by_profile
 from dptopk.planning.helped import helped_counts

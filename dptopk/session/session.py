@@ -26,7 +26,8 @@ from dptopk.errors import BudgetExceeded, InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import to_plain
 from dptopk.mechanisms import KnownLaplace
-from dptopk.mechanisms.mechanism import Mechanism, finite_l0
+from dptopk.mechanisms.mechanism import Mechanism
+from dptopk.mechanisms.preconditions import finite_l0
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning import Plan, TopKPlan, plan as plan_topk
 from dptopk.planning.facts import facts_of

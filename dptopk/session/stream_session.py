@@ -22,7 +22,8 @@ from dptopk.datasets.store import EventsStore
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.histogram.labels import from_plain, to_plain
-from dptopk.mechanisms.continual import ContinualTopK, Stream
+from dptopk.mechanisms.continual import ContinualTopK
+from dptopk.mechanisms.stream_state import Stream
 from dptopk.release.release import Release, to_json
 from dptopk.session.budget_backend import LedgerBudget
 from dptopk.session.stream_file import StreamFile, Turn

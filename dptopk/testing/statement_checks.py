@@ -20,7 +20,8 @@ from dptopk.costs import Charge
 from dptopk.errors import DptopkError, InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import named
-from dptopk.mechanisms.mechanism import CountingMechanism, Mechanism
+from dptopk.mechanisms.counting_mechanism import CountingMechanism
+from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.thresholds import ThresholdedMechanism
 from dptopk.testing.mismatches import (
     CHARGE_STREAM,

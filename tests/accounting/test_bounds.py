@@ -12,7 +12,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk._internal.choices import INTERACTIONS
-from dptopk.accounting.bounds import _registry, compose, names, table
+from dptopk.accounting import bound_order, registry
+from dptopk.accounting.bound_order import names, registered_bounds
+from dptopk.accounting.bounds import compose, table
 from dptopk.accounting.curves import DeltaCurve, Query
 from dptopk.accounting.pld.log_mgf import ChernoffCurve
 from dptopk.accounting.registry import Bound, bound, split_failure
@@ -173,7 +175,7 @@ def test_interaction_is_respected(label: str, name: str) -> None:
     """
     charge = CHARGES[label]
     holds = ask(charge, name, delta=DELTA).valid_in
-    valid = _registry()[name].valid_in(split_failure(charge)[0])
+    valid = registered_bounds()[name].valid_in(split_failure(charge)[0])
     assert (
         set(holds) == set(valid) or label == "failing"
     )  # masses of failure are larger in a filter
@@ -334,11 +336,9 @@ def test_constraints_share_their_atom() -> None:
 
 def test_a_bound_that_answers_nan_is_never_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A formula that fails gives no guarantee: inf or 1, and compose takes another."""
-    from dptopk.accounting import bounds, registry
-
     monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
-    monkeypatch.setattr(bounds, "REGISTRY", registry.REGISTRY)
-    bounds._registry.cache_clear()
+    monkeypatch.setattr(bound_order, "REGISTRY", registry.REGISTRY)
+    registered_bounds.cache_clear()
     try:
 
         @bound("broken", source="none", takes=(PureDP,))
@@ -349,7 +349,7 @@ def test_a_bound_that_answers_nan_is_never_believed(monkeypatch: pytest.MonkeyPa
         assert compose(CHARGES["pure"], epsilon=EPSILON, bound="broken").delta == 1
         assert compose(CHARGES["pure"], delta=DELTA).name == "optimal_dp"
     finally:
-        bounds._registry.cache_clear()
+        registered_bounds.cache_clear()
 
 
 def test_of_very_many_different_costs_the_best_order_is_looked_for_on_few_grids():

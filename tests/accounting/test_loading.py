@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dptopk.accounting import bounds
+from dptopk.accounting import bound_order
 
 
 def loaded(program: str) -> list[str]:
@@ -29,13 +29,13 @@ def test_a_bound_that_can_not_be_best_is_not_loaded() -> None:
 
 
 def test_each_module_registers_the_names_that_are_listed() -> None:
-    for module, names in bounds.MODULES.items():
+    for module, names in bound_order.MODULES.items():
         for name in names:
-            assert bounds._spec(name).build.__module__ == f"dptopk.accounting.{module}"
-    assert set(bounds._registry()) == set(bounds.REGISTRY)
-    assert [n for n, spec in bounds._registry().items() if spec.published] == [
+            assert bound_order.bound_of_name(name).build.__module__ == f"dptopk.accounting.{module}"
+    assert set(bound_order.registered_bounds()) == set(bound_order.REGISTRY)
+    assert [n for n, spec in bound_order.registered_bounds().items() if spec.published] == [
         name
-        for module, names in bounds.MODULES.items()
+        for module, names in bound_order.MODULES.items()
         for name in names
-        if module.startswith(bounds.PUBLISHED)
+        if module.startswith(bound_order.PUBLISHED)
     ]

@@ -9,7 +9,9 @@ import math
 import pytest
 
 from dptopk.accounting import bounds
-from dptopk.accounting.bounds import _registry, compose
+from dptopk.accounting.bound_order import registered_bounds
+from dptopk.accounting.bounds import compose
+from dptopk.accounting.composition_query import CompositionQuery
 from dptopk.accounting.cost_models import dominating_pairs
 from dptopk.accounting.registry import Bound
 from dptopk.accounting.setwise import evaluation
@@ -105,7 +107,7 @@ NEEDLESS = [
         "2*ZCDP(0.02) + ZCDP(0.01, xi=0.001)",
         "8*DP(0.2)",
     )
-    for spec in _registry().values()
+    for spec in registered_bounds().values()
     if spec.better_bound(Charge.parse(mix))
 ]
 
@@ -129,9 +131,9 @@ def test_what_is_said_to_be_needless_is(mix: str, name: str, better: str) -> Non
 def asked_for(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the bounds that are asked from now on."""
     asked: list[str] = []
-    ask = bounds._CompositionQuery.ask
+    ask = CompositionQuery.ask
     monkeypatch.setattr(
-        bounds._CompositionQuery,
+        CompositionQuery,
         "ask",
         lambda self, spec: asked.append(spec.name) or ask(self, spec),
     )
@@ -196,7 +198,7 @@ def test_superseded_theorems_are_never_asked_and_never_better(
     """They answer to their names, and none of them is below the best of the others but for
     rounding.
     """
-    published = {name for name, spec in _registry().items() if spec.published}
+    published = {name for name, spec in registered_bounds().items() if spec.published}
     assert {"advanced", "mgf", "optimal_dp_exact", "setwise_zcdp"} <= published
     asked = asked_for(monkeypatch)
     charge = Charge.parse(text)

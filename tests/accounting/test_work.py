@@ -27,8 +27,9 @@ from dptopk import (
     compose,
 )
 from dptopk.accounting import bounds, work as module
-from dptopk.accounting.bounds import _answer, _CompositionQuery, table
+from dptopk.accounting.bounds import _answer, table
 from dptopk.accounting.calibration import queries_affordable
+from dptopk.accounting.composition_query import CompositionQuery
 from dptopk.accounting.setwise import cost_groups, price_rounding, recursion
 from dptopk.accounting.work import STAGES, OutOfTime, Work, late, raise_if_late, within
 
@@ -85,7 +86,7 @@ def test_more_work_never_gives_a_worse_end(
     monkeypatch.setattr(module, "STAGES", SMALLER)
     before, least = math.inf, 0.0
     for budget in BUDGETS:
-        question = _CompositionQuery(
+        question = CompositionQuery(
             Charge.parse(charge),
             asked.get("delta"),
             asked.get("epsilon"),

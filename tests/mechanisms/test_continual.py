@@ -13,9 +13,9 @@ import pytest
 
 from dptopk import Budget, Charge, Histogram, InvalidParameter, Sensitivity, compose, plan_continual
 from dptopk.mechanisms import ContinualTopK, continual
-from dptopk.mechanisms.continual import Stream
 from dptopk.mechanisms.samplers.factorisation import FACTORISATIONS
 from dptopk.mechanisms.stream_day import StreamDay
+from dptopk.mechanisms.stream_state import Stream
 
 ONE = Sensitivity(l0=1)
 DAYS = [

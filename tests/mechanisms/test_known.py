@@ -24,7 +24,7 @@ from dptopk import (
 )
 from dptopk.costs import BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
 from dptopk.mechanisms import Box, GaussianCounts, StabilityTopK
-from dptopk.mechanisms.mechanism import drawn_labels
+from dptopk.mechanisms.public_selection import drawn_labels
 from dptopk.mechanisms.samplers.random import GeneratorBits
 
 PUBLIC = Histogram(

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending_order
-from dptopk.mechanisms.mechanism import rows_to_count
+from dptopk.mechanisms.counting_mechanism import rows_to_count
 from dptopk.mechanisms.thresholds import Slots, ThresholdedMechanism, is_above_threshold
 
 LABELS = np.array(["a", "b", "c", "d"], dtype=object)

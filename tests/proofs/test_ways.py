@@ -24,7 +24,7 @@ from dptopk.mechanisms import (
     SparseGaussian,
     WeightedGaussian,
 )
-from dptopk.mechanisms.mechanism import gumbel_std
+from dptopk.mechanisms.gumbel import gumbel_std
 from dptopk.planning import TwoPhasePlan
 from dptopk.planning.helped import helped_counts
 from dptopk.planning.topk_plan import Phase

@@ -26,9 +26,9 @@ from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk.datasets import EventsStore
 from dptopk.ledger import log_store as ledger_store
 from dptopk.mechanisms import ContinualTopK, continual
-from dptopk.mechanisms.continual import Stream
 from dptopk.mechanisms.samplers.factorisation import triangular
 from dptopk.mechanisms.stream_day import StreamDay
+from dptopk.mechanisms.stream_state import Stream
 from dptopk.session import Calendar, StreamSession
 from dptopk.session.budget_backend import LedgerBudget
 from dptopk.session.stream_file import StreamFile, Turn

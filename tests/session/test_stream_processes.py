@@ -15,7 +15,7 @@ from dptopk import Histogram, Ledger, Sensitivity, Session
 from dptopk.ledger.ledger import Ledger as LedgerClass
 from dptopk.ledger.sqlite import SQLite
 from dptopk.mechanisms import ContinualTopK
-from dptopk.mechanisms.continual import Stream
+from dptopk.mechanisms.stream_state import Stream
 from dptopk.session.budget_backend import LedgerBudget
 from dptopk.session.stream_file import StreamFile, Turn
 
