@@ -55,11 +55,11 @@ FLOORS = (
 )
 FLOOR_OF = {room: floor for floor, rooms in enumerate(FLOORS) for room in rooms}
 # Types that the interpreter never imports: of an attribute of BudgetExceeded, of the state that old
-# entries are put into, and of the plan whose
-# way is chosen.
+# entries are put into, of the mechanism that a stream runs, and of the plan whose way is chosen.
 TYPE_ONLY = {
     ("dptopk.errors", "dptopk.costs"),
     ("dptopk.ledger.earlier_formats", "dptopk.ledger.replay"),
+    ("dptopk.mechanisms.stream_state", "dptopk.mechanisms.continual"),
     ("dptopk.planning.profile", "dptopk.planning.two_phase"),
 }
 

@@ -67,7 +67,7 @@ def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Mechan
             would reveal which labels are present.
     """
     if labels is None:
-        size = require_public(histogram, mechanism).domain_size
+        size = require_public(histogram, type(mechanism).__name__).domain_size
         most = LARGEST_LISTING if histogram.listed else LARGEST_NAMING
         if size > most:
             raise InvalidParameter(

@@ -90,7 +90,7 @@ def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: fl
             or an epsilon so small or so large that rates would overflow.
     """
     # Refuses a private or an incomplete histogram, and a k that is too large.
-    require_public(histogram, mechanism, k)
+    require_public(histogram, type(mechanism).__name__, k)
     rate = smaller_of(epsilon) / (k * histogram.sensitivity.linf)
     if not LEAST_RATE <= rate <= 1 / LEAST_RATE:
         raise InvalidParameter(

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from dptopk._internal import validate
 from dptopk._internal.formatting import numbered
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-
-if TYPE_CHECKING:
-    from dptopk.mechanisms.mechanism import Mechanism
 
 # In counts. Noise of a larger scale could leave the 64-bit integers with a probability that is not
 # absurdly small.
@@ -55,22 +50,26 @@ def finite_l0(sensitivity: Sensitivity, needed: str = "for noise on the whole hi
     return l0
 
 
-def require_public(histogram: Histogram, mechanism: Mechanism, k: int = 0) -> Histogram:
+def require_public(histogram: Histogram, mechanism: str, k: int = 0) -> Histogram:
     """Return the histogram, if it is public and complete and k of its labels can be drawn.
+
+    Args:
+        histogram: the histogram.
+        mechanism: the name of the mechanism that needs it, for messages.
+        k: how many labels are drawn, from 0.
 
     Raises:
         InvalidParameter: for a private or an incomplete histogram, naming the property, never the
             data; for a k above the number of labels, or too large to be drawn in memory.
     """
-    name = type(mechanism).__name__
     validate.instance(Histogram, histogram=histogram)
     if histogram.domain != "public":
         raise InvalidParameter(
-            f"domain: {name} needs a public domain, the labels of this histogram are private"
+            f"domain: {mechanism} needs a public domain, the labels of this histogram are private"
         )
     if not histogram.complete:
         raise InvalidParameter(
-            f"complete: {name} needs the whole histogram, this one was cut to its top rows"
+            f"complete: {mechanism} needs the whole histogram, this one was cut to its top rows"
         )
     if k > histogram.domain_size:
         labels = numbered(histogram.domain_size, "label")

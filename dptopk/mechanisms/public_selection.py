@@ -32,7 +32,7 @@ class PublicSelection(LabelsOnly):
         noise.
         """
         # Refuses a private or an incomplete histogram, and a k that is too large.
-        require_public(histogram, self, self.k)
+        require_public(histogram, type(self).__name__, self.k)
         self.charge(histogram.sensitivity)  # refuses a sensitivity that is not covered
 
     @abstractmethod
