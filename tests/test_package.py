@@ -159,7 +159,7 @@ def test_accounting_is_families_with_few_corridors():
         "setwise",
         "published",
     }
-    assert len(entries) <= 18
+    assert len(entries) <= 20
     corridors = arrows(import_graph(), 2, "dptopk.accounting.")
     assert (
         len(corridors) <= 59

@@ -67,9 +67,8 @@ class Exponential(PublicSelection):
         """Raise the error that ``release`` would raise for these arguments, without drawing
         noise.
         """
-        require_public(
-            histogram, type(self).__name__
-        )  # refuses a private or an incomplete histogram
+        # Refuses a private or an incomplete histogram.
+        require_public(histogram, type(self).__name__)
         selection_rate(self.epsilon, self.utility_range)  # refuses a rate beyond its range
         if histogram.domain_size == 0:
             raise InvalidParameter("histogram has no labels to choose from")
