@@ -161,9 +161,8 @@ def test_accounting_is_families_with_few_corridors():
     }
     assert len(entries) <= 20
     corridors = arrows(import_graph(), 2, "dptopk.accounting.")
-    assert (
-        len(corridors) <= 59
-    )  # bounds imports the families by plain imports, which shows their corridors
+    # Three files of ``compose`` (bounds, its question and its order) have corridors of their own.
+    assert len(corridors) <= 65
     between: dict[str, set[str]] = {
         entry: {target for source, target in corridors if source == entry} for entry in entries
     }
