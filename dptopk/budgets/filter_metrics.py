@@ -527,8 +527,7 @@ class Variance(Metric):
             for cost, number in costs.items():
                 counts[cost] = counts.get(cost, 0) + number
         for stated, number in counts.items():
-            failure_free, _ = split_failure(Charge({stated: 1}))
-            for cost, times in failure_free:
+            for cost, times in _failure_free_part(stated):
                 counted = _variance_of_cost(cost)
                 if counted.rho is not None:
                     small.append((counted, float(number * times)))
@@ -557,6 +556,13 @@ class VarianceOfCost:
 
     rho: float | None
     covering: float | None
+
+
+@lru_cache(maxsize=4096)
+def _failure_free_part(stated: Cost) -> tuple[tuple[Cost, int], ...]:
+    """Return the costs that are left of one cost without its failure mass, with their numbers."""
+    failure_free, _ = split_failure(Charge({stated: 1}))
+    return tuple(failure_free)
 
 
 @lru_cache(maxsize=4096)

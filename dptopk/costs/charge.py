@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, TypeVar
 
@@ -237,6 +238,7 @@ def charge_of(value: Charge | Cost | str | Iterable[Charge | Cost | str]) -> Cha
     )
 
 
+@lru_cache(maxsize=4096)  # a cost is sorted in every charge that has it
 def _sort_key(cost: Cost) -> tuple[int, tuple[Any, ...]]:
     """Return the sort key of a cost: the place of its type in COST_TYPES, then its parameters."""
     return _RANK[type(cost)], tuple(getattr(cost, field.name) for field in fields(cost))

@@ -35,7 +35,7 @@ def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
 
     δ_i = a + (1 - a) δ_i' with the common atom a, the δ at the largest ε.
     """
-    atom = min(delta for _, delta in cost.constraints)
+    atom = min([delta for _, delta in cost.constraints])
     # δ' = (δ - a) / (1 - a), rounded up; the largest ε that reaches the atom keeps δ' = 0.
     reduced = []
     for epsilon, delta in cost.constraints:

@@ -155,6 +155,9 @@ def partition(
     single_groups = _cut_ranges(ranges, allowed_by_split)
     few_ranges = len(ranges) <= tuning.MOST_TRIED  # of more, plans themselves take time
     grid_work = work if few_ranges else math.inf
+    # Groups are joined only where their split adds more than it may.
+    if _split_variance(single_groups) <= allowed_by_split:
+        return _groups_with_fine_grids(single_groups, allowed_by_grids, grid_work)
     tried_steps = tuning.STEPS_JOINED if few_ranges else tuning.STEPS_JOINED[-1:]
     candidates = []
     for steps in tried_steps:
@@ -179,11 +182,12 @@ def _grid_variance(groups: list[CostGroup]) -> float:
 def _split_variance(groups: list[CostGroup]) -> float:
     """Return an estimate of the variance that splitting into these groups adds to the loss."""
     by_part = [_variance_of_part(group) for group in groups]
-    total = math.fsum(group.copies * part for group, part in zip(groups, by_part, strict=True))
+    parts = zip(groups, by_part, strict=True)
+    total = math.fsum([group.copies * part for group, part in parts])
     priced = [group for group in groups if group.levels]
     by_choice = [tuning.FOR_FREE * group.gain_by_choice * group.largest**2 for group in priced]
     free_choice = math.fsum(by_choice)
-    noise = math.fsum(group.noise() for group in priced)
+    noise = math.fsum([group.noise() for group in priced])
     # The first group is no split.
     return total - max(by_part) + free_choice + noise
 

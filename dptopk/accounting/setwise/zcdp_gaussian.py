@@ -48,7 +48,7 @@ def concentrated_gaussian(costs: Mapping[float, float]) -> float:
     Args:
         costs: the ρ's of the costs, in (0, LARGEST_RHO], with counts.
     """
-    total = math.fsum(times * rho for rho, times in costs.items())
+    total = math.fsum([times * rho for rho, times in costs.items()])
     rho = max(costs)
     start = rho * STARTS
     kappa, growth = _exponents_of_beta(rho, start)

@@ -14,7 +14,6 @@ docs/notes/exact-sampling.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
@@ -139,8 +138,9 @@ class ExactNoise:
         linear = int(self.linear * common)
         square = int(self.square * common)
 
-        def smallest_exponents() -> Iterator[int]:
-            """Yield the exponent of each block's first number, times ``common``."""
+        def smallest_exponents() -> list[int]:
+            """Return the exponent of each block's first number, times ``common``."""
+            exponents: list[int] = []
             first = 1
             x = linear + square
             while self.bound is None or first <= self.bound:
@@ -154,10 +154,11 @@ class ExactNoise:
                     log_series = 1.0
                 # The 1 is for blocks of both signs.
                 if x > math.ceil((units + 1) * _LOG2 + log_series) * common:
-                    return
-                yield x
+                    break
+                exponents.append(x)
                 first = first + width
                 x = x + gap
+            return exponents
 
         weights = [1 << bits]
         for weight in exp_units(smallest_exponents(), common, units):
