@@ -21,12 +21,13 @@ from dptopk.costs import Budget, Charge, Cost, charge_of
 from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 MakeCharge = Callable[[float], Charge]
-_FAST_BOUNDS = ("renyi", "basic")
+_CHEAP_BOUNDS = ("renyi", "basic")
+# The numbers below decide how long a search takes; what it returns is checked in any case.
 COARSE_RTOL = 0.01  # the accuracy of a rough bracket
 # How many larger numbers of queries are tried, before it is unknown whether they are affordable.
 TRIED_BEYOND = 8
 MOST_RATIO_STEPS = 6  # steps by the ratio to the cheap bound before the search gives that up
-FINER_FOR_CHEAP = 20  # by this the cheap bound's search is closer than rtol
+FINER_FOR_CHEAP = 20  # the factor by which the cheap bound's search is closer than rtol
 CLOSE_GUESS = 0.05  # the ε of a guessed number of queries may be below the budget by this share
 FIRST_TRIED = 1e-3  # a small scale, at which it is tried whether a bound takes a charge
 # The range in which a scale is searched for: no budget of use ends outside.
@@ -67,7 +68,10 @@ def calibrate(
         x, checked: compose(make_charge(x), delta=budget.delta) is at most budget.epsilon.
 
     Raises:
-        InvalidParameter: when even the smallest scale tried (1e-12) costs more than the budget.
+        InvalidParameter: when even the smallest scale tried (1e-12) costs more than the budget; on
+            arguments outside their ranges.
+        IncompatibleCosts: when the named bound does not take the charges, or is not valid for the
+            interaction.
 
     >>> from dptopk.costs import PureDP
     >>> round(calibrate(lambda x: Charge({PureDP(x): 25}), Budget(2.07906, 1e-6)), 3)
@@ -96,7 +100,7 @@ def calibrate(
     largest = 0.0
     smallest_tried = math.inf
     with within(max_seconds):
-        cheap = _fast_bound(epsilon) if bound == "best" and start is None else None
+        cheap = _cheap_bound(epsilon) if bound == "best" and start is None else None
         for stage in EFFORTS[: EFFORTS.index(effort) + 1]:  # noqa: B007  ``epsilon`` reads it
             if cheap:
                 x, tried = _largest_by_ratio(
@@ -122,8 +126,9 @@ def _largest_by_ratio(
     rtol: float,
     start: float,
 ) -> tuple[float, float]:
-    """Return what ``_largest_fitting`` returns, found with a bound that costs little and is larger
-    by nearly a constant factor.
+    """Return (the largest x found with epsilon(x) <= target, or 0; the smallest x tried), as
+    ``_largest_fitting`` does, with a bound that costs little and is larger by nearly a constant
+    factor.
 
     The x at which the cheap bound reaches the target times the ratio of both bounds, as last seen,
     is tried next: two or three steps suffice. Where MOST_RATIO_STEPS do not, ``epsilon`` itself is
@@ -164,14 +169,14 @@ def _largest_by_ratio(
     return max(fitting, low), min(smallest_tried, tried)
 
 
-def _fast_bound(epsilon: Callable[[float, str], float]) -> str | None:
-    """Return the name of a fast bound that takes these charges and is finite for a small one; None
-    where there is none.
+def _cheap_bound(epsilon: Callable[[float, str], float]) -> str | None:
+    """Return the name of a bound that costs little, takes these charges, and is finite for a small
+    one; None where there is none.
 
     Args:
         epsilon: ε of the charge of a scale, by the bound with a name.
     """
-    for name in _FAST_BOUNDS:
+    for name in _CHEAP_BOUNDS:
         try:
             if math.isfinite(epsilon(FIRST_TRIED, name)):
                 return name
@@ -267,12 +272,27 @@ def queries_affordable(
     """Return the number of queries with one charge that a budget affords: n fit and n + 1 do not,
     or ``most``.
 
-    Arguments as for ``calibrate``. The count is checked, and so is the next one: by a rough bracket
+    Args:
+        query: what one query costs: a Charge, a cost, its text, or a list of these.
+        budget: the total (ε, δ).
+        interaction: as for ``compose``.
+        bound: as for ``compose``.
+        rtol: the relative width of the brackets by which a number of queries is compared with the
+            budget.
+        effort: of each evaluation of ``compose``.
+        max_seconds: a guard for the whole search: what was found by then is sound, but not
+            reproducible.
+        most: the largest number that is considered, at least 1.
+
+    The count is checked, and so is the next one: by a rough bracket
     on one side of the budget, or by bounds to about ``rtol``. Whether n is proven to be the most,
     and else up to which n the truth may lie, is in its ``proven`` and ``at_most``.
 
     Raises:
-        InvalidParameter: on an unknown bound name, or an empty query.
+        InvalidParameter: on an unknown bound name, an empty query, or arguments outside their
+            ranges.
+        IncompatibleCosts: when the named bound does not take the query's costs, or is not valid for
+            the interaction.
 
     >>> from dptopk.costs import BoundedRange
     >>> queries_affordable(Charge({BoundedRange(0.1): 1}), Budget(1.0, 1e-6), bound="opt_kl")
@@ -311,7 +331,9 @@ def queries_affordable(
 
     with within(max_seconds):
         start = 1
-        cheap = _fast_bound(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
+        cheap = (
+            _cheap_bound(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
+        )
         if cheap:  # the count that a cheap bound affords is close, and costs little to find
             guess = _largest_count(
                 lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=CLOSE_GUESS
@@ -480,7 +502,8 @@ def _largest_count(
         budget: the total (ε, δ).
         start: the first n.
         most: the largest n that is considered.
-        close: see above; 0 looks for the exact n.
+        close: the share of the budget's ε by which that of the answer may be below it; 0 looks for
+            the exact n.
     """
 
     def size(epsilon: float) -> float:

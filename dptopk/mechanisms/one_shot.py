@@ -15,7 +15,7 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.joint_selection import JointSelection
 from dptopk.mechanisms.samplers.exponential_race import Arrivals, ArrivalTime, Race, Words
 from dptopk.mechanisms.samplers.random import Array, Bits, Floats, Ints
-from dptopk.mechanisms.samplers.selection import Crowd, first_labels, prune
+from dptopk.mechanisms.samplers.selection import Crowd, first_labels, front_of
 from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, noisy_largest
 from dptopk.mechanisms.samplers.uniform_orders import smallest_in_order
 
@@ -91,15 +91,15 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
     separate = absent if absent <= _FEW_UNLISTED else 0  # labels without a row, with own noise
     labels = np.arange(counts.size + separate)
     levels = np.concatenate((counts, np.zeros(separate, np.int64)))
-    best = race.clocks(labels[:0], levels[:0], origin)  # none yet
+    reaching = race.clocks(labels[:0], levels[:0], origin)  # those that may be of the first k
     for begin in range(0, labels.size, _LABELS_AT_A_TIME):
         part = slice(begin, begin + _LABELS_AT_A_TIME)
         drawn = race.clocks(labels[part], levels[part], origin)
-        _, best, _ = prune(Arrivals.join(best, drawn), None, k)  # those that may be of the first k
+        reaching = front_of(Arrivals.join(reaching, drawn), None, k).clocks
     crowd_rings: Arrivals | None = None
     if absent > separate:  # the labels without a row are a crowd
         crowd_rings = _first_rings(race, counts.size, absent, k, origin)
-    return first_labels(race, best, crowd_rings, k)
+    return first_labels(race, reaching, crowd_rings, k)
 
 
 def _enumerated_top_k(counts: list[int], k: int, rate: Fraction, bits: Bits) -> Ints:

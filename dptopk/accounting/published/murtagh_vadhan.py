@@ -22,7 +22,10 @@ from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.cost_models.dominating_pairs import MOST_BINOMIAL_COPIES, BracketCurve
 from dptopk.accounting.curves import Curve, DeferredCurve
 from dptopk.accounting.pld.binomial import log_response_pmf
+from dptopk.accounting.pld.lattice import MOST_PLACES, product
 from dptopk.accounting.pld.loss_curve import LossCurve
+from dptopk.accounting.pld.pairs import randomised_response
+from dptopk.accounting.pld.tilt import best_tilt
 from dptopk.accounting.pure_dp.homogeneous import all_pure
 from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, PureDP, sum_up
@@ -32,9 +35,12 @@ from dptopk.errors import InvalidParameter, NotApplicable
 MOST_TERMS = 2_000_000
 # Of costs that only imply ε-DP, for which it is not the optimum: not worth a second.
 MOST_TERMS_OF_OTHERS = 50_000
-# Above this ε a grid is pointless; below the other one squares of ε's underflow.
+# Above this ε a grid is pointless, because the plain sum is as good; below the other one squares of
+# ε's underflow.
 LARGEST_GRID_EPSILON = 1e5
 SMALLEST_GRID_EPSILON = 1e-100
+# Steps of the grid in one ε: the loss of a single cost alone would then take all MOST_PLACES.
+MOST_STEPS = MOST_PLACES / 2
 
 
 def optimal_dp_exact_delta(
@@ -192,21 +198,20 @@ def optimal_dp_approx_epsilon(
         ε*: an upper bound, with a relative error in δ of about 1e-8 from rounding.
 
     Raises:
-        InvalidParameter: on arguments outside their ranges.
-        OverflowError: for an η so small that the grid would have too many places.
+        InvalidParameter: on arguments outside their ranges, and for an η so small that the grid
+            would have too many places.
 
     Source: Murtagh-Vadhan 2016, Theorem 1.7, with the direction of rounding mended.
 
     >>> 2.07906 < optimal_dp_approx_epsilon([0.1] * 25, delta=1e-6, eta=0.01) < 2.08906
     True
     """
-    from dptopk.accounting.pld.lattice import product
-    from dptopk.accounting.pld.pairs import randomised_response
-    from dptopk.accounting.pld.tilt import best_tilt
-
     counts = _validated_counts(epsilons)
     delta = validate.probability(delta=delta, allow_zero=False)
     step = validate.positive(eta=eta) / sum(counts.values())
+    too_small = f"eta={eta} is too small: its grid would have too many places"
+    if max(counts) > MOST_STEPS * step:
+        raise InvalidParameter(too_small)
     rounded: Counter[float] = Counter()
     for epsilon, times in counts.items():
         # Two roundings of the quotient and of the step must not make a node too small.
@@ -217,7 +222,10 @@ def optimal_dp_approx_epsilon(
     for epsilon, times in rounded.items():
         by_count.setdefault(times, []).append(epsilon)
     pairs = [randomised_response(np.array(group), times) for times, group in by_count.items()]
-    law = product(pairs, step=step, tilt=best_tilt(pairs, delta=delta), side=1)
+    try:
+        law = product(pairs, step=step, tilt=best_tilt(pairs, delta=delta), side=1)
+    except OverflowError:
+        raise InvalidParameter(too_small) from None
     return min(law.epsilon(delta), sum_up(counts))
 
 

@@ -16,6 +16,8 @@ from dptopk.accounting.renyi.renyi_curves import renyi_curve
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 
+ROUNDING = 4e-13  # relative, far above that of two roots, a quotient and a square
+
 
 def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
     """Return (ξ, ρ) of everything in a charge without failure mass: sums, rounded up.
@@ -42,12 +44,15 @@ def zcdp_total(charge: Charge, *, exact: bool = False) -> tuple[float, float]:
 
 def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Floats:
     """Return ε = ξ + ρ + 2 sqrt(ρ ln(1/δ)) of a (ξ, ρ)-zCDP mechanism (BS16 Prop. 1.3, CR Lemma
-    2.3), rounded up.
+    2.3), rounded up: an upper bound.
 
     Args:
-        rho: >= 0; all three are arrays that broadcast.
-        xi: >= 0.
-        delta: in (0, 1).
+        rho: ρ >= 0; all three are arrays whose shapes broadcast.
+        xi: ξ >= 0.
+        delta: δ in (0, 1).
+
+    Returns:
+        ε, float64, of the broadcast shape.
 
     Raises:
         InvalidParameter: for numbers outside these ranges.
@@ -69,8 +74,8 @@ def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
     (Proposition 12), minimised over the order.
 
     Args:
-        rho: ρ >= 0.
-        xi: ξ >= 0.
+        rho: ρ >= 0, finite.
+        xi: ξ >= 0, finite.
 
     Raises:
         InvalidParameter: for numbers outside these ranges.
@@ -78,13 +83,13 @@ def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:
     >>> float(zcdp_curve(100 * 0.1**2 / 8).epsilon(1e-6).round(3))
     2.419
     """
-    if not (rho >= 0 and xi >= 0):
-        raise InvalidParameter(f"rho and xi must be at least 0, got {rho} and {xi}")
+    return _curve_of_total(validate.nonnegative(rho=rho), validate.nonnegative(xi=xi))
+
+
+def _curve_of_total(rho: float, xi: float) -> ChernoffCurve:
+    """Return the curve of ``zcdp_curve``; where a sum overflowed to inf, so does every ε."""
     # ln E[e^{λL}] = λ D_{1+λ} <= λ (ξ + ρ (1 + λ)).
     return renyi_curve(lambda lam: lam * (xi + rho * (1 + lam)))
-
-
-ROUNDING = 4e-13  # relative, far above that of two roots, a quotient and a square
 
 
 def zcdp_rho(*, epsilon: float, delta: float) -> float:
@@ -118,6 +123,9 @@ def zcdp_rho(*, epsilon: float, delta: float) -> float:
 def zcdp_tight(charge: Charge) -> Curve:
     """Bound all costs by their summed (ξ, ρ), each ρ the smallest of its class, through the
     conversion of CKS20.
+
+    Raises:
+        NotApplicable: when a cost implies no zCDP.
     """
     xi, rho = zcdp_total(charge, exact=True)
-    return zcdp_curve(rho, xi)
+    return _curve_of_total(rho, xi)

@@ -27,7 +27,7 @@ from dptopk.accounting.pld.loss_components import LossComponent
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_above
-from dptopk.accounting.setwise.law_families import family_near, law_family, step_solutions
+from dptopk.accounting.setwise.law_families import family_near, law_family
 from dptopk.accounting.setwise.moment_program import (
     LARGEST_EXPONENT,
     MomentClass,
@@ -42,6 +42,7 @@ from dptopk.accounting.setwise.range_steps import (
     range_step_below,
 )
 from dptopk.accounting.setwise.recursion import FLOOR, NEARLY_WHOLE, mean_loss
+from dptopk.accounting.setwise.step_program import step_solutions
 from dptopk.accounting.setwise.zcdp_gaussian import gaussian_of, zcdp_constant
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost
 from dptopk.errors import NotApplicable

@@ -45,10 +45,13 @@ from dptopk.mechanisms.samplers.listing import peel_labels
 from dptopk.mechanisms.samplers.random import Array, Bits, Bools, Ints
 
 Real = Fraction | float
+# The sizes below decide how much is computed, never the law.
 _BATCH = 64  # mean number of rings in a batch of a crowd
-# Absent labels that may have clocks of their own, beyond four for each selection.
+# Absent labels that may have clocks of their own, beyond four for each selection; more are a crowd.
 _FEW_ABSENT = 1024
-_SAMPLE = 1 << 16  # labels whose counts are sampled to choose the crowd, or are drawn at a time
+# Labels whose counts are sampled to choose the crowd, or are drawn at a time: half a megabyte of
+# words, which stays in a processor's cache.
+_SAMPLE = 1 << 16
 _LEAST_RATE = Fraction(1, 10**290)  # smaller rates are not floats of full precision
 _LARGEST_RATE = Fraction(sys.float_info.max)
 # Added to the logarithm of a time, more than it is rounded by; a later time only costs more rings.
@@ -78,7 +81,7 @@ class Crowd:
         offset: index of the first of them.
         values: their counts, or None if every one has the count ``top``.
         top: the count of the envelope; labels with a higher count are watched, not in the crowd.
-        batches: how many batches of rings have been drawn.
+        batches: how many batches of rings have been drawn, 0 at first.
     """
 
     def __init__(self, size: int, offset: int, values: Array | None, top: Level) -> None:
@@ -124,6 +127,11 @@ class Crowd:
     def draw_batches(self, batches: int, race: Race, origin: Level) -> Arrivals:
         """Draw the rings of the next batches; a batch is a time of 64/size of clocks with the
         envelope's rate.
+
+        Args:
+            batches: how many batches are drawn.
+            race: the race that the crowd takes part in.
+            origin: the level that scores are relative to.
         """
         start = Fraction(self.batches * _BATCH, self.size)
         width = Fraction(batches * _BATCH, self.size)
@@ -194,7 +202,7 @@ def _first_of_race(values: Array, need: int, race: Race, absent: int) -> Ints:
 
     Args:
         values: counts or utilities, shape (n,).
-        need: how many clocks to draw.
+        need: how many labels are to be selected.
         race: rate, stop element and source of randomness.
         absent: how many labels with count 0 have the indices n, n + 1, ...
     """
@@ -208,80 +216,111 @@ def _first_of_race(values: Array, need: int, race: Race, absent: int) -> Ints:
         crowds.append(Crowd(absent, values.size, None, values.dtype.type(0)))
     levels = values if watched is None else values[watched]
     origin = _score_origin(levels, need, few_absent, crowds)
-    unlisted = values.size + np.arange(few_absent)
-    least, arrivals = _watched_clocks(race, (levels, watched, unlisted), need, origin)
-    arrivals, crowd_rings = _clocks_and_rings(race, crowds, (least, arrivals), need, origin)
-    return first_labels(race, arrivals, crowd_rings, need)
+    watched_labels = _WatchedLabels(levels, watched, values.size + np.arange(few_absent))
+    front = _front_of_watched(race, watched_labels, need, origin)
+    front = _front_with_crowds(race, crowds, front, need, origin)
+    return first_labels(race, front.clocks, front.crowd_rings, need)
 
 
-def _watched_clocks(
-    race: Race, labels: tuple[Array, Ints | None, Ints], need: int, origin: Level
-) -> tuple[float, Arrivals]:
-    """Draw the clocks of the labels that have one of their own.
+@dataclass(frozen=True)
+class _WatchedLabels:
+    """The labels with a clock of their own.
+
+    Attributes:
+        levels: of the watched labels that have a row, shape (m,).
+        rows: their rows, shape (m,); None: 0, 1, ...
+        unlisted: the indices of watched labels without a row, whose level is 0.
+    """
+
+    levels: Array
+    rows: Ints | None
+    unlisted: Ints
+
+    def parts(self, race: Race, step: int) -> Iterator[tuple[Ints, Array]]:
+        """Yield the indices of the labels and their levels in parts: first the labels without a
+        row and the stop element, then the others, ``step`` at a time.
+
+        Args:
+            race: it says whether there is a stop element, and knows its level.
+            step: how many labels with a row a part has.
+        """
+        first_part = np.append(self.unlisted, STOP) if race.stop is not None else self.unlisted
+        yield first_part, np.zeros(first_part.size, self.levels.dtype)
+        for begin in range(0, self.levels.size, step):
+            part = self.levels[begin : begin + step]
+            if self.rows is None:
+                yield np.arange(begin, begin + part.size), part
+            else:
+                yield self.rows[begin : begin + step], part
+
+
+@dataclass(frozen=True)
+class Front:
+    """The clocks and rings that may be among the first ones of a race.
+
+    Attributes:
+        least: a score that as many different labels certainly reach as are to be selected; -inf
+            where there are fewer.
+        clocks: clocks of different labels, which may reach it.
+        crowd_rings: rings of crowds that may reach it, in which a label may have rung repeatedly;
+            None if there are none.
+    """
+
+    least: float
+    clocks: Arrivals
+    crowd_rings: Arrivals | None = None
+
+
+def _front_of_watched(race: Race, labels: _WatchedLabels, need: int, origin: Level) -> Front:
+    """Draw the clocks of the watched labels; return those that may be among the first ``need``.
 
     Args:
         race: rate, stop element and source of randomness.
-        labels: the levels of the watched labels, their indices (None: 0, 1, ...), and the indices
-            of unlisted labels with clocks of their own.
+        labels: the labels with a clock of their own.
         need: how many labels are to be selected.
         origin: the level that scores are relative to.
-
-    Returns:
-        A score that ``need`` labels reach, and the clocks that may reach it.
     """
-    levels, watched, unlisted = labels
-    least = -math.inf
-    arrivals = race.clocks(np.empty(0, np.int64), levels[:0], origin)  # none yet
-    step = max(need, _SAMPLE)
-    for part, part_levels in _labels_in_parts(levels, watched, unlisted, race, step):
-        reaching = _clocks_reaching(race.clocks(part, part_levels, origin), least)
-        least, arrivals, _ = prune(Arrivals.join(arrivals, reaching), None, need)
-    return least, arrivals
+    none_yet = race.clocks(np.empty(0, np.int64), labels.levels[:0], origin)
+    front = Front(-math.inf, none_yet)
+    for part, levels in labels.parts(race, max(need, _SAMPLE)):
+        reaching = _clocks_reaching(race.clocks(part, levels, origin), front.least)
+        front = front_of(Arrivals.join(front.clocks, reaching), None, need)
+    return front
 
 
-def _clocks_and_rings(
-    race: Race,
-    crowds: list[Crowd],
-    watched: tuple[float, Arrivals],
-    need: int,
-    origin: Level,
-) -> tuple[Arrivals, Arrivals | None]:
-    """Draw rings of the crowds until none that is still to come can be among the first ``need``.
+def _front_with_crowds(
+    race: Race, crowds: list[Crowd], watched: Front, need: int, origin: Level
+) -> Front:
+    """Draw rings of the crowds until none that is still to come can be among the first ``need``;
+    return the clocks and rings that may be.
 
     Args:
         race: rate, stop element and source of randomness.
         crowds: the crowds.
-        watched: a score that ``need`` watched labels reach, and the clocks that may reach it.
+        watched: the clocks of the watched labels.
         need: how many labels are to be selected.
         origin: the level that scores are relative to.
-
-    Returns:
-        The watched clocks that may be among the first ``need``, and the crowds' rings that may be
-        (None if there are none).
     """
-    least, arrivals = watched
-    crowd_rings: Arrivals | None = None
+    front = watched
     while crowds:
-        rings = [crowd.explore(race, need, origin, least) for crowd in crowds]
+        rings = [crowd.explore(race, need, origin, front.least) for crowd in crowds]
         paired = zip(crowds, rings, strict=True)
         crowds = [crowd for crowd, ring in paired if ring is not None]
         new_rings = [ring for ring in rings if ring is not None]
         if new_rings:
-            earlier = [crowd_rings] if crowd_rings else []
-            least, arrivals, crowd_rings = prune(
-                arrivals, Arrivals.join(*earlier, *new_rings), need
-            )
-    return arrivals, crowd_rings
+            earlier = [front.crowd_rings] if front.crowd_rings else []
+            front = front_of(front.clocks, Arrivals.join(*earlier, *new_rings), need)
+    return front
 
 
 def _first_of_listed_race(values: Array, need: int, race: Race, absent: int) -> Ints:
     """Return what `_first_of_race` returns, for a source that enumerates outcomes.
 
     Args:
-        values: of the listed labels, shape (n,).
-        need: how many labels are drawn.
-        race: its clocks ring at the rates of the values.
-        absent: how many labels have the value 0 and no row.
+        values: counts or utilities of the labels with a row, shape (n,).
+        need: how many labels are to be selected.
+        race: rate, stop element and source of randomness.
+        absent: how many labels with count 0 have the indices n, n + 1, ...
     """
     heights = [Fraction(value) for value in values.tolist()] + [Fraction(0)] * absent
     end = len(heights)
@@ -313,44 +352,15 @@ def _score_origin(levels: Array, need: int, few_absent: int, crowds: list[Crowd]
     return max(tops, default=0)
 
 
-def _labels_in_parts(
-    levels: Array, watched: Ints | None, unlisted: Ints, race: Race, step: int
-) -> Iterator[tuple[Ints, Array]]:
-    """Yield the labels with clocks of their own and their levels, in parts: first the unlisted
-    labels and the stop element, then the watched labels, ``step`` at a time.
+def front_of(clocks: Arrivals, crowd_rings: Arrivals | None, need: int) -> Front:
+    """Return the clocks and rings that may be among the first ``need`` labels, without the others.
 
     Args:
-        levels: of the watched labels.
-        watched: their indices; None: 0, 1, ...
-        unlisted: the indices of labels without a row, whose level is 0.
-        race: it says whether there is a stop element, and knows its level.
-        step: how many watched labels a part has.
-    """
-    first_part = np.append(unlisted, STOP) if race.stop is not None else unlisted
-    yield first_part, np.zeros(first_part.size, levels.dtype)
-    for begin in range(0, levels.size, step):
-        part = levels[begin : begin + step]
-        if watched is None:
-            yield np.arange(begin, begin + part.size), part
-        else:
-            yield watched[begin : begin + step], part
-
-
-def prune(
-    arrivals: Arrivals, crowd_rings: Arrivals | None, need: int
-) -> tuple[float, Arrivals, Arrivals | None]:
-    """Drop the clocks and rings that cannot be among the first ``need`` labels.
-
-    Args:
-        arrivals: clocks of different labels.
+        clocks: clocks of different labels.
         crowd_rings: rings of crowds, in which a label may have rung repeatedly; or None.
         need: how many labels are to be selected.
-
-    Returns:
-        A score that ``need`` different labels certainly reach (-inf if there are fewer), and the
-        clocks and the rings that may reach it.
     """
-    certain_scores = arrivals.score - arrivals.doubt
+    certain_scores = clocks.score - clocks.doubt
     if crowd_rings is not None:
         # A label is represented by the ring with the largest certain score.
         least_scores = crowd_rings.score - crowd_rings.doubt
@@ -358,13 +368,13 @@ def prune(
         _, earliest = np.unique(crowd_rings.labels[order], return_index=True)
         certain_scores = np.concatenate((certain_scores, least_scores[order[earliest]]))
     if certain_scores.size < need:
-        return -math.inf, arrivals, crowd_rings
+        return Front(-math.inf, clocks, crowd_rings)
     if certain_scores.size == need:
-        return float(certain_scores.min()), arrivals, crowd_rings
+        return Front(float(certain_scores.min()), clocks, crowd_rings)
     place = certain_scores.size - need
     least = float(np.partition(certain_scores, place)[place])
     reaching = _clocks_reaching(crowd_rings, least) if crowd_rings else None
-    return least, _clocks_reaching(arrivals, least), reaching
+    return Front(least, _clocks_reaching(clocks, least), reaching)
 
 
 def _clocks_reaching(arrivals: Arrivals, least: float) -> Arrivals:

@@ -307,6 +307,8 @@ def test_refusals() -> None:
         lambda: optimal_dp_exact_delta(list(np.linspace(0.1, 0.2, 40)), at_epsilon=1.0),
         lambda: optimal_dp_approx_epsilon([0.1], delta=0.0),
         lambda: optimal_dp_approx_epsilon([0.1], delta=1e-6, eta=0.0),
+        lambda: optimal_dp_approx_epsilon([0.1] * 25, delta=1e-6, eta=1e-6),
+        lambda: optimal_dp_approx_epsilon([0.1] * 25, delta=1e-6, eta=1e-300),
         lambda: two_epsilon_delta(0.1, 1, 0.0, 1, at_epsilon=1.0),
         lambda: advanced_epsilon(0.1, 1, delta=math.nan),
     ):

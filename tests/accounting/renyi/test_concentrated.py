@@ -9,7 +9,7 @@ from hypothesis import given, settings, strategies as st
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.renyi.concentrated import zcdp_curve, zcdp_epsilon, zcdp_rho
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, GaussianDP, PureDP
-from dptopk.errors import IncompatibleCosts
+from dptopk.errors import IncompatibleCosts, InvalidParameter
 
 
 def epsilon_of(charge: Charge, name: str, delta: float = 1e-6) -> float:
@@ -92,6 +92,14 @@ def test_zcdp_rho_is_the_inverse_from_below(epsilon, delta):
     rho = zcdp_rho(epsilon=epsilon, delta=delta)
     assert float(zcdp_epsilon(rho, delta=delta)) <= epsilon
     assert float(zcdp_epsilon(rho * (1 + 1e-6), delta=delta)) > epsilon
+
+
+@pytest.mark.parametrize(
+    ("rho", "xi"), [(math.inf, 0.0), (0.1, math.inf), (math.nan, 0.0), (-1, 0)]
+)
+def test_a_curve_of_numbers_that_are_not_finite_is_refused(rho, xi):
+    with pytest.raises(InvalidParameter, match="must be"):
+        zcdp_curve(rho, xi)
 
 
 def test_a_cdp_cost_of_one_gaussian_equals_zcdp():

@@ -23,9 +23,10 @@ from dptopk.accounting.setwise.concentrated_game import (
     games_of_parts,
     moment_class,
 )
-from dptopk.accounting.setwise.law_families import law_family, step_solutions
+from dptopk.accounting.setwise.law_families import law_family
 from dptopk.accounting.setwise.moment_program import MomentClass
 from dptopk.accounting.setwise.playable_laws import PlayableFamily, playable_family
+from dptopk.accounting.setwise.step_program import step_solutions
 from dptopk.costs import CDP, ZCDP
 
 RHO = 0.05
