@@ -90,7 +90,36 @@ def certify(
             rounding.
 
     Raises:
-        NotCertified: for other costs, or a δ that is not above the charge's own failures.
+        InvalidParameter: for what is no Charge, or a δ outside [0, 1).
+        NotCertified: for other costs, for a δ that is not above the charge's own failures, and
+            where no ε was found that can be certified.
+    """
+    claim = _claim_of(charge, delta)
+    if not claim.failure_free.costs:
+        return claim.certificate(0.0, [])
+    if math.isinf(aim) and claim.delta_left:
+        query = Query(delta=claim.delta_left, rtol=rtol, work=Work.of(effort))
+        aim = _optimum(claim.failure_free, query)
+    candidates = _all_of(_single_factor_certificates(claim, aim))
+    good = aim * (1 + rtol / 2)
+    least = _least_epsilon(candidates)
+    if least > aim * (1 + STEP_BY_STEP):  # no curve of everything is as good as ``compose``
+        start = min(least, 2 * aim)
+        candidates += _all_of(_game_certificates(claim, start, effort))
+    if claim.delta_left >= SMALLEST_DELTA and _least_epsilon(candidates) > good:
+        candidates += _all_of(product_certificates(claim, Aim(good, rtol, effort)))
+    if not candidates:
+        raise NotCertified("these costs have no finite ε that can be certified at this delta")
+    return min(candidates, key=lambda certificate: certificate.epsilon)
+
+
+def _claim_of(charge: Charge, delta: float) -> Claim:
+    """Return what a certificate of a charge at δ = ``delta`` is about.
+
+    Raises:
+        InvalidParameter: for what is no Charge, or a δ outside [0, 1).
+        NotCertified: for costs of which there is no certificate, or a δ that is not above the
+            charge's own failures.
     """
     validate.instance(Charge, charge=charge)
     delta = validate.probability(delta=delta)
@@ -99,23 +128,7 @@ def certify(
     if unlisted:
         raise NotCertified(f"there is no certificate for {type(unlisted[0]).__name__}")
     delta_left = _delta_without_failures(charge, delta, failure)
-    claim = Claim(charge, failure_free, delta, delta_left)
-    if not failure_free.costs:
-        return claim.certificate(0.0, [])
-    if math.isinf(aim) and delta_left:
-        aim = _optimum(failure_free, Query(delta=delta_left, rtol=rtol, work=Work.of(effort)))
-    candidates = _all_of(_single_factor_certificates(claim, aim))
-    good = aim * (1 + rtol / 2)
-    least = _least_epsilon(candidates)
-    if least > aim * (1 + STEP_BY_STEP):  # no curve of everything is as good as ``compose``
-        start = min(least, 2 * aim)
-        candidates += _all_of(_game_certificates(claim, start, effort))
-    if delta_left >= SMALLEST_DELTA and _least_epsilon(candidates) > good:
-        product_aim = Aim(good, rtol, effort)
-        candidates += _all_of(product_certificates(claim, product_aim))
-    if not candidates:
-        raise NotCertified("these costs have no finite ε that can be certified at this delta")
-    return min(candidates, key=lambda certificate: certificate.epsilon)
+    return Claim(charge, failure_free, delta, delta_left)
 
 
 def _all_of(certificates: Iterator[Certificate]) -> list[Certificate]:
@@ -206,15 +219,10 @@ def _single_factor_certificates(claim: Claim, aim: float) -> Iterator[Certificat
         claim: what the certificates are about; without a δ left, only basic composition is allowed.
         aim: the ε of ``compose``, at which a closed form of everything should hold.
     """
-    failure_free = claim.failure_free
-    epsilons: dict[PureDP | BoundedRange, int] = dict(failure_free.of(PureDP))
-    epsilons.update(failure_free.of(BoundedRange))
-    if len(epsilons) == len(failure_free.costs):
-        total = sum((Fraction(cost.epsilon) * n for cost, n in epsilons.items()), Fraction(0))
-        if total < LARGEST_FLOAT:
-            yield claim.certificate(round_up(total), [factor_of_list("Basic", failure_free)])
+    yield from _basic_certificate(claim)
     if not claim.delta_left:
         return
+    failure_free = claim.failure_free
     entries: list[tuple[float, Entry]] = []  # the ε of each factor, and the factor
     room = claim.delta_left * (1 - tuning.CHECKER_ROOM)
     curves = {
@@ -230,6 +238,18 @@ def _single_factor_certificates(claim: Claim, aim: float) -> Iterator[Certificat
         if epsilon < LARGEST_FLOAT:
             above = epsilon * (1 + ABOVE_ONE_CURVE)
             yield claim.certificate(above, [entry])
+
+
+def _basic_certificate(claim: Claim) -> Iterator[Certificate]:
+    """Yield the certificate of the sum of all ε's (basic composition), where every cost has one."""
+    costs = claim.failure_free
+    epsilons: dict[PureDP | BoundedRange, int] = dict(costs.of(PureDP))
+    epsilons.update(costs.of(BoundedRange))
+    if len(epsilons) < len(costs.costs):
+        return
+    total = sum((Fraction(cost.epsilon) * n for cost, n in epsilons.items()), Fraction(0))
+    if total < LARGEST_FLOAT:
+        yield claim.certificate(round_up(total), [factor_of_list("Basic", costs)])
 
 
 def _epsilon_of(curve: Curve, delta: float) -> float:
