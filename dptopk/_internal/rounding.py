@@ -125,6 +125,11 @@ def ratio_up(numerator: float, denominator: float) -> float:
 def square_up(numerator: float, divisor: int, denominator: float = 1.0) -> float:
     """Return (numerator / denominator)² / divisor for floats > 0: the exact value rounded up; never
     0.
+
+    Args:
+        numerator: above 0.
+        divisor: at least 1.
+        denominator: above 0.
     """
     quotient = Fraction(numerator) / Fraction(denominator)
     return round_up(quotient**2 / divisor)

@@ -23,6 +23,11 @@ def first_true(holds: Callable[[int], bool], low: int, most: int | None = None) 
     Steps from ``low`` double until it holds, so that the work grows with the logarithm of the
     distance.
 
+    Args:
+        holds: the condition; False up to some integer, and True from then on.
+        low: the first integer that is tried.
+        most: the largest answer; None: the condition holds somewhere.
+
     >>> first_true(lambda n: n * n >= 50, 1), first_true(lambda n: n * n >= 50, 1, 5)
     (8, 5)
     """

@@ -145,6 +145,14 @@ def _array(
 ) -> NDArray[np.float64]:
     """Return the one argument as an array of floats that ``accept`` accepts; ``range_`` says in
     words what it accepts.
+
+    Args:
+        arguments: one entry, the argument under its name.
+        accept: returns which values are in the range, in the shape of the array.
+        range_: the range in words, as the end of "must be ...".
+
+    Raises:
+        InvalidParameter: for what is no array of numbers, and for a value that is refused.
     """
     ((name, value),) = arguments.items()
     try:

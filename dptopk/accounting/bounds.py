@@ -236,6 +236,11 @@ def _is_narrow(question: CompositionQuery, answer: Bound) -> bool:
 def _better_of(question: CompositionQuery, one: Bound, other: Bound) -> Bound:
     """Return the smaller of two answers to a question, with the larger of their lower bounds, cut
     to that answer; without one where neither has one.
+
+    Args:
+        question: the question.
+        one: an answer to it.
+        other: another answer to it.
     """
     best = other if question.value(other) < question.value(one) else one
     lowers = [bound.lower for bound in (one, other) if bound.lower is not None]
@@ -254,6 +259,11 @@ def _answer_without_clock(question: CompositionQuery, effort: Effort, bound: str
 
 def _certificate(question: CompositionQuery, aim: float, effort: Effort) -> Certificate:
     """Return a certificate of the question's charge; ``aim`` is the ε of ``compose``.
+
+    Args:
+        question: the question.
+        aim: the ε of ``compose``.
+        effort: how much work the certificate may take.
 
     Raises:
         NotCertified: when the question is not about ε, or is about a filter.

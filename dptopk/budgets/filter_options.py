@@ -51,6 +51,13 @@ class FilterOptions:
 
         The arguments are those of ``Filter``.
 
+        Args:
+            method: one of METHODS; None: "ranges" where costs are declared, else "renyi".
+            ranges: the ε's of declared bounded ranges, or None.
+            costs: other declared costs, or None.
+            order: λ > 0, or None for the best.
+            effort: for the capacity of declared costs.
+
         Raises:
             InvalidParameter: on options that do not go together.
         """

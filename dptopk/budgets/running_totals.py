@@ -97,6 +97,11 @@ class RunningTotals:
         """Enter the statement (ε, δ) of a charge instead of the ε's and failures of its costs;
         ``metrics`` are those of the filter, by name.
 
+        Args:
+            epsilon: ε of the statement.
+            delta: δ of the statement.
+            metrics: those of the filter, by name.
+
         Raises:
             ValueError: when δ is less than the failures, which it contains.
         """

@@ -85,6 +85,11 @@ def read_charge(text: str) -> ChargeArguments:
 def _cost_of_term(name: str, arguments: str, term: str) -> Cost:
     """Return the cost of a term.
 
+    Args:
+        name: a symbol of a cost or another of its spellings, in either case.
+        arguments: the text between its parentheses.
+        term: the text of the whole term, for messages.
+
     Raises:
         InvalidParameter: when it cannot be read, or a parameter is outside its range; it names the
             term.
@@ -171,6 +176,11 @@ def _read_whole_number(text: str, term: str) -> int:
 
 def _read_cost(name: str, arguments: str, term: str) -> Cost:
     """Return the cost with this name and these arguments between its parentheses.
+
+    Args:
+        name: a symbol of a cost or another of its spellings, in either case.
+        arguments: the text between its parentheses.
+        term: the text of the whole term, for messages.
 
     Raises:
         InvalidParameter: for an unknown name, arguments that cannot be read, or a parameter outside

@@ -103,7 +103,13 @@ class Box(CountingMechanism):
         return labels + 1
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw box noise for ``size`` counts, int64, shape (size,)."""
+        """Draw box noise for ``size`` counts, int64, shape (size,).
+
+        Args:
+            sensitivity: the histogram's.
+            size: how many counts get noise.
+            bits: the source of words.
+        """
         return self.draw_some(sensitivity, size, size, bits)
 
     def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Bits) -> Array:
@@ -153,7 +159,13 @@ class Box(CountingMechanism):
         return BoxNoise(sensitivity.linf / self.epsilon, power, sensitivity.linf)
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """State ``law`` for ``labels`` labels, or for one if there are none."""
+        """State ``law`` for ``labels`` labels, or for one if there are none.
+
+        Args:
+            sensitivity: the histogram's.
+            labels: how many labels are counted together.
+            whole: whether these are all labels of the domain.
+        """
         return Measurement(self.law(sensitivity, max(labels, 1)), labels, whole=whole)
 
     def assumed_labels(self) -> int:
@@ -262,6 +274,11 @@ def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tup
 def _log_difference(s: int, log_next: Array, log_ratio: Array) -> Array:
     """Return ln((L + 1)^s - L^s), given ``log_next`` = ln(L + 1) and ``log_ratio`` = ln(L + 1) -
     ln(L), shape (n,) each.
+
+    Args:
+        s: the exponent, at least 1.
+        log_next: ln(L + 1).
+        log_ratio: ln(L + 1) - ln(L).
     """
     logs: Array = s * log_next + np.log(-np.expm1(-s * log_ratio))
     return logs

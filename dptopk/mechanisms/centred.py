@@ -116,6 +116,11 @@ class Centred(CountingMechanism):
 
         By the proof of docs/notes/centred.md: y_0 + Y is released once, each y_i + Z_i several
         times.
+
+        Args:
+            sensitivity: the histogram's.
+            labels: how many labels are counted.
+            passes: how many times, at least 1.
         """
         once = self.charge(sensitivity, labels=labels)
         if labels == 0:
@@ -131,6 +136,12 @@ class Centred(CountingMechanism):
         all, float64, shape (n,) each.
 
         All measurements share one draw of Y, so that only Z averages out.
+
+        Args:
+            sensitivity: the histogram's.
+            rows: the labels and their true counts, n of them.
+            rng: None for cryptographically secure noise.
+            passes: how many measurements there are, at least 1.
         """
         bits = random_bits(rng)
         if not len(rows):
@@ -141,7 +152,13 @@ class Centred(CountingMechanism):
         return measurements[0], np.mean(measurements, axis=0)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw Z + Y, in steps of 1/b, int64, shape (size,)."""
+        """Draw Z + Y, in steps of 1/b, int64, shape (size,).
+
+        Args:
+            sensitivity: the histogram's.
+            size: how many counts get noise.
+            bits: the source of words.
+        """
         own_noise = self.noise.draw_noise(sensitivity, size, bits)
         return own_noise + self.common_noise(sensitivity, size).draw_noise(sensitivity, 1, bits)
 
@@ -240,6 +257,11 @@ class Centred(CountingMechanism):
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
         """State the law of the noise for intervals: Z for each of ``labels`` labels, one Y common
         to all, in steps of 1/b.
+
+        Args:
+            sensitivity: the histogram's.
+            labels: how many labels are counted together.
+            whole: whether these are all labels of the domain.
         """
         law = self.noise.law(sensitivity)
         divisor = self.centre.denominator
@@ -249,6 +271,11 @@ class Centred(CountingMechanism):
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
         """Return the noisy counts, multiples of 1/b in the order of the rows, float64, shape
         (n,).
+
+        Args:
+            sensitivity: the histogram's.
+            rows: the labels and their true counts, n of them.
+            rng: None for cryptographically secure noise.
         """
         only_measurement, _ = self.measure_repeatedly(sensitivity, rows, rng, 1)
         return only_measurement
@@ -270,6 +297,11 @@ def best_centre(labels: int, touched: int, *, largest_denominator: int = 8) -> F
     user touches t = ``touched``. Ties go to the smaller denominator. Where a user touches so few of
     the labels that a centre below 1/8 would be the best, independent noise, at sqrt(t), is as good
     within 4%.
+
+    Args:
+        labels: k >= 1, how many labels are counted.
+        touched: t in [1, k], how many of them one user touches at most.
+        largest_denominator: at least 2.
 
     >>> best_centre(25, 25), best_centre(100, 25)
     (Fraction(1, 2), Fraction(1, 5))

@@ -73,7 +73,13 @@ class CountMLE(Mechanism):
         return self.noise.charge(sensitivity, labels=labels)
 
     def charge_of_passes(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
-        """Return the charge of measuring the counts of the same labels ``passes`` times."""
+        """Return the charge of measuring the counts of the same labels ``passes`` times.
+
+        Args:
+            sensitivity: the histogram's.
+            labels: how many labels are counted.
+            passes: how many times, at least 1.
+        """
         return self.noise.charge_of_passes(sensitivity, labels, passes)
 
     def count_noise(self, sensitivity: Sensitivity, *, labels: int | None = None) -> float:
@@ -196,6 +202,11 @@ class CountMLE(Mechanism):
     def recount_error(self, true: Array, shown: Array, inputs: SimulationInput) -> Array:
         """Return the simulated sum of squared errors of the fitted counts, measured as often as
         the charge of k counts allows, float64, shape (draws,).
+
+        Args:
+            true: true counts of the selected labels, shape (draws, k).
+            shown: whether a label was selected at each place, bool, of the same shape.
+            inputs: the known counts, k, the sensitivity and the standard noise.
         """
         k = inputs.k
         sensitivity = inputs.sensitivity
@@ -230,6 +241,11 @@ class CountMLE(Mechanism):
     def passes(self, charge: Charge, sensitivity: Sensitivity, rows: int) -> int:
         """Return how many times ``rows`` counts can be measured for at most this charge; at least
         once.
+
+        Args:
+            charge: what may be spent on the counts.
+            sensitivity: the histogram's.
+            rows: how many labels are counted.
         """
         if rows:
             return _most_passes(self, charge, sensitivity, rows)
@@ -241,6 +257,12 @@ class CountMLE(Mechanism):
         """Return the options ``ranking`` and ``passes`` of ``release``.
 
         With ``average`` the counts are measured as often as ``charge`` allows, else once.
+
+        Args:
+            released: the release that selected the labels.
+            charge: the most that the release of counts may cost.
+            sensitivity: the histogram's.
+            average: whether to measure as often as ``charge`` allows.
         """
         passes = self.passes(charge, sensitivity, len(released)) if average else 1
         return {"ranking": released, "passes": passes}

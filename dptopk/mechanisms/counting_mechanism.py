@@ -98,7 +98,13 @@ class CountingMechanism(Mechanism):
 
     @abstractmethod
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw the noise of ``size`` counts, int64, shape (size,)."""
+        """Draw the noise of ``size`` counts, int64, shape (size,).
+
+        Args:
+            sensitivity: the histogram's.
+            size: how many counts get noise.
+            bits: the source of words.
+        """
 
     @abstractmethod
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
@@ -248,7 +254,13 @@ class CountingMechanism(Mechanism):
         return self
 
     def charge_of_passes(self, sensitivity: Sensitivity, labels: int, passes: int) -> Charge:
-        """Return the charge of measuring the counts of the same labels ``passes`` times."""
+        """Return the charge of measuring the counts of the same labels ``passes`` times.
+
+        Args:
+            sensitivity: the histogram's.
+            labels: how many labels are counted.
+            passes: how many times, at least 1.
+        """
         return self.charge(sensitivity, labels=labels).times(passes)
 
     def measure_repeatedly(
@@ -256,12 +268,28 @@ class CountingMechanism(Mechanism):
     ) -> tuple[Array, Array]:
         """Measure the rows' counts ``passes`` times; return the first measurement and the mean of
         all, shape (n,) each.
+
+        Args:
+            sensitivity: the histogram's.
+            rows: the labels and their true counts, n of them.
+            rng: None for cryptographically secure noise.
+            passes: how many measurements there are, at least 1.
         """
         measurements = [self.measure(sensitivity, rows, rng) for _ in range(passes)]
         return measurements[0], np.mean(measurements, axis=0)
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
-        """Return the rows' counts with noise added, in the order of the rows, int64, shape (n,)."""
+        """Return the rows' counts with noise added, in the order of the rows, int64, shape (n,).
+
+        Args:
+            sensitivity: the histogram's.
+            rows: the labels and their true counts, n of them.
+            rng: None for cryptographically secure noise.
+
+        Raises:
+            InvalidParameter: for a sensitivity that the mechanism does not cover, or noise that
+                leaves 64 bits.
+        """
         return rows.counts + self.draw_noise(sensitivity, len(rows), random_bits(rng))
 
 
@@ -310,11 +338,23 @@ class IndependentNoise(CountingMechanism):
         return Charge(self.costs(sensitivity, touched))
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """Return ``law`` as that of each count, whatever the number of labels."""
+        """Return ``law`` as that of each count, whatever the number of labels.
+
+        Args:
+            sensitivity: the histogram's.
+            labels: how many labels are counted together.
+            whole: whether these are all labels of the domain.
+        """
         return Measurement(self.law(sensitivity), labels, whole=whole)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Ints:
-        """Draw independent noise, int64, shape (size,)."""
+        """Draw independent noise, int64, shape (size,).
+
+        Args:
+            sensitivity: the histogram's.
+            size: how many counts get noise.
+            bits: the source of words.
+        """
         return self.sampler(sensitivity).sample(size, bits)
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:

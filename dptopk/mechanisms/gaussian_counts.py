@@ -83,11 +83,23 @@ class GaussianCounts(CountingMechanism):
         )
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """State the law of the noise on ``labels`` counts, for intervals."""
+        """State the law of the noise on ``labels`` counts, for intervals.
+
+        Args:
+            sensitivity: the histogram's.
+            labels: how many labels are counted together.
+            whole: whether these are all labels of the domain.
+        """
         return self.noise(sensitivity, max(labels, 1)).measurement(sensitivity, labels, whole=whole)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw the noise of ``size`` counts in steps of 1/2, int64, shape (size,)."""
+        """Draw the noise of ``size`` counts in steps of 1/2, int64, shape (size,).
+
+        Args:
+            sensitivity: the histogram's.
+            size: how many counts get noise.
+            bits: the source of words.
+        """
         return self.noise(sensitivity, max(size, 1)).draw_noise(sensitivity, size, bits)
 
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
@@ -97,6 +109,11 @@ class GaussianCounts(CountingMechanism):
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
         """Return the rows' noisy counts, multiples of 1/2 in the order of the rows, float64, shape
         (n,).
+
+        Args:
+            sensitivity: the histogram's.
+            rows: the labels and their true counts, n of them.
+            rng: None for cryptographically secure noise.
         """
         return self.noise(sensitivity, max(len(rows), 1)).measure(sensitivity, rows, rng)
 

@@ -74,6 +74,11 @@ class _GumbelSelection(LabelsOnly):
     def chance_to_exceed(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
         """Return the probability that Gumbel noise exceeds each gap: 1 - exp(-exp(-x)) with x =
         epsilon·gap/linf.
+
+        Args:
+            sensitivity: the histogram's.
+            noise: not used: epsilon states the noise.
+            gaps: in counts, of any shape.
         """
         minus_x = gaps * -self.epsilon / sensitivity.linf
         rates = np.exp(np.minimum(minus_x, CERTAIN_SCALES))

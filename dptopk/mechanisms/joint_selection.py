@@ -85,6 +85,12 @@ class JointExponential(JointSelection):
 def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: float) -> None:
     """Refuse arguments with which no answer can be drawn at once.
 
+    Args:
+        histogram: its counts would be the scores.
+        mechanism: the mechanism, for its name in messages.
+        k: how many labels are drawn.
+        epsilon: of all of them together.
+
     Raises:
         InvalidParameter: for a histogram that is private, incomplete or has fewer than k labels,
             or an epsilon so small or so large that rates would overflow.

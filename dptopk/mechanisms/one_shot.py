@@ -53,6 +53,11 @@ class OneShotTopK(JointSelection):
     def chance_to_exceed(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
         """Return the probability that exponential noise exceeds each gap: exp(-x), at most 1, with
         x the gap in standard deviations.
+
+        Args:
+            sensitivity: the histogram's.
+            noise: the standard deviation of the noise, in counts.
+            gaps: in counts, of any shape.
         """
         scaled = -gaps / noise
         chances: Array = np.exp(np.minimum(scaled, 0.0))

@@ -172,6 +172,11 @@ class PartitionSelection(FromData, LabelsOnly):
     def toss_coins(self, sensitivity: Sensitivity, counts: Ints, bits: Bits) -> Bools:
         """Draw which labels are shown, given their counts; both have the shape (n,). The law is
         exact.
+
+        Args:
+            sensitivity: the histogram's.
+            counts: true counts of the present labels, shape (n,).
+            bits: the source of words.
         """
         chances = self.chances(sensitivity)
         last_level = len(chances.shown) - 1

@@ -216,6 +216,11 @@ def utilities(gaps: Ints, threshold: int) -> Ints:
 def peeling_epsilon(k: int, epsilon: float, delta: float) -> float:
     """Return the ε of each peeled selection: the largest found with which the choice, the test and
     k selections together cost at most (epsilon, delta).
+
+    Args:
+        k: how many labels are selected.
+        epsilon: of all together.
+        delta: of all together.
     """
     share_without_composition = pure_share(epsilon * (1 - CHOICE_SHARE - TEST_SHARE), k)
     return composed_share(

@@ -60,6 +60,13 @@ class StreamDay:
         """Return a day made of integer arrays of any width, which are stored in narrow types.
 
         The arguments are the attributes of the class; ``rows`` are given as an array.
+
+        Args:
+            histogram_identity: identifies the day's histogram.
+            names: the labels that came on this day.
+            rows: the places of the labels with counts, shape (n,).
+            counts: their counts, shape (n,).
+            measured: the noisy numbers of this day, by the number of a measurement.
         """
         stored_rows: Ints | slice = narrow(rows)
         # The first comparison alone decides for nearly all days whose rows are others.

@@ -425,6 +425,12 @@ class Stream:
         Continue from a state only once: a second stream would answer the same day again, with
         independent noise that is not paid for.
 
+        Args:
+            plain: what ``to_dict`` returned.
+            mechanism: the mechanism of the stream.
+            sensitivity: the sensitivity of the stream.
+            rng: None for cryptographically secure noise.
+
         Raises:
             InvalidParameter: where the state is not of such a stream.
         """

@@ -327,6 +327,11 @@ class ThresholdedMechanism(FromData):
     ) -> float:
         """Return the half-width of the noise on one count by its law before it is cut; an upper
         bound for cut noise.
+
+        Args:
+            sensitivity: the histogram's.
+            labels: makes no difference: d_bar, or the law alone, fixes the noise.
+            confidence: in (0, 1).
         """
         return self.counting.count_width(
             self.sensitivity_of_slots(sensitivity), labels=self.floor_rank, confidence=confidence
@@ -388,7 +393,14 @@ class ThresholdedMechanism(FromData):
         return -((floor_noise - noise) // self.divisor)
 
     def values(self, sensitivity: Sensitivity, counts: Array, noise: Array, bits: Bits) -> Array:
-        """Return the released values of the counts that passed, shape (n,)."""
+        """Return the released values of the counts that passed, shape (n,).
+
+        Args:
+            sensitivity: the histogram's.
+            counts: true counts of the labels that passed, shape (n,).
+            noise: their noise, shape (n,).
+            bits: the source of further noise, which this default does not need.
+        """
         return counts + noise
 
     def measurement(self, sensitivity: Sensitivity) -> Measurement:
@@ -408,7 +420,13 @@ class ThresholdedMechanism(FromData):
         )
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw the noise of ``size`` counts, int64, shape (size,)."""
+        """Draw the noise of ``size`` counts, int64, shape (size,).
+
+        Args:
+            sensitivity: the histogram's.
+            size: how many counts get noise.
+            bits: the source of words.
+        """
         return self.counting.draw_noise(sensitivity, size, bits)
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
@@ -554,7 +572,13 @@ class CutMechanism(IndependentCounts):
         return tail
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw the cut noise of ``size`` counts, int64, shape (size,)."""
+        """Draw the cut noise of ``size`` counts, int64, shape (size,).
+
+        Args:
+            sensitivity: the histogram's.
+            size: how many counts get noise.
+            bits: the source of words.
+        """
         return self.counting.sampler(sensitivity, self.bound(sensitivity)).sample(size, bits)
 
     @final

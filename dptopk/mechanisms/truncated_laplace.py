@@ -158,6 +158,11 @@ def _chance_for_capped_total(
 def _point_mass(decay: float, value: int, bound: int) -> float:
     """Return an upper bound on P[N = value], value from 0 to ``bound``, for Laplace noise of rate
     ``decay`` that is cut to [-bound, bound].
+
+    Args:
+        decay: the rate of the noise, above 0.
+        value: from 0 to ``bound``.
+        bound: of the noise.
     """
     total = laplace_total(decay, bound)  # 0 only where the decay underflows
     if total > 0:

@@ -81,5 +81,10 @@ class UnknownBox(NoisyFloorMechanism):
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw the noise of ``size`` of the d_bar + 1 counts, int64, shape (size,); the law is
         that of d_bar + 1 counts even if fewer labels are present.
+
+        Args:
+            sensitivity: the histogram's.
+            size: how many counts get noise.
+            bits: the source of words.
         """
         return self.counting.draw_some(sensitivity, size, self.floor_rank, bits)

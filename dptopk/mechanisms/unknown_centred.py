@@ -131,12 +131,24 @@ class UnknownCentred(NoisyFloorMechanism):
         return replace(self, noise=self.noise.scaled(factor), common=common)
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw Z for ``size`` counts, in steps of 1/b, int64, shape (size,)."""
+        """Draw Z for ``size`` counts, in steps of 1/b, int64, shape (size,).
+
+        Args:
+            sensitivity: the histogram's.
+            size: how many counts get noise.
+            bits: the source of words.
+        """
         return self.noise.draw_noise(sensitivity, size, bits)
 
     def values(self, sensitivity: Sensitivity, counts: Array, noise: Array, bits: Bits) -> Array:
         """Return the released values of the counts that passed, multiples of 1/b with one draw of
         Y for all, float64, shape (n,).
+
+        Args:
+            sensitivity: the histogram's.
+            counts: true counts of the labels that passed, shape (n,).
+            noise: their Z, in steps of 1/b.
+            bits: the source of Y.
         """
         law = self.counting.common_noise(self.sensitivity_of_slots(sensitivity), self.d_bar + 1)
         return self.counting.noisy_counts(counts, noise + law.draw_noise(sensitivity, 1, bits))

@@ -73,7 +73,13 @@ def check_measurement(subject: Subject) -> Mismatches:
 
 
 def _noise_of(answer: Release, truth: dict[str, int], k: int | None = None) -> list[float]:
-    """Return the noise on the first k counts of an answer, or on all, given the true counts."""
+    """Return the noise on the first k counts of an answer, or on all, given the true counts.
+
+    Args:
+        answer: a release with counts.
+        truth: the true count of each label.
+        k: how many of the first rows are read; None: all.
+    """
     rows = zip(answer.labels[:k], answer.measured_values[:k].tolist(), strict=True)
     return [value - truth[str(label)] for label, value in rows]
 

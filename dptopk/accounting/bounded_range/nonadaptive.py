@@ -377,7 +377,14 @@ class _Candidates:
 
     @classmethod
     def of(cls, epsilon: float, k: int, x: float, index: Floats) -> _Candidates:
-        """Return the candidates with these indices, of k mechanisms of ``epsilon`` at ε_g = x."""
+        """Return the candidates with these indices, of k mechanisms of ``epsilon`` at ε_g = x.
+
+        Args:
+            epsilon: ε of each mechanism.
+            k: the number of mechanisms.
+            x: ε_g.
+            index: the indices l, shape (m,).
+        """
         t = np.minimum((x + (index + 1) * epsilon) / (k + 1), epsilon)
         # t_l < ε for all candidates, but rounding may make the last s 0.
         never_zero = 1e-15 * epsilon

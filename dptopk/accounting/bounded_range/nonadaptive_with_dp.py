@@ -177,6 +177,12 @@ def _br_dp_nonadaptive(charge: Charge) -> Curve:
 def _first_and_last(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]:
     """Return the first and the last n with 0 < t_n < ε, up to rounding, for b BR and m DP
     mechanisms at ε_g = x; n = m - x/ε - 1 + (b+1) t_n/ε.
+
+    Args:
+        epsilon: ε, common to all.
+        b: the number of BR mechanisms.
+        m: the number of DP mechanisms.
+        x: ε_g.
     """
     offset = m - x / epsilon
     # t_n > 0 where n > offset - 1, and t_n < ε where n < offset + b.

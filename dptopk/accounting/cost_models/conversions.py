@@ -82,6 +82,11 @@ def _pure(cost: Cost) -> float:
 def is_approx(cost: Cost, epsilon: float, delta: float) -> bool:
     """Return whether one of the cost's statements has at most this ε and at most this δ, so that
     the cost is (ε, δ)-DP.
+
+    Args:
+        cost: the cost.
+        epsilon: ε >= 0.
+        delta: δ in [0, 1).
     """
     return any(e <= epsilon and d <= delta for e, d in statements(cost))
 

@@ -50,7 +50,13 @@ def distribution(
 
 
 def stated_distribution(epsilon: float, delta: float, interval: float) -> PrivacyLossDistribution:
-    """Return the privacy loss distribution of (ε, δ)-DP, on a grid with this interval."""
+    """Return the privacy loss distribution of (ε, δ)-DP, on a grid with this interval.
+
+    Args:
+        epsilon: ε >= 0.
+        delta: δ in [0, 1).
+        interval: the distance of two grid points.
+    """
     from dp_accounting.pld import common, privacy_loss_distribution as pld
 
     pair = common.DifferentialPrivacyParameters(epsilon, delta)

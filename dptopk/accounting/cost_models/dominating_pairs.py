@@ -203,7 +203,13 @@ class _GridWork:
     def of(
         cls, parts: Sequence[LossComponent], first: tuple[Grid, Grid], query: Query
     ) -> _GridWork:
-        """Return the work of brackets of a product, given its first grids."""
+        """Return the work of brackets of a product, given its first grids.
+
+        Args:
+            parts: the loss components.
+            first: the first grids, from above and from below.
+            query: the question.
+        """
         atoms = sum(part.atoms() for part in parts)
         listing = WORK_PER_ATOM * atoms + math.fsum(part.work() for part in parts)
         return cls(listing, _number_of_places(first, parts, query))
@@ -329,7 +335,13 @@ def _with_finer_upper_end(
 
 
 def _vacuous_bracket(charge: Charge, query: Query, note: str) -> Bracket:
-    """Return the bracket that says nothing: up to δ = 1, or up to the largest loss."""
+    """Return the bracket that says nothing: up to δ = 1, or up to the largest loss.
+
+    Args:
+        charge: the costs.
+        query: the question.
+        note: why no more is known.
+    """
     if query.epsilon is not None:
         return Bracket(1.0, 0.0, note)
     return Bracket(_largest_loss(charge), 0.0, note)

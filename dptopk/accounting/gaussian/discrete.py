@@ -391,7 +391,16 @@ def discrete_gaussian_scale(
 
 
 def _validated_curve(scale: float, shift: int, count: int) -> Curve:
-    """Return the curve of validated parameters."""
+    """Return the curve of validated parameters.
+
+    Args:
+        scale: s > 0, absolute.
+        shift: the largest move of one value, an integer >= 1.
+        count: number of mechanisms, >= 1.
+
+    Raises:
+        InvalidParameter: on arguments outside their ranges, and as ``discrete_gaussian_curve``.
+    """
     return discrete_gaussian_curve(
         validate.positive(scale=scale), validate.count(shift=shift), validate.count(count=count)
     )

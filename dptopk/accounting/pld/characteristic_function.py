@@ -198,6 +198,11 @@ def _fast_length(n: int) -> int:
 def by_squaring(multiply: Callable[[Factor, Factor], Factor], factor: Factor, count: int) -> Factor:
     """Return the product of ``count`` >= 1 equal factors by repeated squaring; ``multiply``
     multiplies two and accounts for its own errors.
+
+    Args:
+        multiply: multiplies two factors, and accounts for its own errors.
+        factor: the factor.
+        count: how many equal factors there are, at least 1.
     """
     while not count & 1:
         factor = multiply(factor, factor)

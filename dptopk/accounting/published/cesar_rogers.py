@@ -108,6 +108,11 @@ def _one_range_delta(t: float | Floats, e: float) -> Floats:
 def _x(t: float | Floats, e: float, g: Floats) -> Floats:
     """Return x(t): the DP mechanism has loss +ε, and the BR mechanisms continue at both of their
     outcomes.
+
+    Args:
+        t: the larger loss of the first BR mechanism.
+        e: ε.
+        g: ε_g.
     """
     up = _q(t, e) * _one_range_delta((g - t) / 2, e)
     down = (1 - _q(t, e)) * _one_range_delta((g + e - t) / 2, e)
@@ -115,7 +120,13 @@ def _x(t: float | Floats, e: float, g: Floats) -> Floats:
 
 
 def _y(t: float | Floats, e: float, g: Floats) -> Floats:
-    """Return y(t): as x(t), where after the larger outcome everything counts."""
+    """Return y(t): as x(t), where after the larger outcome everything counts.
+
+    Args:
+        t: the larger loss of the first BR mechanism.
+        e: ε.
+        g: ε_g.
+    """
     up = -_q(t, e) * np.expm1(g - e - t)
     down = (1 - _q(t, e)) * _one_range_delta((g + e - t) / 2, e)
     return _larger_response(e) * (up + down)
@@ -124,6 +135,11 @@ def _y(t: float | Floats, e: float, g: Floats) -> Floats:
 def _z(t: float | Floats, e: float, g: Floats) -> Floats:
     """Return z(t): the DP mechanism has loss -ε, and only the larger outcome of the first BR
     mechanism counts.
+
+    Args:
+        t: the larger loss of the first BR mechanism.
+        e: ε.
+        g: ε_g.
     """
     return (1 - _larger_response(e)) * _q(t, e) * _one_range_delta(e + (g - t) / 2, e)
 

@@ -132,7 +132,13 @@ def _mgf(charge: Charge) -> ChernoffCurve:
 def _summed_log_mgfs(
     counts: Mapping[float, int], log_mgf: Callable[[Floats, Floats], Floats], lam: Floats
 ) -> Floats:
-    """Return Σ n log_mgf(ε, λ) over the ε's with their counts n, at each λ, shape of ``lam``."""
+    """Return Σ n log_mgf(ε, λ) over the ε's with their counts n, at each λ, shape of ``lam``.
+
+    Args:
+        counts: n of each ε.
+        log_mgf: the log-MGF of one cost, a function of ε and λ that broadcasts.
+        lam: λ > 0.
+    """
     # The ε's lie along an axis of their own, before those of λ.
     epsilons = np.array(list(counts)).reshape(-1, *[1] * lam.ndim)
     times = np.array(list(counts.values()), float)

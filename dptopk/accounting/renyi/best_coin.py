@@ -272,7 +272,13 @@ def _best_by_divergences(epsilon: float, delta: float, labels: int) -> LabelCoin
 
 
 def _order_at(epsilon: float, delta: float, place: float) -> float:
-    """Return the order 1 + e^place ln(1/δ)/ε, where ``place`` is as in ``ORDERS``."""
+    """Return the order 1 + e^place ln(1/δ)/ε, where ``place`` is as in ``ORDERS``.
+
+    Args:
+        epsilon: ε of all labels together.
+        delta: δ of all labels together.
+        place: the logarithm of (order - 1) ε / ln(1/δ).
+    """
     return _short_decimal(1 + math.exp(place) * math.log(1 / delta) / epsilon)
 
 

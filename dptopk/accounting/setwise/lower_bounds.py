@@ -373,6 +373,11 @@ class Strategy:
     def answer(self, query: Query, low: float, high: float) -> float:
         """Return a lower bound on the δ or ε that the query asks for; an ε is looked for between
         ``low`` and ``high``.
+
+        Args:
+            query: the question.
+            low: the smallest ε that is tried.
+            high: the largest ε that is tried.
         """
         if query.epsilon is not None:
             return float(self.value(np.array([query.epsilon]))[0])
@@ -689,6 +694,11 @@ def _checked_orders(rho: float, xi: float, loss: float) -> Floats:
 def _orders_between(low: float, high: float, log_step: float) -> Floats:
     """Return orders of equal ratio, less than ``log_step`` apart in logarithms, both ends
     among them.
+
+    Args:
+        low: the smallest order.
+        high: the largest order.
+        log_step: above 0.
     """
     steps = math.ceil(math.log(high / low) / log_step)
     # One step more than is needed, so that rounding makes none too long.

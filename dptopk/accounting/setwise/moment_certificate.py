@@ -415,7 +415,13 @@ def _orders_of_conversion(
 
 
 def _log_moments(game: ConcentratedGame, costs_left: Multiset, orders: Floats) -> Floats:
-    """Return the limits of the log-MGF of the loss of all costs of a multiset at some orders."""
+    """Return the limits of the log-MGF of the loss of all costs of a multiset at some orders.
+
+    Args:
+        game: the costs.
+        costs_left: the multiset: how many costs of each class.
+        orders: λ > 0, shape (n,).
+    """
     limits = [
         count * moments.log_moment(orders)
         for moments, count in zip(game.classes, costs_left, strict=True)

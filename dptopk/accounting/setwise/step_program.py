@@ -121,7 +121,14 @@ class _StepProgram:
     def __init__(
         self, moments: MomentClass, value: ValueFunction, nodes: Nodes, orders: _Orders
     ) -> None:
-        """Lay out the columns, scaled to coefficients of at most 1 where they are not too large."""
+        """Lay out the columns, scaled to coefficients of at most 1 where they are not too large.
+
+        Args:
+            moments: the class.
+            value: upper bounds on V of what is left.
+            nodes: x of each program, in multiples of h, at least 0.
+            orders: the orders whose moments are limited.
+        """
         self.moments = moments
         self.nodes = nodes
         self.h = value.h

@@ -223,6 +223,11 @@ def _needed_shifts(
 def _arguments_of(increasing: Callable[[Floats], Floats], values: Floats, reach: float) -> Floats:
     """Return the arguments in [-reach, reach] at which an elementwise increasing function has these
     values, by bisection, shape of ``values``.
+
+    Args:
+        increasing: the function, elementwise.
+        values: the values that it should have.
+        reach: the largest absolute argument.
     """
     ends = np.full(values.shape, reach)
     return np.mean(bisect_each(lambda x: increasing(x) < values, -ends, ends), axis=0)

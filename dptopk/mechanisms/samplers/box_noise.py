@@ -67,6 +67,11 @@ class SideLaw:
         The two terms of the logarithm may nearly cancel; where the result is not 0, neither exceeds
         2·|logarithm| + 4·power, so that as many digits more than the answer's, and a few, leave an
         error below 1e-5 of a unit.
+
+        Args:
+            m: the point, at least 1.
+            at: the point of reference, at least 1.
+            bits: the binary logarithm of the unit.
         """
         answer_digits = int(bits * _DIGITS_PER_BIT)
         # As |logarithm| is at most (bits + 1) ln 2, this is as long as that number, or a digit

@@ -49,6 +49,11 @@ def exp_units(numerators: Iterable[int], denominator: int, bits: int) -> list[in
     at most x e^{-x} <= 1/e. The total error is less than 2e-6 of a unit, and rounding to an integer
     adds half of one.
 
+    Args:
+        numerators: integers >= 0.
+        denominator: of all of them, at least 1.
+        bits: the binary logarithm of the unit, at least 0.
+
     >>> exp_units([0, 1], 1, 10)
     [1024, 377]
     """

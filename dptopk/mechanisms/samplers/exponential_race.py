@@ -260,6 +260,11 @@ class Race:
     def _level_scores(self, labels: Ints, levels: Array, origin: Level) -> Floats:
         """Return rate·(level - origin) for each label, cut to [LOWEST, -LOWEST], shape (n,); of the
         stop element by its exact level, which is not in ``levels``.
+
+        Args:
+            labels: int64, shape (n,).
+            levels: their counts or utilities, shape (n,).
+            origin: the level that scores are relative to.
         """
         with np.errstate(over="ignore"):
             head = -float(self.rate) * differences_from(origin, levels)

@@ -189,6 +189,11 @@ def uniform_distinct(start: int, ends: list[int], bits: Bits) -> list[int]:
 def _chance_in_block(rate: Fraction, needed_slack: int, width: int) -> Decimal:
     """Return P[slack - first >= x] for a slack of a block of ``width`` slacks from ``first``, with
     x = ``needed_slack``: (e^{-rate·x} - e^{-rate·width})/(1 - e^{-rate·width}).
+
+    Args:
+        rate: of the geometric law of the slack, above 0.
+        needed_slack: x, from 1 to ``width``.
+        width: how many slacks the block has.
     """
     beyond = _exp(rate * needed_slack) * _one_minus_exp(rate * (width - needed_slack))
     return beyond / _one_minus_exp(rate * width)

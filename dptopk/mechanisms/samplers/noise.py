@@ -254,6 +254,12 @@ class ExactNoise:
     ) -> Bools:
         """Return whether U < e^{-(f(first + offset) - f(first))}, exactly, for uniforms of which
         ``words`` are the first 32 bits; bool, shape (n,).
+
+        Args:
+            words: the first 32 bits of each uniform U, shape (n,).
+            first: the first number of each candidate's block.
+            offset: the place of the candidate in its block, from 0.
+            bits: the source of further words.
         """
 
         def exact(i: int) -> Fraction:

@@ -130,6 +130,12 @@ def _gram_by_program(participation: Participation, error: Error, error_nearby: f
     The condition ``Participation.energy`` <= 1 is convex in X: the matrix Ĝ above X, which falls
     with the first day and with the distance, is a variable ``above``, on the days on which it is
     summed.
+
+    Args:
+        participation: on which days one user may be active; more than one.
+        error: "max" or "mean", the error to minimise.
+        error_nearby: the error of a strategy that is not far from the optimum; it scales the
+            program.
     """
     import cvxpy
 

@@ -30,6 +30,11 @@ class Participation:
     def of(cls, days: int, most: int | None, apart: int) -> Participation:
         """Return the limit in normal form: ``most`` is at most what fits into the days (None means
         all that fits), and ``apart`` is 1 where a user has a single day.
+
+        Args:
+            days: how many days there are.
+            most: on how many of them a user may be active; None: on all that ``apart`` allows.
+            apart: the smallest distance of two active days, at least 1.
         """
         apart = min(apart, days)
         most_that_fit = -(-days // apart)

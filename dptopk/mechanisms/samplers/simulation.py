@@ -76,6 +76,11 @@ class StandardNoise:
     def noise_of_measurement(self, kind: str, k: int, draw: int) -> Array:
         """Return noise of variance 1 on k counts, and last a value for noise that all counts
         share; float64, shape (k + 1,). ``draw`` is the number of the draw.
+
+        Args:
+            kind: one of ``StandardNoise.kinds``.
+            k: how many counts there are.
+            draw: the number of the draw, from 0; the same draw has the same noise each time.
         """
         number, row = divmod(draw, BLOCK_DRAWS)
         if (kind, k, number) not in self._measured:
