@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -137,6 +138,15 @@ def test_the_worst_split_of_a_total_is_that_of_all_splits(rate, above, listed, m
             assert found == pytest.approx(worst, rel=1e-8)
         else:
             assert found <= 2 * worst
+
+
+def test_the_bound_by_the_chord_is_rounded_up():
+    """Where h is a line through 0 every split has the same sum, which is the bound's exactly."""
+    for h_one in (0.1, 1 / 3, 2e-9):
+        for tau, total in itertools.product((70, 99, 1000), (1001, 12345)):
+            exact = Fraction(h_one) * total
+            bound = user_total._chord_bound(h_one, tau * h_one, tau, total, labels=total)
+            assert exact <= Fraction(bound) <= exact * (1 + Fraction(1, 10**11))
 
 
 def test_ones_or_whole_parts_alone_are_not_the_worst_split():
