@@ -136,11 +136,14 @@ class CountsInOrder:
         # Twice as many are collected before sums of one label and cell are added up, which is then
         # done seldom.
         most = 2 * MOST_SUMS
+        size = 0
         for user, item in rows_of_users(batches):
             parts.append(self._sums_by_cell(user, item))
-            if sum(len(part.item) for part in parts) > most:
+            size += len(parts[-1].item)
+            if size > most:
                 parts = [_sum_by_cell(parts)]
-                if len(parts[0].item) > MOST_SUMS:
+                size = len(parts[0].item)
+                if size > MOST_SUMS:
                     return None
         return self._sums_by_label(_sum_by_cell(parts))
 
@@ -160,11 +163,11 @@ class CountsInOrder:
         cell = _CELL_OF_PLACE[np.minimum(place, CUTS[-1])]
         if not PROFILE.keys() <= self.sums.keys():  # no sum depends on the place
             cell = np.zeros_like(cell)
-        rows = np.ones(len(item), dtype=np.int64)
-        sums = CellSums(item, cell, rows, capped)
         if "capped" not in self.sums:  # the only count is that under the cap
-            sums = CellSums(*(column[is_under_cap] for column in sums))
-        return _sum_by_cell([sums])
+            item = item[is_under_cap]
+            cell = cell[is_under_cap]
+            capped = capped[is_under_cap]
+        return _sums_of_rows(item, cell, capped)
 
     def _amounts(self, labels: Array) -> Array:
         """Return what a user adds to each label under the cap: 1 or, with weights,
@@ -261,6 +264,22 @@ def _differs_from_last(values: Array) -> Array:
     differs = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=differs[1:])
     return differs
+
+
+def _sums_of_rows(item: Array, cell: Array, capped: Array) -> CellSums:
+    """Return the sums of some rows by label and cell, with 1 as the number of users of each row."""
+    labels, label = _encoded(item)
+    cells = int(cell.max(initial=0)) + 1
+    size = cells * len(labels)
+    if size > MOST_SUMS:  # the rows of a user with very many labels
+        return _sum_by_cell([CellSums(item, cell, np.ones_like(capped), capped)])
+    pair = label * cells + cell
+    rows = np.bincount(pair, minlength=size)
+    pairs = np.flatnonzero(rows)
+    sums = _sums_at(pair, size, capped)
+    return CellSums(
+        labels[pairs // cells], (pairs % cells).astype(np.int8), rows[pairs], sums[pairs]
+    )
 
 
 def _sum_by_cell(parts: list[CellSums]) -> CellSums:

@@ -243,7 +243,8 @@ def event_counts_of(
     """Return the two histograms of the same events, made of their columns.
 
     Args:
-        columns: item, count and capped, and perhaps the columns of PROFILE.
+        columns: item, count and capped, and perhaps the columns of PROFILE. Counts are removed
+            once a histogram holds them, which saves memory.
         bounds: the bounds of the second histogram.
         weights: whether the second histogram has sums of weights.
         clipped: whether what one user adds to a label was cut at τ.
@@ -257,13 +258,13 @@ def event_counts_of(
         columns = rows_in_order(columns)
     without_cap = Sensitivity(linf=bounds.per_label_cap)
     names = columns["item"] if labels is None else labels
-    uncapped = Histogram(names, columns["count"], sensitivity=without_cap, capped=clipped)
+    uncapped = Histogram(names, columns.pop("count"), sensitivity=without_cap, capped=clipped)
     finding = finding_sensitivity(
         bounds.labels_per_user or 1,  # the bounds of a second histogram have a cap: never None
         bounds.per_label_cap,
         weights=weights,
     )
-    under_cap = uncapped.with_counts(columns["capped"], finding)
+    under_cap = uncapped.with_counts(columns.pop("capped"), finding)
     if profile is None:
         return EventCounts.of_histograms(uncapped, under_cap)
     narrow = {cap: columns[f"under_{cap}"] for cap in NARROW}

@@ -310,10 +310,13 @@ class Histogram:
             sensitivity: how far one user moves them.
         """
         present = counts > 0
-        labels = self.unread_labels if present.all() else self.unread_labels[present]
+        labels = self.unread_labels
+        if not present.all():  # a selection is a copy
+            labels = labels[present]
+            counts = counts[present]
         if isinstance(labels, np.ndarray):
             labels.flags.writeable = False  # a read-only array is not copied
-        return Histogram(labels, counts[present], sensitivity=sensitivity, capped=True)
+        return Histogram(labels, counts, sensitivity=sensitivity, capped=True)
 
     def __len__(self) -> int:
         """Return the number of rows (for a private domain this number is itself private)."""

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from dptopk.datasets import DuckDB, bounding, event_counts, events_histogram, ordered_events
 from dptopk.datasets.ordered_events import CountsInOrder, rows_of_users
+from dptopk.datasets.two_counts import summed_columns
 
 COLUMNS = {"user": "user", "item": "item"}
 
@@ -159,3 +160,42 @@ def test_neither_pandas_nor_readers_of_files_are_loaded_while_the_engine_holds_t
     answer = subprocess.run(command, capture_output=True, text="u", check=True)
     expected = {"item": [0, 1, 2], "count": [3, 3, 3], "capped": [3, 3, 0]}
     assert answer.stdout == f"set() {expected}\n"
+
+
+ASKED_WITHOUT_PANDAS = """
+import sys
+import duckdb
+from dptopk.datasets import event_counts
+path = sys.argv[1]
+rows = "SELECT range // 3 AS user, 'é' || range % 3 AS item FROM range(9)"
+duckdb.sql(f"COPY ({rows}) TO '{path}'")
+options = {"labels_per_user": 2, "weights": True, "profile": True}
+found = event_counts(path, user="user", item="item", **options)
+print({"pandas"} & sys.modules.keys(), found.labels.tolist(), found.counts.tolist())
+"""
+
+
+@pytest.mark.slow
+def test_a_file_is_counted_without_pandas(tmp_path):
+    command = [sys.executable, "-c", ASKED_WITHOUT_PANDAS, str(tmp_path / "e.parquet")]
+    answer = subprocess.run(command, capture_output=True, text="u", check=True)
+    assert answer.stdout == "set() ['é0', 'é1', 'é2'] [3, 3, 3]\n"
+
+
+@pytest.mark.parametrize("cap", [2, 100])
+@pytest.mark.parametrize("labels", [1, 40, 3000])
+def test_sums_of_a_batch_are_those_of_its_rows(labels, cap, monkeypatch):
+    rng = np.random.default_rng(8)
+    user = np.sort(rng.integers(0, 60, 2000))
+    item = rng.integers(0, labels, 2000) - 5
+    options = {"bounds": bounding.Bounds(labels_per_user=cap), "weights": True}
+    count = CountsInOrder(sums=summed_columns(weights=True, profile=True), **options)
+
+    def sums():
+        found = zip(*map(np.ndarray.tolist, count._sums_by_cell(user, item)), strict=True)
+        return sorted(found)
+
+    on_a_grid = sums()
+    monkeypatch.setattr(ordered_events, "MOST_SUMS", 0)
+    assert on_a_grid == sums()
+    assert sum(rows for _, _, rows, _ in on_a_grid) == len(item)

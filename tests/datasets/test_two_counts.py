@@ -5,6 +5,7 @@ say.
 from __future__ import annotations
 
 import math
+import tracemalloc
 from functools import partial
 
 import numpy as np
@@ -23,9 +24,11 @@ from dptopk.datasets import (
     event_counts,
     events_histogram,
     segment_histograms,
+    two_counts,
 )
 from dptopk.datasets.ordered_events import CountsInOrder
 from dptopk.histogram.event_counts import CELLS, NARROW
+from dptopk.histogram.stored_labels import StoredLabels
 
 COLUMNS = {"user": "user", "item": "item"}
 
@@ -387,3 +390,16 @@ def test_distinct_pairs_come_first_where_users_repeat_labels(monkeypatch):
         frame = pd.DataFrame({"u": [1] * 300, "i": list(labels)})
         event_counts(frame, user="u", item="i", labels_per_user=5)
     assert seen == [False, True]
+
+
+def test_histograms_are_made_without_further_copies_of_their_counts():
+    rows = 2**18
+    unread = StoredLabels(rows, np.dtype(np.int64), lambda _: np.arange(rows), lambda _: None)
+    tracemalloc.start()
+    columns = {name: np.full(rows, 3, dtype=np.uint32) for name in ("count", "capped")}
+    options = {"bounds": bounding.Bounds(labels_per_user=2), "weights": False, "clipped": False}
+    two_counts.event_counts_of(columns, **options, labels=unread)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # The histograms hold 8 bytes a row each; beside them are the 4 of the last column and a mask.
+    assert peak < rows * (8 + 8 + 4 + 2)

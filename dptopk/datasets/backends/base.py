@@ -322,10 +322,11 @@ class OpenTable:
 def arrays_of(batches: pa.RecordBatchReader) -> dict[str, Array]:
     """Return the columns of a pyarrow.RecordBatchReader as arrays, in the smallest types that hold
     them: most labels take 16 bytes.
-    """
-    import pyarrow as pa
 
-    parts = {field.name: [_array(pa.array([], field.type))] for field in batches.schema}
+    Arrow's own conversions to NumPy, and its empty arrays, load pandas, which takes 35 MiB while
+    the engine holds the rows.
+    """
+    parts = {field.name: [_no_values(field.type)] for field in batches.schema}
     for batch in batches:
         for start in range(0, batch.num_rows, BATCH):
             for name, column in zip(parts, batch.slice(start, BATCH).columns, strict=True):
@@ -345,6 +346,15 @@ def _concatenate(parts: list[Array]) -> Array:
     return whole
 
 
+def _no_values(kind: pa.DataType) -> Array:
+    """Return no values of a type, as ``_array`` would."""
+    import pyarrow as pa
+
+    if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
+        return np.empty(0, dtype=np.uint8)  # the smallest type, that of the others decides
+    return np.empty(0, dtype=np.dtypes.StringDType())
+
+
 def _array(column: pa.Array) -> Array:
     """Return an Arrow column as a numpy array; bytes become text, which they hold in UTF-8."""
     import pyarrow as pa
@@ -352,16 +362,15 @@ def _array(column: pa.Array) -> Array:
     if pa.types.is_decimal(column.type):  # as DuckDB gives sums
         column = column.cast(pa.int64())
     if pa.types.is_integer(column.type):
-        array: Array = column.to_numpy()
+        array: Array = np.from_dlpack(column)
         smallest_type = np.min_scalar_type(array.max(initial=0))
         # Beside negative numbers of another part, unsigned ones of 64 bits would all become
         # floating-point numbers.
         if array.min(initial=0) < 0 or smallest_type.itemsize == 8:
             return array
         return array.astype(smallest_type)
-    return np.array(
-        column.cast(pa.string()).to_numpy(zero_copy_only=False), dtype=np.dtypes.StringDType()
-    )
+    texts = column.cast(pa.string()).to_pylist()
+    return np.array(texts, dtype=np.dtypes.StringDType())
 
 
 @cache

@@ -547,11 +547,40 @@ def _read_text(connection: DuckDBConnection, files: Files, longest: int) -> ir.T
         files: the files.
         longest: the largest size of a line, in bytes.
     """
-    options = {"delim": files.delimiter, "quote": '"', "escape": '"', "skip": 0, "comment": ""}
-    options["max_line_size"] = longest
-    # A copy that our rules make has the columns of the header alone.
-    options["hive_partitioning"] = False
-    return connection.read_csv(_exact_patterns(files), all_varchar=True, header=True, **options)
+    options = {
+        "all_varchar": "true",
+        "header": "true",
+        "delim": text_literal(files.delimiter),
+        "quote": "'\"'",
+        "escape": "'\"'",
+        "skip": "0",
+        "comment": "''",
+        "max_line_size": str(longest),
+        # A copy that our rules make has the columns of the header alone.
+        "hive_partitioning": "false",
+    }
+    return _view_of_texts(connection, _reader("read_csv", files, options))
+
+
+def _view_of_texts(connection: DuckDBConnection, reader: str) -> ir.Table:
+    """Return a view of what a reader reads (``_reader``), whose columns are all texts.
+
+    Its columns are read from the catalogue: to describe the view, DuckDB would look at the
+    beginning of the file once more.
+    """
+    ibis = import_of_extra("ibis", extra="data")
+    run = connection.con.execute
+    run(f"CREATE OR REPLACE TEMP VIEW dptopk_texts AS FROM {reader}").fetchall()
+    in_order = "WHERE table_name = 'dptopk_texts' ORDER BY column_index"
+    names = run(f"SELECT column_name FROM duckdb_columns() {in_order}").fetchall()  # noqa: S608
+    return ibis.table({name: "string" for (name,) in names}, name="dptopk_texts")
+
+
+def _reader(function: str, files: Files, options: Mapping[str, str]) -> str:
+    """Return a call of DuckDB's function that reads these files, as a part of a statement."""
+    paths = ", ".join(map(text_literal, _exact_patterns(files)))
+    stated = "".join(f", {name}={value}" for name, value in options.items())
+    return f"{function}([{paths}]{stated})"
 
 
 def _json_table(
@@ -654,37 +683,18 @@ def _parquet_rows(
     """
     names = common_columns(files.paths)
     of_folders = files.columns_of_folders(names)
-    options = {"hive_types_autocast": False}
+    options = {"hive_types_autocast": "false"}
     if not of_folders:
-        options["hive_partitioning"] = False
-    opened = connection.read_parquet(_exact_patterns(files), **options)
+        options["hive_partitioning"] = "false"
+    reader = _reader("read_parquet", files, options)
+    opened = connection.con.sql(f"FROM {reader}")
     # Columns of ``opened`` alone are missing in some file, or the names of folders above.
     present = {name.casefold() for name in (*names, *of_folders)}
     needed = needed_names(needed_columns, (*names, *of_folders)) or present
     columns = [name for name in opened.columns if name.casefold() in present & needed]
-    return _view_of_parquet(connection, files, columns, options)
-
-
-def _view_of_parquet(
-    connection: DuckDBConnection,
-    files: Files,
-    columns: Sequence[str],
-    options: Mapping[str, bool],
-) -> ir.Table:
-    """Return a view of these columns of Parquet files.
-
-    Args:
-        connection: the connection.
-        files: the files.
-        columns: the names of the columns.
-        options: the arguments of DuckDB's ``read_parquet``.
-    """
     column_list = ", ".join(map(quote_name, columns))
-    paths = ", ".join(map(text_literal, _exact_patterns(files)))
-    stated = "".join(f", {name}={value}" for name, value in options.items())
-    query = f"SELECT {column_list} FROM read_parquet([{paths}]{stated})"  # noqa: S608
-    view = f"CREATE OR REPLACE TEMP VIEW dptopk_parquet AS {query}"
-    connection.con.execute(view).fetchall()
+    query = f"SELECT {column_list} FROM {reader}"  # noqa: S608
+    connection.con.execute(f"CREATE OR REPLACE TEMP VIEW dptopk_parquet AS {query}").fetchall()
     return connection.table("dptopk_parquet")
 
 
