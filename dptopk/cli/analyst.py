@@ -26,7 +26,12 @@ Days = Annotated[
 
 
 def _access(catalog: Path) -> Access:
-    """Return the table of tokens in the database of a service's catalog."""
+    """Return the table of tokens in the database of a service's catalog.
+
+    Raises:
+        InvalidParameter: for a catalog that cannot be read, or has a mistake.
+        LedgerError: when the database cannot be opened.
+    """
     from dptopk.service.access import Access
     from dptopk.service.catalog_file import load
     from dptopk.service.tables import Tables

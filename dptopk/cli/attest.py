@@ -4,6 +4,7 @@ can check.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,6 +20,56 @@ if TYPE_CHECKING:
 
 
 EVENTS = "events"
+
+
+@dataclass(frozen=True, kw_only=True)
+class EventsOptions:
+    """The options that go with "events" alone; None: the option is not given."""
+
+    users: Annotated[int | None, typer.Option(help='Of "events": users in the small tables.')] = (
+        None
+    )
+    k: Annotated[
+        int | None,
+        typer.Option("--k", "-k", help='Of "events": how many labels.', show_default="1"),
+    ] = None
+    epsilon: Annotated[float | None, typer.Option(help='Of "events": the total ε.')] = None
+    delta: Annotated[float | None, typer.Option(help='Of "events": the total δ.')] = None
+    find: Annotated[
+        FindBy | None,
+        typer.Option(help='Of "events": how labels are found.', show_default="coins"),
+    ] = None
+    counts: Annotated[
+        Counts | None,
+        typer.Option(help='Of "events": the noise on counts.', show_default="box"),
+    ] = None
+
+    def plan(self, labels_per_user: int, per_label_cap: int) -> TopKPlan:
+        """Return the plan that finds labels of events and counts them, without a look at users.
+
+        Args:
+            labels_per_user: the cap Δ under which labels are found, at least 1.
+            per_label_cap: τ, the most that one user adds to one label, at least 1.
+
+        Raises:
+            InvalidParameter: without --epsilon or --delta, and where no plan meets them.
+        """
+        from dptopk.histogram.histogram import Sensitivity
+        from dptopk.planning.choose import plan
+        from dptopk.question import Events, Facts, Question
+
+        if self.epsilon is None or self.delta is None:
+            raise InvalidParameter("attest events: give --epsilon and --delta")
+        question = Question(
+            k=1 if self.k is None else self.k,
+            epsilon=self.epsilon,
+            delta=self.delta,
+            find="coins" if self.find is None else self.find,
+            counts="box" if self.counts is None else self.counts,
+        )
+        events = Events(labels_per_user=labels_per_user, per_label_cap=per_label_cap, profile=False)
+        facts = Facts(sensitivity=Sensitivity(linf=per_label_cap), events=events)
+        return plan(question, facts)
 
 
 def attest(
@@ -46,23 +97,8 @@ def attest(
         typer.Option(help='Instead of its own charge, such as "BR(1)" or "DP(1) + delta(1e-6)".'),
     ] = None,
     slack: Annotated[float, typer.Option(help="By how much δ may seem larger than it is.")] = 1e-9,
-    users: Annotated[
-        int | None, typer.Option(help='Of "events": users in the small tables.')
-    ] = None,
-    k: Annotated[
-        int | None,
-        typer.Option("--k", "-k", help='Of "events": how many labels.', show_default="1"),
-    ] = None,
-    epsilon: Annotated[float | None, typer.Option(help='Of "events": the total ε.')] = None,
-    delta: Annotated[float | None, typer.Option(help='Of "events": the total δ.')] = None,
-    find: Annotated[
-        FindBy | None,
-        typer.Option(help='Of "events": how labels are found.', show_default="coins"),
-    ] = None,
-    counts: Annotated[
-        Counts | None,
-        typer.Option(help='Of "events": the noise on counts.', show_default="box"),
-    ] = None,
+    *,
+    of_events: EventsOptions,
     out: Annotated[
         Path | None,
         typer.Option(help="Write the laws here; checker/check_attestation.py checks the file."),
@@ -90,68 +126,26 @@ def attest(
                 '--largest, --near and --known-domain do not go with "events": its tables have '
                 "--users and --labels"
             )
-        plan = _two_phase_plan(
-            1 if k is None else k,
-            epsilon,
-            delta,
-            labels_per_user,
-            per_label_cap,
-            "coins" if find is None else find,
-            "box" if counts is None else counts,
-        )
-        world_of_events = EventsWorld(users=1 if users is None else users, labels=labels)
+        # None stands for any number of labels in a world of counts; events have a cap.
+        plan = of_events.plan(1 if labels_per_user is None else labels_per_user, per_label_cap)
+        users = 1 if of_events.users is None else of_events.users
+        world_of_events = EventsWorld(users=users, labels=labels)
         attestation = attest_laws(plan, world_of_events, claim=claimed_charge, slack=slack)
-    elif any(option is not None for option in (users, k, epsilon, delta, find, counts)):
+    elif of_events != EventsOptions():
         raise InvalidParameter(
             '--users, -k, --epsilon, --delta, --find and --counts go with "events" alone'
         )
     else:
         if "(" in mechanism:
-            mechanism_object = parse_mechanism(mechanism)
+            subject = parse_mechanism(mechanism)
         else:
-            mechanism_object = load(mechanism)
+            subject = load(mechanism)
         sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
         largest = 2 if largest is None else largest
         world = World(sensitivity, labels, largest, known_domain, tuple(near or ()))
-        attestation = attest_laws(mechanism_object, world, claim=claimed_charge, slack=slack)
+        attestation = attest_laws(subject, world, claim=claimed_charge, slack=slack)
     typer.echo(str(attestation))
     if out is not None:
         attestation.write(out)
         typer.echo(f"Check it with: python check_attestation.py {out}")
     raise typer.Exit(0 if attestation.holds else 1)
-
-
-def _two_phase_plan(
-    k: int,
-    epsilon: float | None,
-    delta: float | None,
-    labels_per_user: int | None,
-    per_label_cap: int,
-    find: FindBy,
-    counts: Counts,
-) -> TopKPlan:
-    """Return the plan that finds labels of events and counts them, without a look at users.
-
-    The arguments are options of ``attest``.
-
-    Raises:
-        InvalidParameter: without --epsilon or --delta.
-    """
-    from dptopk.histogram.histogram import Sensitivity
-    from dptopk.planning.choose import plan
-    from dptopk.question import Events, Facts, Question
-
-    if epsilon is None or delta is None:
-        raise InvalidParameter("attest events: give --epsilon and --delta")
-    question = Question(
-        k=k,
-        epsilon=epsilon,
-        delta=delta,
-        find=find,
-        counts=counts,
-    )
-    if labels_per_user is None:  # never: the option has a default; this is for the type
-        labels_per_user = 1
-    events = Events(labels_per_user=labels_per_user, per_label_cap=per_label_cap, profile=False)
-    facts = Facts(sensitivity=Sensitivity(linf=per_label_cap), events=events)
-    return plan(question, facts)

@@ -1,4 +1,9 @@
-"""The command line: what ``dptopk --help`` lists."""
+"""The command line: what ``dptopk --help`` lists.
+
+The docstring of a command is its help, here and in the modules of the other commands: it has no
+sections of arguments and errors. Each option has its own words, and ``shell`` turns the errors of
+the library into one line and an exit code.
+"""
 
 from __future__ import annotations
 
@@ -144,6 +149,14 @@ def _repeated_plan(question: Question, facts: Facts, times: int) -> RepeatedPlan
 
     The δ of all answers together is ``times`` times the question's, but at most MOST_DELTA; without
     a stated δ it is 0.
+
+    Args:
+        question: the question of each answer, with its total.
+        facts: what is known of the data.
+        times: the number of answers, at least 1.
+
+    Raises:
+        InvalidParameter: as ``plan``.
     """
     from dptopk.planning.choose import plan_repeated
 

@@ -81,10 +81,17 @@ def _words(hint: Any) -> list[str]:
 def _reader(words: list[str]) -> Callable[[str], float | str | None]:
     """Return a parser for an option that takes a number or one of the words; "none" stands for
     None.
+
+    Args:
+        words: the words, perhaps with "none" among them.
     """
 
     def read(text: str) -> float | str | None:
-        """Return the number, the word, or None for "none"."""
+        """Return the number, the word, or None for "none".
+
+        Raises:
+            ValueError: for another text.
+        """
         if text in words:
             if text == "none":
                 return None

@@ -233,7 +233,11 @@ class Source(Columns):
         return self.item is None and is_counted_file(self.path)
 
     def read(self, plan: Plan) -> Histogram:
-        """Return the histogram that the plan runs on, with no more rows than the plan reads."""
+        """Return the histogram that the plan runs on, with no more rows than the plan reads.
+
+        Raises:
+            InvalidParameter: naming the option, or what in the file cannot be read.
+        """
         self._tell_format()
         reading = plan.reading
         if reading.finding is not None:
@@ -246,6 +250,10 @@ class Source(Columns):
         Args:
             sensitivity: the caps under which labels are found.
             finding: the keyword arguments of ``datasets.event_counts`` from the plan's reading.
+
+        Raises:
+            InvalidParameter: for options that a store or a counted file cannot heed, and events
+                that cannot be read.
         """
         if self._is_store:
             self._check_store()
@@ -468,6 +476,10 @@ class Source(Columns):
     def _event_segments(self, plan: Plan, names: list[str]) -> Segments:
         """Return the histograms of the listed segments of a table of events, under the caps of the
         plan.
+
+        Args:
+            plan: the plan that runs on each segment, which says what is read.
+            names: the segments that are listed.
         """
         reading = plan.reading
         bounds = self._bounding_arguments(reading.sensitivity, reading.top)

@@ -1,6 +1,7 @@
 """``dptopk ledger``: accounts, budgets and keys; show, verify and statement; export and backup.
 
-The commands about the file of a ledger and its head are in ``ledger_upkeep``.
+The commands about the file of a ledger and its head are in ``ledger_upkeep``. The docstring of a
+command is its help, so that it has no sections; each option says what it takes.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def init(
             "--segment-by and --segments go together: what they are by, and their names"
         )
     if query is not None:
-        if terms.share or (terms.registered, terms.epsilon, terms.rho) != (None,) * 3:
+        totals = (terms.registered, terms.epsilon, terms.rho)
+        if terms.share or any(total is not None for total in totals):
             raise InvalidParameter("give exactly one of --registered, --epsilon, --rho and --query")
         repeated = plan_of_query(query, times, sensitivity, terms.delta)
         terms = replace(terms, registered=str(repeated.plan.charge.times(times)))
@@ -130,6 +132,13 @@ def init(
 def _free_choices(ranges: str | None, costs: str | None) -> dict[str, object]:
     """Return the keyword arguments of ``Ledger.create_dataset`` for what may be chosen freely under
     a total: the ranges and the other costs of the options that are given.
+
+    Args:
+        ranges: ε's of selections with commas between them, as --ranges has them; None: none.
+        costs: other costs as text, as --costs has them; None: none.
+
+    Raises:
+        InvalidParameter: for a text that states no numbers, or no costs.
     """
     choices: dict[str, object] = {}
     if ranges is not None:

@@ -282,7 +282,13 @@ class Book(Chain):
         return self.secret(self.url)
 
     def open(self, *, create: bool = False, test: bool = False, read_only: bool = False) -> Ledger:
-        """Return this ledger, open; the options are those of ``Chain.open_ledger``."""
+        """Return this ledger, open; arguments and errors are those of ``Chain.open_ledger``.
+
+        Args:
+            create: whether the ledger is made if it does not exist.
+            test: whether a new ledger accepts fixed seeds.
+            read_only: whether nothing can be written to it.
+        """
         return self.open_ledger(self.url, create=create, test=test, read_only=read_only)
 
 
@@ -322,6 +328,10 @@ class PayingLedger(Chain):
     def account(self) -> tuple[Ledger | None, DatasetState | None]:
         """Return the open ledger and the state of the data set in it; None and None without
         --ledger.
+
+        Raises:
+            InvalidParameter: for a data set that the ledger does not have.
+            LedgerError: when the ledger cannot be opened.
         """
         if self.ledger is None:
             return None, None
@@ -335,13 +345,19 @@ def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     A parameter whose type is a dataclass is replaced by the fields of that dataclass; of
     ``Question`` only the fields that the command line offers. When the new command is called it
     makes the dataclasses from the options and calls the old one.
+
+    Args:
+        command: a function whose parameters are options or groups of them.
     """
     hints = get_type_hints(command, include_extras=True)
     groups = {name: kind for name, kind in hints.items() if _is_group(kind)}
     fields = {name: _options_of(kind) for name, kind in groups.items()}
     flat: list[Parameter] = []
     for name, parameter in signature(command).parameters.items():
-        flat += fields[name].values() if name in groups else [parameter]
+        if name in groups:
+            flat += fields[name].values()
+        else:
+            flat.append(parameter)
     for options in fields.values():
         hints |= {option.name: option.annotation for option in options.values()}
 

@@ -58,7 +58,13 @@ def serve(
     if demo and (check or apply or reload):
         raise InvalidParameter("--check, --apply and --reload are for a catalog, not for --demo")
     if catalog is not None and (check or apply or reload):
-        _check_catalog(catalog, reason if apply else None, reload=reload)
+        if apply:
+            _apply_terms(catalog, reason)
+        _refuse_unfit_catalog(catalog)
+        if reload:
+            _ask_workers_to_reload(catalog)
+        else:
+            typer.echo("The catalog can be served.")
         return
     if host not in {"127.0.0.1", "::1", "localhost"}:
         typer.echo(
@@ -89,32 +95,46 @@ def _exit_on_signal(number: int, _frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _check_catalog(catalog: Path, reason: str | None, *, reload: bool) -> None:
-    """Change the ledger's terms if that is asked for, check a catalog without serving it, and exit
-    with code 1 if it is refused; else tell the workers that run to read it, if that is asked for.
+def _apply_terms(catalog: Path, reason: str) -> None:
+    """Change the ledger's terms to the catalog's, and print each change.
 
     Args:
         catalog: the catalog's file.
-        reason: why the ledger's terms are changed to the catalog's first; None: they are not.
-        reload: whether the workers that run are told to read the catalog again.
+        reason: why the terms change; the ledger records it.
 
     Raises:
-        typer.Exit: with code 1, if the catalog is refused.
+        InvalidParameter: without a reason, and for a catalog that cannot be read.
+        LedgerError: when something differs that never changes.
     """
-    from dptopk.service import catalog_changes, check
-    from dptopk.service.tables import RELOAD, Tables
+    from dptopk.service import catalog_changes
 
-    if reason is not None:
-        for difference in catalog_changes.apply(load_catalog(catalog), reason):
-            typer.echo(f"changed: {difference}")
+    for difference in catalog_changes.apply(load_catalog(catalog), reason):
+        typer.echo(f"changed: {difference}")
+
+
+def _refuse_unfit_catalog(catalog: Path) -> None:
+    """Print all that is wrong with a catalog, its data and its ledger; nothing is written.
+
+    Raises:
+        typer.Exit: with code 1, if one of the problems is no mere warning.
+    """
+    from dptopk.service import check
+
     problems = check.check(catalog)
     for problem in problems:
         typer.echo(str(problem))
     if any(problem.refused for problem in problems):
         raise typer.Exit(1)
-    if not reload:
-        typer.echo("The catalog can be served.")
-        return
+
+
+def _ask_workers_to_reload(catalog: Path) -> None:
+    """Let the workers that run read the catalog again, at their next heartbeat.
+
+    Raises:
+        LedgerError: when the access database cannot be written.
+    """
+    from dptopk.service.tables import RELOAD, Tables
+
     tables = Tables(load_catalog(catalog).access)
     tables.change(tables.add_statement(Tables.settings, RELOAD, 1), durable=True)
     tables.close()
@@ -170,7 +190,13 @@ def _refuse_taken_address(host: str, port: int) -> None:
 
 
 def _print_tokens(host: str, port: int, tokens: dict[str, str]) -> None:
-    """Print the address of the demo and its tokens."""
+    """Print the address of the demo and its tokens.
+
+    Args:
+        host: the address that it listens at.
+        port: the port.
+        tokens: the name of each analyst, and the token.
+    """
     typer.echo(f"Serving at http://{host}:{port}/  (stop with Ctrl-C; nothing is kept)")
     for analyst, token in tokens.items():
         typer.echo(f"token of {analyst}: {token}")

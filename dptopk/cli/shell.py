@@ -35,8 +35,8 @@ FIRST |= {"output_format", "help"}
 # Arguments that are a file, and have no name on the command line.
 FILES = {"source", "table", "path", "plan", "partition"}
 QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
-# How a message names the argument that it is about.
-NAMED = re.compile(r"(?:budget\.)?([a-z_][\w-]*)(: | must |=)")
+# How a message begins that names the argument it is about, such as "delta must be in [0, 1)".
+NAMED = re.compile(r"(?:budget\.)?(?P<argument>[a-z_][\w-]*)(?P<separator>: | must |=)")
 
 # The extras, and the modules that each of them brings.
 EXTRAS = {
@@ -58,16 +58,17 @@ def message_in_options(error: InvalidParameter, options: dict[str, str]) -> str:
     """
     message = str(error)
     beginning = NAMED.match(message)
-    argument = error.parameter or (beginning[1] if beginning else "")
+    named_argument = beginning["argument"] if beginning else ""
+    argument = error.parameter or named_argument
     candidates = OPTIONS_OF.get(argument, (argument.replace("-", "_"),))
     option = next((options[name] for name in candidates if name in options), "")
-    if beginning is None or beginning[1] != argument:
+    if beginning is None or named_argument != argument:
         # The message does not begin with the argument: the option, if any, is put before it.
         if option:
             return f"{option}: {message}"
         return message
     problem = message[beginning.end() :]
-    separator = beginning[2]
+    separator = beginning["separator"]
     if argument in FILES:
         if separator == ": ":
             return problem
@@ -89,7 +90,12 @@ def be_quiet(is_given: bool) -> bool:
 
 
 def tell(line: str, colour: str | None = None) -> None:
-    """Write a line that is not part of the answer to standard error, unless --quiet was given."""
+    """Write a line that is not part of the answer to standard error, unless --quiet was given.
+
+    Args:
+        line: the line; control characters in it are made visible.
+        colour: a colour of typer; None: that of the terminal.
+    """
     if not QUIET.get():
         typer.secho(visible(line), fg=colour, err=True)
 
@@ -228,6 +234,12 @@ class Group(_PlainFlags, typer.core.TyperGroup):
     ) -> NoReturn:
         """Run the command line and exit; input that cannot be parsed is refused in one line, and an
         interrupt exits with 130.
+
+        The arguments are those of click's ``Command.main``. ``standalone_mode`` has no effect:
+        errors always come here, and never to click's own handlers.
+
+        Raises:
+            SystemExit: always, with the exit code.
         """
         try:
             code = super().main(args, prog_name, complete_var, False, windows_expand_args, **extra)
@@ -244,6 +256,12 @@ class Group(_PlainFlags, typer.core.TyperGroup):
     def invoke(self, ctx: Context) -> Any:
         """Run the command, and turn an error of the library, of an import or of a file into one
         line.
+
+        Args:
+            ctx: click's record of the command; its "options" are those of ``Command.parse_args``.
+
+        Raises:
+            typer.Exit: with a code of EXIT_CODES, 1 where input or output failed, else 2.
         """
         try:
             return super().invoke(ctx)
@@ -321,8 +339,11 @@ def progress() -> Iterator[Progress]:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show one progress bar named ``what``; the function given sets how much is done, and of what
-    total.
+    """Show one progress bar for a ``with`` block; the function that it yields takes how much is
+    done, and of what total.
+
+    Args:
+        what: the work in words, which stands before the bar.
     """
     with progress() as bars:
         task = bars.add_task(what, total=None)

@@ -101,10 +101,14 @@ def create(
             "--labels-per-user must be given where the labels are private (no --domain)"
         )
     mechanism = plan_continual(
-        k, days, Budget(epsilon, delta), sensitivity=shape.sensitivity,
+        k,
+        days,
+        Budget(epsilon, delta),
+        sensitivity=shape.sensitivity,
         labels=None if domain is None else len(public_labels),
-        days_per_user=days_per_user, days_apart=days_apart,
-    )  # fmt: skip
+        days_per_user=days_per_user,
+        days_apart=days_apart,
+    )
     lines = _stream_facts(mechanism, shape, delta)
     if open_ledger is not None:
         session = Session(
@@ -192,7 +196,11 @@ def show(stream: File, ledger: Ledger, chain: Chain) -> None:
 
 
 def _late_events(late: Literal["arrival", "left-out"]) -> str:
-    """Return what a calendar says of late events, for the word of --late."""
+    """Return the words by which a calendar records what becomes of late events.
+
+    Args:
+        late: the word of --late.
+    """
     from dptopk.session.stream_session import LATE
 
     counted_on_arrival, left_out = LATE
@@ -219,6 +227,10 @@ def _answer_of_day(
         partition: the name of the day's data; None: of a store the day's date, of a file its name
             and state.
         columns: the options that say what the file's columns mean.
+
+    Raises:
+        InvalidParameter: for data that cannot be read or do not fit the stream, a day that is not
+            the next one, and data that another day has had.
     """
     from dptopk.cli.input import Source, readable_copy
     from dptopk.datasets import EventsStore
@@ -254,18 +266,20 @@ def _stream_facts(
     labels = shape.domain_size if shape.domain == "public" else None
     charge = mechanism.charge(caps, labels=labels)
     noise_std = mechanism.noise_std(caps)
+    total = []
+    if delta is not None:
+        epsilon = format_upper(compose(charge, delta=delta).epsilon, 4)
+        total.append(f"All days together: ({epsilon}, {format_upper(delta)})-DP at most.")
     lines = [
         f"Top {mechanism.k} of all days so far, on each of {mechanism.days} days.",
         (
             f"Protected: what one user adds {_protected_days(mechanism)}, "
             f"{describe_l0(caps.l0)} a day, each by at most {caps.linf}."
         ),
+        *total,
         f"Charged at once: {charge}",
         f"Standard deviation of a total: at most {noise_std:.4g} on the worst day.",
     ]
-    if delta is not None:
-        epsilon = format_upper(compose(charge, delta=delta).epsilon, 4)
-        lines.insert(2, f"All days together: ({epsilon}, {format_upper(delta)})-DP at most.")
     if shape.domain == "private":
         first = mechanism.threshold(caps, 1)
         last = mechanism.threshold(caps, mechanism.days)

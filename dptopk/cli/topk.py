@@ -244,6 +244,10 @@ def _run_plan(
     Returns:
         the plan that ran (a private look may have replaced the one given), its answer, and
         lines for people on what is left of the ledger's budget (empty without a ledger).
+
+    Raises:
+        BudgetExceeded: nothing was charged.
+        InvalidParameter: when the data do not fit the plan; nothing was charged.
     """
     histogram = source.read(plan)
     if asker.ledger is None:
@@ -462,6 +466,10 @@ def _answer_segments(
         facts: the public facts about each.
         asker: who asks, and what pays.
         output: the options for format and file.
+
+    Raises:
+        BudgetExceeded: nothing was charged.
+        InvalidParameter: when no plan meets the total, or the data do not fit it.
     """
     from dptopk.cli.segment_answers import SegmentsSheet
     from dptopk.planning.per_segment import bound_together, plans_within_total

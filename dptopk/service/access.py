@@ -133,7 +133,8 @@ class Access:
             days: how long the new token is valid.
 
         Raises:
-            InvalidParameter: when the analyst has no valid token.
+            InvalidParameter: when the analyst has no token that has not ended, and for days that
+                are not positive.
         """
         name = analyst_name(analyst)
         tokens = [row for row in self.people() if row["analyst"] == name and not row["ended"]]
@@ -147,7 +148,14 @@ class Access:
         return token
 
     def revoke(self, analyst: str) -> int:
-        """End all tokens of an analyst; return how many ended."""
+        """End all tokens of an analyst; return how many ended.
+
+        Args:
+            analyst: the name of the analyst, in any spelling.
+
+        Raises:
+            InvalidParameter: on a name that cannot be one.
+        """
         table = Tables.tokens
         belongs = table.c.analyst == analyst_name(analyst)
         is_valid = table.c.ended.is_(None)
@@ -171,7 +179,11 @@ class Access:
         return [dict(row._mapping) for row in rows]  # noqa: SLF001
 
     def read(self) -> None:
-        """Read the valid tokens into memory."""
+        """Read the valid tokens into memory.
+
+        Raises:
+            LedgerError: when they cannot be read now; those of the last reading stay.
+        """
         # The clock is read before the rows, so that they are at least as new as ``read_at`` says.
         started_at = self.clock()
         table = Tables.tokens
@@ -254,7 +266,16 @@ class Access:
         """Write the line of a question, before anything can be charged for it; return the line's
         number and its size in bytes.
 
-        The arguments are those of ``line_statement``; the outcome is BEGUN.
+        The outcome is BEGUN, until ``outcome_statement`` is run.
+
+        Args:
+            analyst: the name of the sender.
+            action: what was asked for, such as "topk".
+            dataset: the name of the data set.
+            detail: the parameters, as JSON can hold them.
+
+        Raises:
+            LedgerError: when nothing can be written now; nothing was.
         """
         line = self.line_statement(analyst, action, dataset, BEGUN, detail)
         size = len(canonical_json(dict(detail))) + LINE_BYTES

@@ -98,6 +98,12 @@ class AnswerService:
     ) -> Spend | None:
         """Return the charge under a key, or None if there is none.
 
+        Args:
+            spec: the data set.
+            analyst: the analyst who asks, in any spelling.
+            key: the idempotency key.
+            question: the question, which must be the one that was charged.
+
         Raises:
             KeyUsed: when it was for another question.
         """
@@ -147,9 +153,17 @@ class AnswerService:
 
         A question that fails before the charge costs nothing. If the data changed meanwhile, or
         another worker charged the key first, nothing is charged here and the caller looks again.
-        The arguments are those of ``ask``; ``job`` is the name of the question's job.
+
+        Args:
+            spec: the data set.
+            analyst: the analyst's name as the ledger writes it.
+            key: the idempotency key.
+            question: the question.
+            job: the name of the question's job.
 
         Raises:
+            Cancelled: the job was called off; nothing was charged.
+            Unreadable: the data cannot be read; nothing was charged.
             KeyUsed: the key was charged for another question meanwhile.
             BudgetExceeded: nothing was charged; for a top-k question it says what would fit.
             InvalidParameter: the question does not fit the data or the ledger; nothing was charged.
@@ -203,6 +217,10 @@ class AnswerService:
             question: the question that states conditions and segments.
             plan: the plan that says what is read.
             job: the job whose progress is noted; None: no progress is noted.
+
+        Raises:
+            Unreadable: when the data cannot be read.
+            Cancelled: when the job was called off meanwhile.
         """
 
         def progress(done: int, total: int) -> None:
@@ -220,7 +238,12 @@ class AnswerService:
 
         If another worker has stored its answer first, that one counts and this one is never seen.
 
+        Args:
+            spec: the data set.
+            spend: the charge, which has no answer yet.
+
         Raises:
+            Unreadable: if the data cannot be read.
             KeyUsed: if the budget, or the data of segments, were renewed since the charge.
             LedgerError: if the data have changed and no longer fit the plan.
             ReleaseWithheld: if the answer costs more than was charged.

@@ -175,7 +175,13 @@ def _page(name: str) -> Callable[[], Response]:
 
 
 def problem(status: int, error: str, message: str) -> JSONResponse:
-    """Return a refusal: its status, a word for the reason and a message."""
+    """Return a refusal.
+
+    Args:
+        status: the status of HTTP.
+        error: a word for the reason.
+        message: one sentence for people; it quotes no data.
+    """
     return JSONResponse({"error": error, "message": message}, status_code=status)
 
 
@@ -273,6 +279,17 @@ class _Outermost:
         self.service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request; what is no request, such as the start of the application, is handed
+        on.
+
+        Args:
+            scope: what ASGI says of the request.
+            receive: the function that receives its messages.
+            send: the function that sends the answer's messages.
+
+        Raises:
+            RuntimeError: when the answer breaks off, so that the server ends the connection.
+        """
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return

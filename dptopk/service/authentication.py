@@ -98,6 +98,12 @@ def pay(service: Service, person: Person, cost: float = 1.0, *, spends: bool = F
 def hold(service: Service, request: Request, name: str, at_most: int) -> None:
     """Count a request as open under a name, until it ends (``app``).
 
+    Args:
+        service: the worker.
+        request: the request.
+        name: the person, and what is counted.
+        at_most: how many may be open at a time.
+
     Raises:
         Busy: when ``at_most`` are open under this name.
     """
@@ -108,7 +114,12 @@ def hold(service: Service, request: Request, name: str, at_most: int) -> None:
 async def person_of(
     request: Request, _: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
 ) -> Person:
-    """Return the sender of the request."""
+    """Return the sender of a request; ``_`` lets the page of the API ask for a token.
+
+    Raises:
+        HTTPException: with status 401 or 429.
+        Busy: when too many requests of the sender are open.
+    """
     return await authenticate(request)
 
 
@@ -166,8 +177,15 @@ Admin = Annotated[Person, Depends(admin_of)]
 async def dataset_of(
     service: Worker, person: Asking, dataset: Annotated[str, Path(max_length=64)]
 ) -> DatasetSpec:
-    """Return the data set that an address names; one that the sender may not see is treated as
-    missing (status 404).
+    """Return the data set that an address names.
+
+    Args:
+        service: the worker.
+        person: the sender; administrators see every data set.
+        dataset: the name in the address.
+
+    Raises:
+        HTTPException: with status 404, if there is none, or the sender may not ask about it.
     """
     spec = service.catalog.datasets.get(dataset)
     if spec is None or not (person.role == "admin" or spec.may_ask(person.analyst)):

@@ -58,7 +58,9 @@ class Further:
     def apply_to(self, account: Account) -> AfterQuestion:
         """Return the budget that the question would leave, and how often it fits.
 
-        The account must be a copy: the question is spent on it, unless it is refused.
+        Args:
+            account: a copy of the account that would pay: the question is spent on it, unless it is
+                refused.
         """
         fits = account.fits(self.charge, self.stated)
         refusal = ""
@@ -256,7 +258,7 @@ class BudgetReports:
     def _balance(
         self, dataset: str, name: str, further: Further | None, segments: tuple[str, ...] | None
     ) -> dict[str, Any]:
-        """Compute the report of ``balance``, for the analyst's name as the ledger writes it.
+        """Return the report of ``balance``, computed anew.
 
         Args:
             dataset: the name of the data set.
@@ -297,7 +299,7 @@ class BudgetReports:
         )
 
     def _budget(self, dataset: str, analyst: str, everyone: bool) -> dict[str, Any]:
-        """Compute the report of ``budget``."""
+        """Return the report of ``budget``, computed anew; the arguments are the same."""
         latest_of_kind: dict[str, Spend] = {}  # the newest kind first
         spends = self.ledger.recent(
             dataset,
@@ -357,7 +359,9 @@ class BudgetReports:
         return page
 
     def _spending(self, dataset: str) -> SpendingPage:
-        """Compute the report of ``spending``."""
+        """Return the report of ``spending``, computed anew; new entries of the ledger are added to
+        the data set's line.
+        """
         state = self.ledger.state(dataset)
         with self._lock:
             line = self._lines.get(dataset)
@@ -397,7 +401,13 @@ class BudgetReports:
 
 
 def _times_that_fit(state: DatasetState, analyst: str, spend: Spend) -> int:
-    """Return how many more times an analyst could ask a question that was charged before."""
+    """Return how many more times an analyst could ask a question that was charged before.
+
+    Args:
+        state: the present state of the data set.
+        analyst: the analyst who would ask.
+        spend: the earlier charge, which may be another analyst's.
+    """
     try:
         accounts = state.accounts(analyst, spend.segments).values()
     except BudgetExceeded:  # there is neither a share of the analyst nor a reserve
@@ -427,7 +437,13 @@ def _no_share(analyst: str) -> dict[str, Any]:
 
 
 def _account_of(account: Account, segments: tuple[str, ...] | None) -> Account:
-    """Return the account of these segments; None stands for all data."""
+    """Return the account of these segments; the account itself for all data, and where it is not
+    divided by segments.
+
+    Args:
+        account: the account of the data set, or of a share of it.
+        segments: the declared segments that would pay; None: all data.
+    """
     if segments is not None and isinstance(account, Parallel):
         return account.only(*segments)
     return account

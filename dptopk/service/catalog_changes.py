@@ -99,6 +99,11 @@ def write_new_accounts(catalog: Catalog, ledger: Ledger, tables: Tables) -> None
     """Write data sets and limits that are new in a catalog to its ledger, after everything was
     compared.
 
+    Args:
+        catalog: the catalog.
+        ledger: its open ledger.
+        tables: the access database, which records the sources.
+
     Raises:
         LedgerError: when the ledger says anything else than the catalog; nothing was written.
     """
@@ -130,7 +135,12 @@ def terms_by_place(
 
 
 def create_accounts(ledger: Ledger, spec: DatasetSpec) -> None:
-    """Write the accounts of a data set and of its limits to the ledger, unless they are there."""
+    """Write the accounts of a data set and of its limits to the ledger, unless they are there.
+
+    Raises:
+        InvalidParameter: for terms that the ledger refuses.
+        LedgerError: when the ledger cannot be written.
+    """
     if spec.name not in ledger.datasets():
         try:
             ledger.create_dataset(
@@ -152,39 +162,67 @@ def create_accounts(ledger: Ledger, spec: DatasetSpec) -> None:
 def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iterator[Difference]:
     """Yield the differences between a catalog and its ledger; nothing is written.
 
+    Args:
+        catalog: the catalog.
+        ledger: its open ledger.
+        tables: the access database; None: there is none yet, so that no data were served.
+
     Raises:
         LedgerError: when a data set's unit, sensitivity or segments differ: these never change.
     """
     sources = _Sources() if tables is None else _Sources.read(tables)
     in_ledger = ledger.datasets()
     for spec in catalog.datasets.values():
-        owner = sources.owners.get(spec.identity, spec.name)
-        source = sources.source_of(spec)
-        if owner != spec.name:
-            yield Difference(
-                spec.name, "source", f"that it is the data of {owner!r}", "the same source"
-            )
-        elif spec.name in in_ledger and not _same_source(source, spec.identity, catalog):
-            yield Difference(
-                spec.name,
-                "source",
-                f"that it is {_source_name(source)}",
-                _source_name(spec.identity),
-            )
-        paid_from = sources.ledgers.get(spec.name)
-        if spec.name in in_ledger and paid_from not in {None, *ledger.identities()}:
-            yield Difference(
-                spec.name,
-                "another ledger",
-                f"that it is {_short(ledger.identities()[0])}",
-                f"data that were paid from {_short(paid_from)}",
-            )
-        if spec.name in in_ledger:
+        is_in_ledger = spec.name in in_ledger
+        yield from _source_differences(spec, sources, catalog, is_in_ledger=is_in_ledger)
+        if is_in_ledger:
+            yield from _payer_differences(spec, sources, ledger)
             state = ledger.state(spec.name)
             _refuse_fixed_differences(spec, state)
             yield from _terms_differences(spec, state)
         elif spec.name in sources.owners.values():  # perhaps with its source at another place
             yield Difference(spec.name, "ledger", "nothing of it", "data that were served before")
+
+
+def _source_differences(
+    spec: DatasetSpec, sources: _Sources, catalog: Catalog, *, is_in_ledger: bool
+) -> Iterator[Difference]:
+    """Yield the difference of a source that is another data set's, or is not the one that was
+    served before.
+
+    Args:
+        spec: the data set in the catalog.
+        sources: the sources that the access database records.
+        catalog: the catalog, for the place of the access database.
+        is_in_ledger: whether the ledger has an account of the data set.
+    """
+    owner = sources.owners.get(spec.identity, spec.name)
+    served = sources.source_of(spec)
+    if owner != spec.name:
+        yield Difference(
+            spec.name, "source", f"that it is the data of {owner!r}", "the same source"
+        )
+    elif is_in_ledger and not _same_source(served, spec.identity, catalog):
+        in_ledger = f"that it is {_source_name(served)}"
+        yield Difference(spec.name, "source", in_ledger, _source_name(spec.identity))
+
+
+def _payer_differences(
+    spec: DatasetSpec, sources: _Sources, ledger: Ledger
+) -> Iterator[Difference]:
+    """Yield the difference of a data set that another ledger has paid for so far.
+
+    Args:
+        spec: the data set in the catalog.
+        sources: the sources that the access database records, with the ledgers that pay for them.
+        ledger: the ledger that the catalog names.
+    """
+    paid_from = sources.ledgers.get(spec.name)
+    if paid_from is None or paid_from in ledger.identities():
+        return
+    present = f"that it is {_short(ledger.identities()[0])}"
+    earlier = f"data that were paid from {_short(paid_from)}"
+    yield Difference(spec.name, "another ledger", present, earlier)
 
 
 def _same_source(ledger_source: str, catalog_source: str, catalog: Catalog) -> bool:
@@ -321,7 +359,13 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
 
 
 def _set_limit(ledger: Ledger, spec: DatasetSpec, difference: Difference) -> None:
-    """Set the limit that a difference is about to the catalog's, if it is about one."""
+    """Set the limit that a difference is about to the catalog's, if it is about one.
+
+    Args:
+        ledger: the open ledger.
+        spec: the data set in the catalog, with the limits.
+        difference: one of ``differences``, about this data set.
+    """
     for analyst, terms in spec.limits.items():
         if difference.what == f"limit of {analyst!r}":
             ledger.set_limit(spec.name, analyst, **terms.arguments())

@@ -320,6 +320,11 @@ def _refuse_no_folder(path: Path) -> None:
 def _limits(table: Mapping[str, Any], where: str, mistakes: Mistakes) -> dict[str, CatalogBudget]:
     """Return the limits of analysts that have no mistake; the mistakes of the others are added to
     ``mistakes``.
+
+    Args:
+        table: analyst -> the limit, as TOML holds it.
+        where: the place of the table in the catalog, for messages.
+        mistakes: all mistakes of the catalog that were found so far.
     """
     limits: dict[str, CatalogBudget] = {}
     for analyst, part in table.items():
@@ -455,6 +460,11 @@ def _analyst_names(names_in_file: Iterable[Any], where: str) -> tuple[str, ...]:
 
 def refuse_unknown_keys(table: Mapping[str, Any], known: set[str], where: str) -> None:
     """Refuse keys of a table that are not known.
+
+    Args:
+        table: the table.
+        known: the keys that it may have.
+        where: the place of the table in the catalog, for the message.
 
     Raises:
         InvalidParameter: naming them.

@@ -82,11 +82,10 @@ def _read(
     segment_reading: SegmentReading,
     progress: Progress,
 ) -> HistogramOfSegment:
-    """Read the histograms of a version of the data, over the public labels if there are any;
-    arguments as for ``Histograms.get``.
+    """Read the histograms of a version of the data, over the public labels if there are any.
 
-    An error of ``progress`` is raised unchanged; any other becomes Unreadable, whose message tells
-    an analyst no more than its type.
+    The arguments are those of ``Histograms.get``. An error of ``progress`` is raised unchanged; any
+    other becomes Unreadable, whose message tells an analyst no more than its type.
 
     Raises:
         DptopkError: the error that ``progress`` raises.
@@ -122,8 +121,15 @@ def _read(
 
 
 def read_once(spec: DatasetSpec, where: Mapping[str, str], segment_reading: SegmentReading) -> None:
-    """Read the data as a question would, for an operator: errors are raised unchanged, and nothing
-    is returned. The arguments are those of ``Histograms.get``.
+    """Read the data as a question would, for an operator: nothing is returned.
+
+    Args:
+        spec: the data set, whose first version is read.
+        where: column -> the value that rows must have.
+        segment_reading: the segments, and how the data are read.
+
+    Raises:
+        Exception: any error of a file or an engine, unchanged.
     """
     histograms = _read_source(
         spec, spec.version, where, segment_reading, lambda _done, _total: None
@@ -136,7 +142,16 @@ def read_once(spec: DatasetSpec, where: Mapping[str, str], segment_reading: Segm
 def _over_public_labels(
     spec: DatasetSpec, histogram: Histogram, labels: Sequence[Any]
 ) -> Histogram:
-    """Return the same counts over the public labels."""
+    """Return the same counts over the public labels; a label without rows has the count 0.
+
+    Args:
+        spec: the data set, with the caps.
+        histogram: the counts that were read.
+        labels: the public labels.
+
+    Raises:
+        InvalidParameter: for a label in the data that is not public.
+    """
     return Histogram(
         histogram.labels,
         histogram.counts,
@@ -156,6 +171,9 @@ def _read_source(
     """Read the histograms of a data set's source: the shipped table, a table of counts, or events.
 
     The arguments are those of ``Histograms.get``.
+
+    Raises:
+        Exception: any error of a file, an engine or ``progress``, unchanged.
     """
     if spec.source == SHIPPED:
         return {"": macbeth(sensitivity=spec.sensitivity)}
@@ -242,6 +260,10 @@ class _EventsReading:
     def segment_histograms(self, segment_reading: SegmentReading) -> HistogramOfSegment:
         """Return the histogram of each segment: under the catalog's caps or, if labels are found
         first, the counts with and without the cap.
+
+        Args:
+            segment_reading: the column of the segments, their values, in how many of them one user
+                counts, and how labels are found.
         """
         finding = segment_reading.finding
         return segment_histograms(
@@ -273,7 +295,16 @@ def _segment_histograms_of_counts(
     """Return the histogram of each segment of a table of counts; without segments the histogram of
     all rows is under the name "".
 
-    The arguments are those of ``_read_source``, with the path of the table.
+    Args:
+        spec: the data set, with the columns and the caps.
+        path: the path of the table.
+        where: column -> the value that rows must have.
+        segment_reading: the column of the segments, and their values.
+        progress: a function that is called with the passes that are done, and all of them.
+
+    Raises:
+        InvalidParameter: for a table that cannot be read.
+        DptopkError: the error that ``progress`` raises.
     """
     histograms = {}
     values = segment_reading.values or ("",)

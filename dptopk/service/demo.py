@@ -38,7 +38,12 @@ limits = { analyst = { epsilon = 6.0, delta = 5e-6 } }
 
 
 def demo_catalog(folder: Path) -> Catalog:
-    """Write a catalog and made-up events into a folder; without the extra ``data`` only Macbeth."""
+    """Write a catalog and made-up events into a folder, and return the catalog; without the extra
+    ``data`` it has only Macbeth.
+
+    Args:
+        folder: an empty folder, which must outlive the service.
+    """
     from importlib.util import find_spec
 
     text = CATALOG
@@ -52,8 +57,10 @@ def demo_catalog(folder: Path) -> Catalog:
 
 
 def create_tokens(catalog: Catalog) -> dict[str, str]:
-    """Create a token for an analyst and one for an administrator; return analyst's name ->
-    token.
+    """Create a token for an analyst and one for an administrator, and return them: name -> token.
+
+    Raises:
+        LedgerError: when the access database cannot be written.
     """
     tables = Tables(catalog.access)
     access = Access(tables)

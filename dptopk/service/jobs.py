@@ -119,8 +119,8 @@ class Jobs:
     ) -> None:
         """Write that a worker begins to answer a question, for the first time or again.
 
-        Several workers may answer one question, and a failed one can be asked again. Finished jobs
-        are deleted on the way.
+        Several workers may answer one question, and a failed one can be asked again. Every
+        SWEEP_SECONDS finished jobs are deleted on the way.
 
         Args:
             ident: the name of the job.
@@ -131,6 +131,8 @@ class Jobs:
 
         Raises:
             Cancelled: when the question was called off.
+            LedgerError: when the row of an earlier beginning was deleted meanwhile, or nothing can
+                be written now.
         """
         table = Tables.jobs
         now = self._clock()
@@ -143,12 +145,28 @@ class Jobs:
         try:
             self._tables.change(sa.insert(table).values(row | FRESH))
         except sa.exc.IntegrityError:  # the job was begun before, by this worker or another
-            if charged:  # whatever its stage was: what was charged is answered
-                self._update(table.c.id == ident, FRESH | {"stage": stage})
-            elif not cancellable or not self._move(ident, "reading"):
-                # It is being charged, was charged or failed: it begins again at "charging".
-                moved = self._move(ident, "charging", FRESH)
-                self._refuse_unmoved(ident, moved)
+            self._begin_again(ident, charged=charged, cancellable=cancellable)
+
+    def _begin_again(self, ident: str, *, charged: bool, cancellable: bool) -> None:
+        """Write that a job whose row is there already begins again.
+
+        Args:
+            ident: the name of the job.
+            charged: as for ``start``.
+            cancellable: as for ``start``.
+
+        Raises:
+            Cancelled: when the question was called off.
+            LedgerError: when the row was deleted meanwhile.
+        """
+        if charged:  # whatever its stage was: what was charged is answered
+            self._update(Tables.jobs.c.id == ident, FRESH | {"stage": "charging"})
+            return
+        if cancellable and self._move(ident, "reading"):
+            return
+        # It is being charged, was charged or failed: it begins again at "charging".
+        moved = self._move(ident, "charging", FRESH)
+        self._refuse_unmoved(ident, moved)
 
     def progress(self, ident: str, done: int, total: int) -> None:
         """Write how many passes over the data are done, at most every PROGRESS_SECONDS.
@@ -199,7 +217,11 @@ class Jobs:
         return self._move_statement(ident, stage, {"code": code, "message": message})
 
     def cancel(self, ident: str) -> bool:
-        """Call a job off, unless it may have been charged; return whether it is called off."""
+        """Call a job off, unless it may have been charged; return whether it is called off.
+
+        Raises:
+            LedgerError: when nothing can be written now; the job goes on.
+        """
         statement = self._move_statement(ident, "cancelled", {})
         return bool(self._tables.change(statement, durable=True))
 
@@ -219,13 +241,23 @@ class Jobs:
         return bool(self._tables.change(self._move_statement(ident, stage, values or {})))
 
     def _move_statement(self, ident: str, stage: str, values: JobColumns) -> sa.Update:
-        """Return the statement of ``_move``, which changes no row if no move leads to the stage."""
+        """Return the statement of ``_move``, which changes no row if no move leads to the stage.
+
+        Args:
+            ident: the name of the job.
+            stage: the stage that it moves to, a key of MOVES.
+            values: further columns to set.
+        """
         may_move = (Tables.jobs.c.id == ident) & _is_in_stages(MOVES[stage])
         return self._update_statement(may_move, values | {"stage": stage})
 
     def _update(self, where: sa.ColumnElement[bool], values: JobColumns) -> bool:
-        """Set columns, and the time, of the rows that meet a condition; return whether
-        there are any.
+        """Set columns, and the time, of the rows that meet a condition; return whether there are
+        any.
+
+        Args:
+            where: the condition on the rows of the jobs.
+            values: the columns to set.
         """
         return bool(self._tables.change(self._update_statement(where, values)))
 

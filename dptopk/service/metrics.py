@@ -21,7 +21,13 @@ class Metrics:
         self._lock = threading.Lock()
 
     def count_request(self, method: str, route: str, status: int) -> None:
-        """Count an answered request by its method, its route, such as "/v1/me", and its status."""
+        """Count an answered request.
+
+        Args:
+            method: its method, such as "GET".
+            route: its route, such as "/v1/me"; "other" for an address that has none.
+            status: the status of the answer; 0: the connection ended before one was sent.
+        """
         with self._lock:
             self._requests[method, route, status] += 1
 

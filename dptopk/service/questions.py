@@ -43,11 +43,21 @@ class Answerer(Protocol):
     def charge_of_key(
         self, spec: DatasetSpec, analyst: str, key: str, question: Any, /
     ) -> Spend | None:
-        """Return the charge under a key; None if there is none."""
+        """Return the charge under a key; None if there is none.
+
+        Args:
+            spec: the data set.
+            analyst: the analyst who asks.
+            key: the idempotency key.
+            question: the question.
+        """
 
     def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Any, /) -> Spend:
         """Charge and answer a question, unless that was done before; return the charge, whose
-        answer is stored.
+        answer is stored. The arguments are those of ``charge_of_key``.
+
+        Raises:
+            DptopkError: when it is refused, or cannot be answered now.
         """
 
 
@@ -85,11 +95,23 @@ class PostedQuestion(Body):
         raise NotImplementedError
 
     def plan_for(self, spec: DatasetSpec) -> Plan:
-        """Return the plan that will run on each histogram, made without data."""
+        """Return the plan that will run on each histogram, made without data.
+
+        Raises:
+            InvalidParameter: when nothing fits the question.
+        """
         raise NotImplementedError
 
     def revive_plan(self, spec: DatasetSpec, record: Mapping[str, Any]) -> Plan:
-        """Return the plan that was charged for the question, from the record of the charge."""
+        """Return the plan that was charged for the question, from the record of the charge.
+
+        Args:
+            spec: the data set.
+            record: the record, as ``record_of`` writes it.
+
+        Raises:
+            DptopkError: when this version cannot make it.
+        """
         raise NotImplementedError
 
     def answerer(self, service: Any) -> Answerer:
@@ -188,7 +210,11 @@ class TopK(QuestionBody):
     """
 
     def check(self, spec: DatasetSpec) -> None:
-        """Refuse conditions and segments that the data set does not offer, and two totals."""
+        """Refuse conditions and segments that the data set does not offer, and two totals.
+
+        Raises:
+            InvalidParameter: naming the field.
+        """
         super().check(spec)
         self.question.check_total()
 
@@ -375,6 +401,10 @@ def stated_for(prepared: Plan, charge: Charge) -> Budget | None:
 
     It is None if it states none, or the charge is another one than the plan's own, as that of
     several segments may be.
+
+    Args:
+        prepared: the plan for one histogram.
+        charge: the charge of the whole question.
     """
     if charge == prepared.charge:
         return prepared.stated
@@ -402,6 +432,10 @@ def record_of(question: PostedQuestion, prepared: Plan) -> dict[str, Any]:
     """Return the record of a question in its charge.
 
     It is enough to draw the answer after everything else is lost.
+
+    Args:
+        question: the question.
+        prepared: its plan for one histogram.
     """
     text = prepared.text
     if question.segments:

@@ -1,4 +1,8 @@
-"""The endpoints under /v1."""
+"""The endpoints under /v1.
+
+The docstring of an endpoint is its description on the page of the API, so that it has no sections:
+its parameters have descriptions of their own, and REFUSALS lists how a request may be refused.
+"""
 
 from __future__ import annotations
 
@@ -71,6 +75,9 @@ def queued(route: Callable[..., Any]) -> Callable[..., Any]:
     """Return a route that runs in one of the worker's threads when it is its sender's turn.
 
     FastAPI reads the parameters of ``route`` itself, to which ``wraps`` leads.
+
+    Args:
+        route: the function of the endpoint, whose first parameters are ``service`` and ``person``.
     """
 
     @wraps(route)
@@ -165,7 +172,17 @@ async def plan(service: Worker, person: Asking, spec: Dataset, question: TopK | 
 def _plan(
     service: Service, person: Person, spec: DatasetSpec, question: PostedQuestion
 ) -> Response:
-    """Return the cost and accuracy of a question, and the budget before and after it."""
+    """Return the cost and accuracy of a question, and the budget before and after it.
+
+    Args:
+        service: the worker.
+        person: the sender, whose budget is stated.
+        spec: the data set.
+        question: the question.
+
+    Raises:
+        InvalidParameter: when no plan fits the question.
+    """
     prepared = service.plans.get(spec, question)
     charge = charge_of(spec, question, prepared)
     segments = spec.paying_segments(question.segments, question.where)
@@ -220,6 +237,10 @@ async def answer_response(
         key: the idempotency key.
         question: the question, or the request about a stream.
         wait: the seconds after which the job is returned.
+
+    Raises:
+        DptopkError: the refusal of the question, which ``app`` answers with its status.
+        HTTPException: with status 429, when the sender's rate is used up.
     """
     segment_reading = spec.segment_reading(question.segments, question.where)
     histograms = max(1, len(segment_reading.values))  # one for all data if there are no segments
@@ -346,8 +367,15 @@ def cancel(service: Worker, person: Questioning, job: JobId) -> dict[str, Any]:
 
 
 def _own_job(service: Service, person: Person, ident: str) -> Job:
-    """Return the status of a question of this person; without one the request ends with
-    status 404.
+    """Return the status of a question of this person.
+
+    Args:
+        service: the worker.
+        person: the sender.
+        ident: the name of the job.
+
+    Raises:
+        HTTPException: with status 404, if this person has no such job.
     """
     status = service.jobs.find(ident)
     if status is None or status.analyst != person.analyst:

@@ -3,7 +3,9 @@
 A data set has streams if its catalog names a folder for their files. Each version of its data is
 then one day's data: the version of a day is its date, or its number. The owner says on how many
 days one user may add something. The stream's name is the key of its charge, and its name with a day
-is the key of the day's answer (``session.stream``): a retry finds both, from any worker.
+is the key of the day's answer (``session.stream_session``): a retry finds both, from any worker.
+
+As in ``routes``, the docstring of an endpoint is its description on the page of the API.
 """
 
 from __future__ import annotations
@@ -110,7 +112,15 @@ class NewStream(WantedStream, StreamQuestion):
         return Calendar(first_day=self.first_day, time_zone=self.time_zone)
 
     def mechanism(self, service: Service, spec: DatasetSpec) -> ContinualTopK:
-        """Return the stream's mechanism; since planning takes seconds, it is cached."""
+        """Return the stream's mechanism; since planning takes seconds, it is cached.
+
+        Args:
+            service: the worker, which has the cache.
+            spec: the data set, with the caps of one day.
+
+        Raises:
+            InvalidParameter: when no mechanism fits the total.
+        """
         planning = partial(
             plan_continual,
             self.k,
@@ -131,6 +141,11 @@ class NewStream(WantedStream, StreamQuestion):
             service: the worker.
             spec: the data set.
             analyst: the name of the analyst who is charged.
+
+        Raises:
+            BudgetExceeded: nothing was charged.
+            InvalidParameter: for a stream of this name on other terms, and where no plan fits.
+            Unreadable: when the folder of streams cannot be made.
         """
         # An empty histogram states the sensitivity and the domain of the days to come.
         shape = Histogram(
@@ -203,6 +218,11 @@ class StreamService:
     ) -> Spend | None:
         """Return the charge of a stream, or the record of a day, under a key; None if there is
         none.
+
+        Args:
+            spec: the data set.
+            analyst: the owner of the stream.
+            key: the key of the stream's charge or of the day's answer.
         """
         return self.service.reports.ledger.asked(spec.name, analyst, key)
 
@@ -210,7 +230,16 @@ class StreamService:
         self, spec: DatasetSpec, analyst: str, key: str, question: NewStream | StreamDayQuestion
     ) -> Spend:
         """Charge a stream or answer a day, unless that was done before; return the ledger's record
-        of it. The arguments are those of ``AnswerService.ask``.
+        of it.
+
+        Args:
+            spec: the data set.
+            analyst: the owner of the stream, in any spelling.
+            key: the key of the stream's charge or of the day's answer.
+            question: the stream that is charged, or the day that is answered.
+
+        Raises:
+            DptopkError: as ``record`` of the question.
         """
         analyst = analyst_name(analyst)
         question.record(self.service, spec, analyst)
@@ -222,6 +251,11 @@ class StreamService:
 def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
     """Return the path of a stream's file; analysts with streams of the same name have different
     files.
+
+    Args:
+        spec: the data set, with the folder of streams.
+        analyst: the owner of the stream, in any spelling.
+        name: the name of the stream.
     """
     owner = fingerprint([spec.name, analyst_name(analyst)])[:16]
     # A data set without streams was refused before; the empty text is for the type.
@@ -279,6 +313,14 @@ def _widths(mechanism: ContinualTopK, spec: DatasetSpec) -> dict[str, Any]:
     """Return for each day the half-width of a total and, for private labels, the threshold.
 
     The noise on a total is within the half-width with a probability of at least ``confidence``.
+
+    Args:
+        mechanism: the stream's mechanism.
+        spec: the data set, with the caps of one day.
+
+    Returns:
+        "half_width", in counts and rounded up, for each day; "thresholds", the totals that a label
+        must exceed, for each day, or none for public labels; "confidence".
     """
     spread, rounding = mechanism.total_noise(spec.sensitivity)
     # The noise is normal with standard deviation ``spread``, plus at most ``rounding`` from
@@ -379,6 +421,13 @@ def _day_answers(
 ) -> Iterator[dict[str, Any]]:
     """Yield the answers to the days of a stream with these numbers, in order, up to the first day
     that was not answered.
+
+    Args:
+        service: the worker.
+        person: the owner of the stream.
+        spec: the data set.
+        stream: the name of the stream.
+        numbers: the numbers of the days, from 1.
     """
     for day in numbers:
         spend = service.reports.ledger.asked(spec.name, person.analyst, stream_key(stream, day))
@@ -388,8 +437,10 @@ def _day_answers(
 
 
 def _own_stream(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend:
-    """Return the charge of this person's stream of a name; without one the request ends with status
-    404.
+    """Return the charge of this person's stream of a name; arguments as for ``_charge_of_stream``.
+
+    Raises:
+        HTTPException: with status 404, if there is none.
     """
     spend = _charge_of_stream(service, person, spec, name)
     if spend is None:
@@ -400,7 +451,14 @@ def _own_stream(service: Service, person: Person, spec: DatasetSpec, name: str) 
 def _charge_of_stream(
     service: Service, person: Person, spec: DatasetSpec, name: str
 ) -> Spend | None:
-    """Return the charge of this person's stream of a name; None if there is none."""
+    """Return the charge of this person's stream of a name; None if there is none.
+
+    Args:
+        service: the worker.
+        person: the owner of the stream.
+        spec: the data set.
+        name: the name of the stream.
+    """
     spend = service.reports.ledger.asked(spec.name, person.analyst, stream_key(name))
     if spend is not None and "stream" in spend.mechanism and spec.streams is not None:
         return spend

@@ -27,13 +27,21 @@ WORD = sa.String(16)  # a word of our own, such as a role
 TIME = sa.String(40)  # a time as text that sorts
 
 
-def _table(name: str, /, *empty: str, **columns: Kind) -> sa.Table:
-    """Return a table: its first column is the key, and those named in ``empty`` may be NULL."""
+def _table(name: str, /, *nullable: str, **columns: Kind) -> sa.Table:
+    """Return a table of the service.
+
+    Args:
+        name: its name in the database.
+        nullable: the names of the columns that may be NULL.
+        columns: the type of each column, by its name; the first one is the key.
+    """
     key = next(iter(columns))
     table_columns = []
     for column, kind in columns.items():
-        is_key = column == key
-        table_columns.append(sa.Column(column, kind, primary_key=is_key, nullable=column in empty))
+        may_be_null = column in nullable
+        table_columns.append(
+            sa.Column(column, kind, primary_key=column == key, nullable=may_be_null)
+        )
     return sa.Table(name, _META, *table_columns)
 
 
@@ -218,7 +226,10 @@ def _database_url(url: str) -> str:
 
 def _copy_in_memory(path: Path) -> sa.Engine:
     """Return a database in memory with a copy of the small tables of a SQLite file, to which
-    nothing is written.
+    nothing is written. Tables that the file lacks are left out.
+
+    Raises:
+        sqlite3.Error: when the file cannot be read.
     """
     memory = sqlite3.connect(":memory:", uri=True, check_same_thread=False)
     memory.execute("ATTACH ? AS disk", (f"{path.as_uri()}?mode=ro",))
@@ -235,11 +246,15 @@ def _copy_in_memory(path: Path) -> sa.Engine:
 
 @contextmanager
 def _explaining_errors(what: str) -> Iterator[None]:
-    """Turn an error of the database into a LedgerError that says why; the question can be asked
-    again. A row whose key is there already is left to the caller (IntegrityError).
+    """Turn an error of the database in a ``with`` block into a LedgerError that says why.
 
     Args:
         what: "read" or "written", for the message.
+
+    Raises:
+        LedgerError: for any error but that of a row whose key is there already; the question can be
+            asked again.
+        sqlalchemy.exc.IntegrityError: for such a row, which is left to the caller.
     """
     try:
         yield

@@ -116,6 +116,11 @@ class Service:
 
         A question that began before the catalog was read again leaves nothing for the new one: its
         data set is that of the old one, which may have other terms.
+
+        Args:
+            spec: the data set that the result is about.
+            key: the name of the result, beginning with its kind.
+            compute: the function that computes it; its errors are raised unchanged.
         """
         pages = self.pages  # read first: a new catalog has its data sets before its pages
         if self.catalog.datasets.get(spec.name) is not spec:
@@ -124,7 +129,11 @@ class Service:
         return page
 
     def follow(self) -> None:
-        """Read the catalog again if an operator has asked for it since the last call."""
+        """Read the catalog again if an operator has asked for it since the last call.
+
+        Raises:
+            DptopkError: as ``reload``; the old catalog is served on.
+        """
         generation = self.tables.value(Tables.settings, RELOAD)
         if generation == self._generation:
             return
@@ -153,7 +162,17 @@ class Service:
         self, spec: DatasetSpec, person: Person, key: str, question: PostedQuestion
     ) -> Spend | Future[Spend]:
         """Return the charge of a question that was answered before; else begin to answer it and
-        return its result to come. The arguments are those of ``submit``.
+        return its result to come.
+
+        Args:
+            spec: the data set.
+            person: the sender.
+            key: the idempotency key.
+            question: the question.
+
+        Raises:
+            InvalidParameter: for conditions or segments that the data set does not offer.
+            KeyUsed, Cancelled, Busy: as ``submit``.
         """
         question.check(spec)
         spend = question.answerer(self).charge_of_key(spec, person.analyst, key, question)
@@ -341,8 +360,18 @@ class Service:
         """Answer a question, and return its charge.
 
         The question's line in the audit log is written before anything is charged, and its outcome
-        afterwards. A line for which this call charges nothing counts against the analyst's lines of
-        the day. The arguments are those of ``submit``; ``job`` is the name of the question's job.
+        afterwards.
+
+        Args:
+            spec: the data set.
+            person: the sender.
+            key: the idempotency key.
+            question: the question.
+            job: the name of the question's job.
+            charged: whether the ledger held a charge under the key before.
+
+        Raises:
+            DptopkError: as ``Answerer.ask`` of the question's answerer.
         """
         ending = Ending()
         detail = {"question": question.plain(), "key": key, "job": job}
@@ -363,20 +392,25 @@ class Service:
             self._wait_for_schedule()
             self.metrics.count_question(spec.name, ending.outcome)
             changes: list[Any] = [self.access.outcome_statement(line, ending.outcome)]
+            # A line for which this call charges nothing counts against the lines of the day.
             if ending.written and not charged:
-                changes.append(
-                    self.tables.add_statement(Tables.usage, person.analyst, ending.written)
-                )
+                stored = self.tables.add_statement(Tables.usage, person.analyst, ending.written)
+                changes.append(stored)
             else:
                 changes.append(self.access.uncharged_statement(person.analyst, size))
             if ending.stage != "cancelled":  # whoever called it off wrote that already
-                changes.append(
-                    self.jobs.end_statement(job, ending.stage, ending.code, ending.message)
-                )
+                ended = self.jobs.end_statement(job, ending.stage, ending.code, ending.message)
+                changes.append(ended)
             self.tables.change(*changes)
 
     def is_running(self, analyst: str, dataset: str, key: str) -> bool:
-        """Return whether this worker is answering a question under a key."""
+        """Return whether this worker is answering a question under a key.
+
+        Args:
+            analyst: the analyst who asks, in any spelling.
+            dataset: the name of the data set.
+            key: the idempotency key.
+        """
         with self._lock:
             return job_of(analyst, dataset, key) in self._running
 
