@@ -361,7 +361,9 @@ class Question:
         return tuple(spec.name for spec in fields(self) if spec.name != "k" and self._states(spec))
 
     def asking_for(self, phases: Phases) -> tuple[str, ...]:
-        """Return the names of the stated fields that ask for this number of phases."""
+        """Return the names of the stated fields that ask for this number of phases, in order; k and
+        fields that go with both numbers are never among them.
+        """
         stated = (spec for spec in fields(self) if spec.name != "k" and self._states(spec))
         return tuple(
             spec.name
@@ -386,7 +388,12 @@ def asking_of(spec: Field[Any]) -> Asking:
 
 
 def default_of(spec: Field[Any], shell: Shell | None = None) -> Any:
-    """Return the default of a field; None as the shell: where shells do not differ."""
+    """Return the default of a field.
+
+    Args:
+        spec: the field.
+        shell: where the question is stated; None: the default where shells do not differ.
+    """
     asking = asking_of(spec)
     if shell is not None and shell in asking.defaults:
         return asking.defaults[shell]

@@ -59,15 +59,27 @@ class AnswerSheet(ABC):
         return []
 
     def page(self) -> str:
-        """Return the answer as an HTML page."""
+        """Return the answer as an HTML page.
+
+        Raises:
+            InvalidParameter: for an answer that does not have this format.
+        """
         raise InvalidParameter(NO_PAGE)
 
     def markdown(self) -> str:
-        """Return the answer as Markdown."""
+        """Return the answer as Markdown.
+
+        Raises:
+            InvalidParameter: for an answer that does not have this format.
+        """
         raise InvalidParameter(NO_PAGE)
 
     def arrow(self) -> pa.Table:
-        """Return the rows as an Arrow table."""
+        """Return the rows as an Arrow table.
+
+        Raises:
+            InvalidParameter: for an answer that does not have this format.
+        """
         raise InvalidParameter(NO_PAGE)
 
 
@@ -86,7 +98,11 @@ def write_sheet(sheet: AnswerSheet, form: Format, out: Path | None) -> None:
     Args:
         sheet: the answer.
         form: the format.
-        out: the file; None: standard output.
+        out: the file; None: standard output, which a binary format cannot have.
+
+    Raises:
+        InvalidParameter: for a format that this answer does not have.
+        OSError: when the file cannot be written.
     """
     SHEET_WRITERS[form](sheet, out)
 

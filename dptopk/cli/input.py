@@ -275,6 +275,9 @@ class Source(Columns):
         Args:
             sensitivity: the caps on what one user adds.
             top: only this many of the largest counts are read; None: all.
+
+        Raises:
+            InvalidParameter: naming the option, or what in the file cannot be read.
         """
         if self._is_store:
             histogram = self._histogram_of_store(sensitivity, top)
@@ -394,6 +397,14 @@ class Source(Columns):
     ) -> Histogram:
         """Return the same counts over the public labels; the histogram itself where labels are
         private.
+
+        Args:
+            histogram: the counts of the labels in the data; those of labels that are not public are
+                left out.
+            sensitivity: the caps on what one user adds.
+
+        Raises:
+            InvalidParameter: for a file of labels that cannot be read, or names a label twice.
         """
         if self.label_domain == "private":
             return histogram

@@ -213,6 +213,10 @@ def balance_as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
 def remaining(state: DatasetState, spends: list[Spend]) -> Remaining:
     """Return the remaining budget of a data set, with the largest ε of a further question of the
     kind that was asked last.
+
+    Args:
+        state: the state of the data set.
+        spends: its latest charges, in order, whose kinds are listed with how many more fit.
     """
     kind = kind_of(state.kind, state.account, state.sensitivity)
     return Remaining.of(

@@ -127,8 +127,12 @@ Asking = Annotated[Person, Depends(person_of)]
 
 
 async def questioner_of(request: Request, service: Worker, _: Asking) -> Person:
-    """Return the sender of a request that is about a question which spends, whose token is valid
-    now.
+    """Return the sender of a request about a question that spends, whose token is valid now.
+
+    Args:
+        request: the request, with its token.
+        service: the worker, which reads the row of the token again.
+        _: the sender as of the last reading, so that a request without a token ends before.
 
     Raises:
         HTTPException: with status 401, or 403 for a reader.
@@ -159,6 +163,11 @@ Spending = Annotated[Person, Depends(spender_of)]
 
 async def admin_of(request: Request, service: Worker, _: Asking) -> Person:
     """Return the sender of a request for administrators, whose token is valid now.
+
+    Args:
+        request: the request, with its token.
+        service: the worker, which reads the row of the token again.
+        _: the sender as of the last reading, so that a request without a token ends before.
 
     Raises:
         HTTPException: with status 401, or 403 for others.

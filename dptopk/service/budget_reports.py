@@ -299,7 +299,13 @@ class BudgetReports:
         )
 
     def _budget(self, dataset: str, analyst: str, everyone: bool) -> dict[str, Any]:
-        """Return the report of ``budget``, computed anew; the arguments are the same."""
+        """Return the report of ``budget``, computed anew.
+
+        Args:
+            dataset: the name of the data set.
+            analyst: the analyst for whom it is.
+            everyone: whether earlier questions of others are named too.
+        """
         latest_of_kind: dict[str, Spend] = {}  # the newest kind first
         spends = self.ledger.recent(
             dataset,

@@ -64,6 +64,9 @@ class CatalogProblem:
 def check(path: str | Path) -> list[CatalogProblem]:
     """Return everything that is wrong with a catalog, its data, its ledger and its access database;
     nothing is written.
+
+    Args:
+        path: the catalog's file. One that cannot be read at all is a problem too, and no error.
     """
     try:
         catalog = load_catalog(path)
@@ -159,7 +162,11 @@ def _dataset_problems(spec: DatasetSpec) -> Iterator[CatalogProblem]:
 
 
 def _text_problems(spec: DatasetSpec) -> Iterator[CatalogProblem]:
-    """Refuse a unit and a version that the ledger would refuse as text; yield nothing."""
+    """Refuse a unit and a version that the ledger would refuse as text; yield nothing.
+
+    Raises:
+        InvalidParameter: naming the one that is refused.
+    """
     plain_text(unit=spec.unit)
     plain_text(version=spec.version)
     yield from ()  # a generator, as ``_caught_problems`` takes

@@ -94,7 +94,9 @@ class LimitedConnection(HttpToolsProtocol):
     # The transport calls these.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Count the connection, and wait for the first request."""
+        """Count the connection, and wait for the first request; if there are too many connections,
+        this one or another ends.
+        """
         super().connection_made(transport)  # type: ignore[arg-type]
         self.address = self.client[0] if self.client else ""
         self._begin_phase(ConnectionPhase.RECEIVING, HEAD_SECONDS)
@@ -329,7 +331,12 @@ class LimitedConnection(HttpToolsProtocol):
             self._set_deadline(seconds, act or self.end)
 
     def _set_deadline(self, seconds: float, act: Callable[[], Any]) -> None:
-        """Call a function after a number of seconds, unless the phase ends before."""
+        """Call a function after a number of seconds, unless the phase ends before.
+
+        Args:
+            seconds: how long the phase may take.
+            act: the function.
+        """
         self._cancel_deadline()
         self._deadline = self.loop.call_later(seconds, act)
 

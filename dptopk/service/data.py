@@ -142,7 +142,8 @@ def read_once(spec: DatasetSpec, where: Mapping[str, str], segment_reading: Segm
 def _over_public_labels(
     spec: DatasetSpec, histogram: Histogram, labels: Sequence[Any]
 ) -> Histogram:
-    """Return the same counts over the public labels; a label without rows has the count 0.
+    """Return the same counts over the public labels: one without rows has the count 0, and labels
+    in the data that are not public are left out.
 
     Args:
         spec: the data set, with the caps.
@@ -150,7 +151,7 @@ def _over_public_labels(
         labels: the public labels.
 
     Raises:
-        InvalidParameter: for a label in the data that is not public.
+        InvalidParameter: for public labels that are no domain, such as two that are equal.
     """
     return Histogram(
         histogram.labels,

@@ -437,7 +437,13 @@ def _day_answers(
 
 
 def _own_stream(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend:
-    """Return the charge of this person's stream of a name; arguments as for ``_charge_of_stream``.
+    """Return the charge of this person's stream of a name.
+
+    Args:
+        service: the worker.
+        person: the owner of the stream.
+        spec: the data set.
+        name: the name of the stream.
 
     Raises:
         HTTPException: with status 404, if there is none.
