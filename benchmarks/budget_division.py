@@ -52,7 +52,7 @@ def main() -> None:
         made = divide(queries, *TOTAL)
         seconds = time.process_time() - start
         ours = " / ".join(f"{part.error:g}" for part in made.parts)
-        even = " / ".join(f"{part.even:g}" for part in made.parts)
+        even = " / ".join(f"{part.even_error:g}" for part in made.parts)
         less = 1 - made.weighted_error / made.even_error
         print(
             f"| {name} | {ours} | {even} | {less:.1%} | {made.epsilon:.4f} | {seconds:.1f} |",

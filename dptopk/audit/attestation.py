@@ -124,7 +124,9 @@ class Attestation:
             "dptopk": version("dptopk"),
             "mechanism": self.mechanism,
             "claim": self.claim,
-            "points": [[p.epsilon, p.claimed, p.lower, p.upper] for p in self.points],
+            "points": [
+                [point.epsilon, point.claimed, point.lower, point.upper] for point in self.points
+            ],
             "slack": self.slack,
             "bits": LISTING_BITS,
             "answers": names,
@@ -304,8 +306,8 @@ def _laws_of_histograms(
             raise InvalidParameter("world: law(counts) is of histograms, not of tables of events")
         stated = {counts: _stated_law(mechanism, world, counts) for counts in world.histograms()}
         return stated, _largest_missing(stated)
-    read = world.reader(mechanism)
-    histograms = {counts: read(counts) for counts in world.histograms()}
+    histogram_of = world.reader(mechanism)
+    histograms = {counts: histogram_of(counts) for counts in world.histograms()}
     # The probability of the rarest path that is followed: a guess, which is lowered as needed.
     rarest = allowed / 2**10
     while True:
@@ -415,11 +417,11 @@ def _bounds_on_exact_delta(
     upper = -1  # below what any pair has
     worst = pairs[0]
     for pair in _both_orders(pairs):
-        P, Q = (laws[counts] for counts in pair)
+        p_law, q_law = (laws[counts] for counts in pair)
         # The listed masses are lower bounds. The event of the answers that gain has at least the
         # listed mass under P, and at most the listed mass and all that is unlisted under Q.
-        lower = max(lower, _excess_mass(P, Q, high) - high * _unlisted_mass(Q))
-        most = _excess_mass(P, Q, low) + _unlisted_mass(P) * ONE
+        lower = max(lower, _excess_mass(p_law, q_law, high) - high * _unlisted_mass(q_law))
+        most = _excess_mass(p_law, q_law, low) + _unlisted_mass(p_law) * ONE
         if most > upper:
             upper = most
             worst = pair
@@ -454,14 +456,14 @@ def _unlisted_mass(law: Law) -> int:
     return ONE - sum(law.values())
 
 
-def _excess_mass(p: Law, q: Law, growth: int) -> int:
+def _excess_mass(p_law: Law, q_law: Law, growth: int) -> int:
     """Return Σ max(p - e^ε q, 0) over the listed answers, in units of 1/ONE².
 
     Args:
-        p: one listed law, in units of 1/ONE.
-        q: the other one.
+        p_law: the law P as listed, in units of 1/ONE.
+        q_law: the law Q as listed.
         growth: an upper bound on ONE·e^ε for a lower bound on the sum, a lower bound for an upper
             one.
     """
-    gains = (mass * ONE - growth * q.get(answer, 0) for answer, mass in p.items())
+    gains = (mass * ONE - growth * q_law.get(answer, 0) for answer, mass in p_law.items())
     return sum(gain for gain in gains if gain > 0)

@@ -75,7 +75,7 @@ def _tested_epsilons(charge: Charge) -> list[float]:
     most = compose(charge, delta=delta_of_most).epsilon
     if not 0 < most < float("inf"):
         return [0.0]
-    return [float(x) for x in np.linspace(0.0, most, POINTS)]
+    return [float(epsilon) for epsilon in np.linspace(0.0, most, POINTS)]
 
 
 def _loss_range(charge: Charge) -> float | None:

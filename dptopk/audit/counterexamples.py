@@ -23,6 +23,7 @@ from dptopk.audit.claims import Claim
 from dptopk.audit.evidence import (
     Answer,
     Counterexample,
+    Ends,
     Event,
     Samples,
     best_event,
@@ -45,8 +46,6 @@ RawAnswer = (
     | Hashable
 )
 Mechanism = Callable[[Counts], RawAnswer]
-Ends = tuple[float, float]  # lower and upper bound on a probability
-Drawn = tuple[Counter[Answer], Counter[Answer]]  # answers without and with the additional user
 FIRST_DRAWS = 800  # draws for a new pair
 FIRST_PAIRS = 6  # new pairs in each round
 FINALISTS = 3  # pairs that stay in the race
@@ -85,9 +84,31 @@ class AuditReport:
         return f"Refuted ({effort}): {self.finding}"
 
 
-def no_draws() -> Drawn:
-    """Return empty counters of answers, without and with the additional user."""
-    return Counter(), Counter()
+@dataclass(frozen=True)
+class _PairAnswers:
+    """How often each answer was drawn on the two histograms of a pair.
+
+    Attributes:
+        without: on the histogram without the additional user.
+        with_user: on the one with that user.
+    """
+
+    without: Counter[Answer] = field(default_factory=Counter)
+    with_user: Counter[Answer] = field(default_factory=Counter)
+
+    def samples(self, added: bool) -> Samples:
+        """Return the answers of P and Q; P is the law with the user if ``added``."""
+        if added:
+            return Samples(p=self.with_user, q=self.without)
+        return Samples(p=self.without, q=self.with_user)
+
+
+@dataclass(frozen=True)
+class _EventBounds:
+    """Bounds on the probability of one event under P and under Q."""
+
+    p: Ends
+    q: Ends
 
 
 @dataclass
@@ -105,8 +126,8 @@ class _Suspect:
     """
 
     pair: Pair
-    choose: Drawn = field(default_factory=no_draws)
-    check: Drawn = field(default_factory=no_draws)
+    choose: _PairAnswers = field(default_factory=_PairAnswers)
+    check: _PairAnswers = field(default_factory=_PairAnswers)
     score: float = -math.inf
     added: bool = True
     point: tuple[float, float] | None = None
@@ -251,8 +272,8 @@ class _AuditByDraws:
             self._draw_and_score(new, FIRST_DRAWS)
             best = most_suspicious_pairs(best + new)
             for suspect in best:
-                drawn_without, _ = suspect.choose
-                self._draw_and_score([suspect], min(2 * drawn_without.total(), MOST_DRAWS))
+                draws_so_far = suspect.choose.without.total()
+                self._draw_and_score([suspect], min(2 * draws_so_far, MOST_DRAWS))
             best = most_suspicious_pairs(best)
             if best[0].score > STANDS_OUT:
                 break
@@ -267,21 +288,20 @@ class _AuditByDraws:
         for suspect in suspects:
             if self.flaw or (suspect.score > -math.inf and self.is_used_up(SEARCH_SHARE)):
                 return
-            for counted in (suspect.choose, suspect.check):
-                self._draw_pair(suspect.pair, max(draws // 2, 1), counted)
+            for answers in (suspect.choose, suspect.check):
+                self._draw_pair(suspect.pair, max(draws // 2, 1), answers)
             self._store_best_events(suspect)
 
-    def _draw_pair(self, pair: Pair, draws: int, counted: Drawn) -> None:
-        """Draw on both histograms of a pair, and add the answers to ``counted``.
+    def _draw_pair(self, pair: Pair, draws: int, answers: _PairAnswers) -> None:
+        """Draw on both histograms of a pair, and add the answers to ``answers``.
 
         Args:
             pair: the histograms.
             draws: how many answers are drawn on each.
-            counted: how often each answer came, without and with the additional user; is changed.
+            answers: how often each answer came so far; its counters are changed.
         """
-        without, with_user = counted
-        without.update(self._draw_answers(pair.smaller, draws, pair))
-        with_user.update(self._draw_answers(pair.larger, draws, pair))
+        answers.without.update(self._draw_answers(pair.smaller, draws, pair))
+        answers.with_user.update(self._draw_answers(pair.larger, draws, pair))
 
     def _draw_answers(self, histogram: Counts, draws: int, pair: Pair) -> Counter[Answer]:
         """Draw answers on a histogram of a pair and return how often each came; a malformed answer
@@ -316,8 +336,8 @@ class _AuditByDraws:
         """
         suspect.score = -math.inf  # that of fewer draws does not count any more
         for added in (False, True):
-            choose = Samples(*answers_of_p_and_q(suspect.choose, added))
-            check = Samples(*answers_of_p_and_q(suspect.check, added))
+            choose = suspect.choose.samples(added)
+            check = suspect.check.samples(added)
             for epsilon, delta in self.claim.points:
                 best = best_event(choose, check, epsilon, delta)
                 if best is not None:
@@ -325,11 +345,11 @@ class _AuditByDraws:
                     suspect.replace_if_higher(score, added, (epsilon, delta), event)
         if self.claim.loss_range is None:
             return
-        events = _events_of_extreme_losses(*answers_of_p_and_q(suspect.choose, True))
+        # The range of losses is the same in both directions.
+        events = _events_of_extreme_losses(suspect.choose.samples(added=True))
         if events is not None:
-            score = _excess_in_errors(
-                *answers_of_p_and_q(suspect.check, True), events, self.claim.loss_range
-            )
+            check = suspect.check.samples(added=True)
+            score = _excess_in_errors(check, events, self.claim.loss_range)
             suspect.replace_if_higher(score, True, None, *events)
 
     def _first_certified_finding(self, suspects: list[_Suspect]) -> Counterexample | None:
@@ -345,18 +365,19 @@ class _AuditByDraws:
         for number, suspect in enumerate(suspects, 1):
             # The time for tests is divided evenly; this share ends with the pair of this number.
             test_share = (1 - SEARCH_SHARE) * number / len(suspects)
-            fresh = no_draws()
+            fresh = _PairAnswers()
             while not self.is_used_up(SEARCH_SHARE + test_share):
                 self._draw_pair(suspect.pair, TEST_DRAWS, fresh)
-            without, _ = fresh
-            if not without:  # no time was left
+            if not fresh.without:  # no time was left
                 continue
-            finding = self._certificate(suspect, answers_of_p_and_q(fresh, suspect.added), alpha)
+            finding = self._certificate(suspect, fresh.samples(suspect.added), alpha)
             if finding is not None:
                 return finding
         return None
 
-    def _certificate(self, suspect: _Suspect, fresh: Drawn, alpha: float) -> Counterexample | None:
+    def _certificate(
+        self, suspect: _Suspect, fresh: Samples, alpha: float
+    ) -> Counterexample | None:
         """Return the counterexample that the chosen events are, if Clopper-Pearson bounds on their
         probabilities prove it; else None.
 
@@ -365,20 +386,20 @@ class _AuditByDraws:
             fresh: fresh draws from P and from Q.
             alpha: probability with which any of the bounds may be wrong.
         """
-        from_p, _ = fresh
-        ends = _ends_of(suspect, fresh, alpha)
+        bounds = _bounds_of_events(suspect.events, fresh, alpha)
         claim = self.claim.text
         if suspect.point is None:
             kind = "range"
             assert self.claim.loss_range is not None  # noqa: S101 - else a suspect has a point
             claimed = self.claim.loss_range
-            measured = _lower_bound_on_loss_range(*ends)
+            high, low = bounds
+            measured = _lower_bound_on_loss_range(high, low)
         else:
             kind = "approx"
             epsilon, claimed = suspect.point
             claim += f" at ε = {epsilon:.6g}"
-            ((of_p, of_q),) = ends
-            measured = _lower_bound_on_delta(of_p, of_q, epsilon)
+            (bounds_of_event,) = bounds
+            measured = _lower_bound_on_delta(bounds_of_event, epsilon)
         if not measured > claimed:
             return None
         return Counterexample(
@@ -390,7 +411,7 @@ class _AuditByDraws:
             measured=measured,
             claimed=claimed,
             confidence=1 - self.alpha,
-            draws=from_p.total(),
+            draws=fresh.p.total(),
         )
 
 
@@ -399,61 +420,49 @@ def most_suspicious_pairs(suspects: list[_Suspect]) -> list[_Suspect]:
     return sorted(suspects, key=lambda suspect: -suspect.score)[:FINALISTS]
 
 
-def _ends_of(suspect: _Suspect, fresh: Drawn, alpha: float) -> list[tuple[Ends, Ends]]:
-    """Return bounds on P and on Q of each event of the suspect.
+def _bounds_of_events(events: Sequence[Event], fresh: Samples, alpha: float) -> list[_EventBounds]:
+    """Return bounds on P and on Q of each event.
 
     Args:
-        suspect: the pair and its events.
-        fresh: fresh draws from P and from Q.
+        events: the events, at least one.
+        fresh: fresh draws from P and from Q, as many from each.
         alpha: the probability with which any of the bounds may be wrong; each has an even share.
     """
-    drawn = fresh[0].total()
-    share = alpha / (2 * len(suspect.events))
-    ends: list[tuple[Ends, Ends]] = []
-    for event in suspect.events:
-        of_p, of_q = (bounds_of(event.hits(law), drawn, share) for law in fresh)
-        ends.append((of_p, of_q))
-    return ends
+    draws = fresh.p.total()
+    share = alpha / (2 * len(events))
+    return [
+        _EventBounds(
+            p=bounds_of(event.hits(fresh.p), draws, share),
+            q=bounds_of(event.hits(fresh.q), draws, share),
+        )
+        for event in events
+    ]
 
 
-def _lower_bound_on_delta(p: Ends, q: Ends, epsilon: float) -> float:
-    """Return a lower bound on P(S) - e^ε Q(S), given bounds on P(S) and Q(S)."""
-    p_lower, _ = p
-    _, q_upper = q
-    difference = p_lower - exp_within_range(epsilon) * q_upper
+def _lower_bound_on_delta(event: _EventBounds, epsilon: float) -> float:
+    """Return a lower bound on P(S) - e^ε Q(S) of an event S."""
+    difference = event.p.lower - exp_within_range(epsilon) * event.q.upper
     # Where the terms nearly cancel, both are at most 1 and rounded by 1e-16, which is far less than
     # the bounds are wide for any number of draws. A difference below 0 refutes nothing.
     return difference * (1 - DIFFERENCE_ROUNDING)
 
 
-def _lower_bound_on_loss_range(high: tuple[Ends, Ends], low: tuple[Ends, Ends]) -> float:
-    """Return a lower bound on the difference between the losses ln P/Q of two events, given bounds
-    on P and Q of each; -inf if there is none.
+def _lower_bound_on_loss_range(high: _EventBounds, low: _EventBounds) -> float:
+    """Return a lower bound on the difference between the losses ln P/Q of two events; -inf if
+    there is none.
+
+    Args:
+        high: the event of the higher loss.
+        low: that of the lower one.
     """
-    high_of_p, high_of_q = high
-    low_of_p, low_of_q = low
-    high_p_lower, _ = high_of_p
-    _, high_q_upper = high_of_q
-    _, low_p_upper = low_of_p
-    low_q_lower, _ = low_of_q
-    if min(high_p_lower, low_q_lower) > 0:
-        high_loss = math.log(high_p_lower / high_q_upper)
-        low_loss = math.log(low_p_upper / low_q_lower)
+    if min(high.p.lower, low.q.lower) > 0:
+        high_loss = math.log(high.p.lower / high.q.upper)
+        low_loss = math.log(low.p.upper / low.q.lower)
         # Quotients and logarithms are rounded by less than this: a logarithm is off by a relative
         # error of its quotient, absolutely, and by a relative one of its own.
         rounding = DIFFERENCE_ROUNDING * (1 + abs(high_loss) + abs(low_loss))
         return high_loss - low_loss - rounding
     return -math.inf
-
-
-def answers_of_p_and_q(laws: Drawn, added: bool) -> Drawn:
-    """Return the answers of P and Q, given those without and with the additional user; P is the
-    law with the user if ``added``.
-    """
-    without, with_user = laws
-    if added:
-        return with_user, without
-    return without, with_user
 
 
 def event_in_words(event: Event, most: int = 4) -> str:
@@ -465,18 +474,19 @@ def event_in_words(event: Event, most: int = 4) -> str:
     return f"{event.name} in {{{shown}}}"
 
 
-def _events_of_extreme_losses(p: Counter[Answer], q: Counter[Answer]) -> tuple[Event, Event] | None:
+def _events_of_extreme_losses(answers: Samples) -> tuple[Event, Event] | None:
     """Return the events with the highest and the lowest estimated loss ln P/Q, as far as they are
     certain: less two standard errors for the highest, plus two for the lowest; None if nothing was
     drawn.
     """
     losses: list[tuple[float, float, Event]] = []  # loss - 2 errors, loss + 2 errors
-    drawn = (p.total(), q.total())
-    for name, feature in features([*p, *q]).items():
-        in_p = tally(p, feature)
-        in_q = tally(q, feature)
+    draws_p = answers.p.total()
+    draws_q = answers.q.total()
+    for name, feature in features([*answers.p, *answers.q]).items():
+        in_p = tally(answers.p, feature)
+        in_q = tally(answers.q, feature)
         for value in {**in_p, **in_q}:
-            loss, error = _estimated_loss(in_p[value], in_q[value], *drawn)
+            loss, error = _estimated_loss(in_p[value], in_q[value], draws_p, draws_q)
             event = Event(name, feature, frozenset([value]))
             losses.append((loss - 2 * error, loss + 2 * error, event))
     if not losses:
@@ -486,36 +496,39 @@ def _events_of_extreme_losses(p: Counter[Answer], q: Counter[Answer]) -> tuple[E
     return highest, lowest
 
 
-def _estimated_loss(in_p: int, in_q: int, drawn_p: int, drawn_q: int) -> tuple[float, float]:
+def _estimated_loss(in_p: int, in_q: int, draws_p: int, draws_q: int) -> tuple[float, float]:
     """Return an estimate of ln P(S)/Q(S) and its standard error.
 
     Args:
         in_p: how many of the draws from P are in S.
         in_q: how many of the draws from Q are in S.
-        drawn_p: how many draws from P there are.
-        drawn_q: how many draws from Q there are.
+        draws_p: how many draws from P there are.
+        draws_q: how many draws from Q there are.
     """
     # Half a draw is added, so that the loss of an event that was never drawn is finite.
     smoothed_p = in_p + 0.5
     smoothed_q = in_q + 0.5
-    ratio = smoothed_p / drawn_p * drawn_q / smoothed_q
+    ratio = smoothed_p / draws_p * draws_q / smoothed_q
     variance = 1 / smoothed_p + 1 / smoothed_q
     return math.log(ratio), math.sqrt(variance)
 
 
-def _excess_in_errors(
-    p: Counter[Answer], q: Counter[Answer], events: tuple[Event, Event], claimed: float
-) -> float:
+def _excess_in_errors(answers: Samples, events: tuple[Event, Event], claimed: float) -> float:
     """Return by how many standard errors the losses of two events are farther apart than claimed.
 
     Args:
-        p: answers drawn from P.
-        q: answers drawn from Q.
+        answers: those drawn from P and from Q.
         events: the event of the higher and that of the lower loss.
         claimed: the claimed range of losses.
     """
-    drawn = (p.total(), q.total())
+
+    def loss(event: Event) -> tuple[float, float]:
+        """Return the estimated loss of an event and its standard error."""
+        in_p = event.hits(answers.p)
+        in_q = event.hits(answers.q)
+        return _estimated_loss(in_p, in_q, answers.p.total(), answers.q.total())
+
     high_event, low_event = events
-    high, high_error = _estimated_loss(high_event.hits(p), high_event.hits(q), *drawn)
-    low, low_error = _estimated_loss(low_event.hits(p), low_event.hits(q), *drawn)
+    high, high_error = loss(high_event)
+    low, low_error = loss(low_event)
     return (high - low - claimed) / math.hypot(high_error, low_error)

@@ -22,7 +22,6 @@ from dptopk.audit.worlds import Pair
 # A count, True for a label of a set, or any value that another library's mechanism returns.
 Value: TypeAlias = Hashable
 Answer = tuple[tuple[Hashable, Value], ...]
-Counted = Mapping[Answer, int]
 Feature = Callable[[Answer], Hashable]
 
 
@@ -159,8 +158,8 @@ class Samples:
         q: how often each answer was drawn from Q.
     """
 
-    p: Counted
-    q: Counted
+    p: Counter[Answer]
+    q: Counter[Answer]
 
     def excess(self, event: Event, epsilon: float, delta: float) -> float:
         """Return by how many standard errors the estimate of P(S) - e^ε Q(S) exceeds δ, for the
@@ -172,8 +171,8 @@ class Samples:
             delta: δ of that point.
         """
         factor = exp_within_range(epsilon)
-        drawn_p = sum(self.p.values())
-        drawn_q = sum(self.q.values())
+        drawn_p = self.p.total()
+        drawn_q = self.q.total()
         in_p = event.hits(self.p)
         in_q = event.hits(self.q)
         # Those of Poisson counts; one is added, so that a count of 0 has a variance too.
@@ -214,8 +213,8 @@ def best_event(
         epsilon: ε of the point of the claim that is tested.
         delta: δ of that point.
     """
-    drawn_p = sum(choose.p.values())
-    drawn_q = max(sum(choose.q.values()), 1)
+    drawn_p = choose.p.total()
+    drawn_q = max(choose.q.total(), 1)
     # P(S) > e^ε Q(S) in numbers of draws.
     weight = exp_within_range(epsilon) * drawn_p / drawn_q
     best: tuple[Event, float] | None = None
@@ -260,18 +259,30 @@ def _best_half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -
     return half_line
 
 
-def bounds_of(hits: int, draws: int, alpha: float) -> tuple[float, float]:
-    """Return the lower and the upper Clopper-Pearson bound on a probability, given ``hits`` of
-    ``draws``; each is wrong with probability at most alpha.
+@dataclass(frozen=True)
+class Ends:
+    """A lower and an upper bound on the probability of an event."""
+
+    lower: float
+    upper: float
+
+
+def bounds_of(hits: int, draws: int, alpha: float) -> Ends:
+    """Return the lower and the upper Clopper-Pearson bound on a probability.
+
+    Args:
+        hits: how many of the draws are in the event.
+        draws: how many independent draws there are, at least 1.
+        alpha: the probability, in (0, 1), with which each of the two bounds may be wrong.
     """
     from scipy.stats import beta
 
     if hits == 0:
-        low = 0.0
+        lower = 0.0
     else:
-        low = float(beta.ppf(alpha, hits, draws - hits + 1))
+        lower = float(beta.ppf(alpha, hits, draws - hits + 1))
     if hits == draws:
-        high = 1.0
+        upper = 1.0
     else:
-        high = float(beta.ppf(1 - alpha, hits + 1, draws - hits))
-    return low, high
+        upper = float(beta.ppf(1 - alpha, hits + 1, draws - hits))
+    return Ends(lower, upper)

@@ -113,7 +113,7 @@ class World:
         """
         if self.sensitivity.l2 is not None:
             return self._weight_moves(self.sensitivity.l2)
-        moves = {self._largest_move(chosen) for chosen in self._touched_sets()}
+        moves = {self._largest_move(labels) for labels in self._touched_sets()}
         for label in range(self.labels):
             single = [0] * self.labels
             single[label] = 1
@@ -138,21 +138,21 @@ class World:
         labels isqrt(l2**2 // d) on each, the largest integer with which the norm is at most l2.
         """
         moves: list[Move] = []
-        for chosen in self._touched_sets():
-            weight = math.isqrt(l2 * l2 // len(chosen))
+        for labels in self._touched_sets():
+            weight = math.isqrt(l2 * l2 // len(labels))
             move = [0] * self.labels
-            for label in chosen:
+            for label in labels:
                 move[label] = weight
             moves.append(tuple(move))
         return sorted(moves)
 
-    def _largest_move(self, chosen: Places) -> Move:
-        """Return the change by linf on each chosen label, in their order, until the cap on a
+    def _largest_move(self, labels: Places) -> Move:
+        """Return the change by linf on each of these labels, in their order, until the cap on a
         user's total is used up.
         """
         move = [0] * self.labels
-        remaining = self.sensitivity.total(len(chosen))
-        for label in chosen:
+        remaining = self.sensitivity.total(len(labels))
+        for label in labels:
             move[label] = min(self.sensitivity.linf, remaining)
             remaining -= move[label]
         return tuple(move)
@@ -230,7 +230,11 @@ class World:
             )
 
     def neighbours(self) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
-        """Return all pairs of these histograms that differ by one user: (without, with)."""
+        """Return all pairs of these histograms that differ by one user: (without, with).
+
+        Raises:
+            InvalidParameter: as ``histograms``.
+        """
         levels = set(self.levels())
         histograms = self.histograms()  # refuses a large world before its moves are listed
         moves = self._every_move()

@@ -93,7 +93,7 @@ def _print_division(division: Division) -> None:
         cells = (
             f"{part.share:.1%}",
             f"± {part.error:g}{locked}",
-            f"± {part.even:g}",
+            f"± {part.even_error:g}",
             f"{part.epsilon:.4g}",
         )
         table.add_row(Text(part.query.name), *cells)

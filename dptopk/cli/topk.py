@@ -424,8 +424,8 @@ def _public_facts(source: Source, caps: Sensitivity, state: DatasetState | None)
         caps: the caps on one user's contribution.
         state: the data set in the ledger; None without a ledger.
     """
+    from dptopk.planning.facts import selections_charged_as
     from dptopk.question import Events, Facts
-    from dptopk.session.session import selections_charged_as
 
     registered = state is not None and "budget" not in state.terms
     events = Events(labels_per_user=caps.l0 or "auto", per_label_cap=caps.linf)

@@ -116,22 +116,34 @@ class ClippingLoss:
     error: float
 
 
-def _means_of_bins(cap: int) -> tuple[Array, Array, Array]:
-    """Return the means over a user of each bin, under a cap: three arrays of shape (bins,).
+@dataclass(frozen=True, eq=False)
+class _BinMeans:
+    """Means over a user of each bin, under a cap; all float64, shape (bins,).
 
-    The users of a bin are taken to be spread evenly over its numbers of labels.
-
-    Returns:
-        the share of users above the cap, the mean number of labels above the cap, and the mean
-        number of labels.
+    Attributes:
+        share_above: the share of users above the cap.
+        labels_above: the mean number of labels above the cap.
+        labels: the mean number of labels.
     """
-    starts = [1, *(end + 1 for end in ENDS)]
-    ends = [*ENDS, ENDS[-1] + 1]  # the last bin has no end: its users are counted at its start
-    bins = [np.arange(start, end + 1) for start, end in zip(starts, ends, strict=True)]
-    share_above = np.array([(labels > cap).mean() for labels in bins])
-    mean_lost = np.array([np.maximum(labels - cap, 0).mean() for labels in bins])
-    mean_labels = np.array([labels.mean() for labels in bins])
-    return share_above, mean_lost, mean_labels
+
+    share_above: Array
+    labels_above: Array
+    labels: Array
+
+    @classmethod
+    def of(cls, cap: int) -> _BinMeans:
+        """Return the means under a cap; the users of a bin are taken to be spread evenly over its
+        numbers of labels.
+        """
+        starts = [1, *(end + 1 for end in ENDS)]
+        # The last bin has no end: its users are counted at its start.
+        ends = [*ENDS, ENDS[-1] + 1]
+        bins = [np.arange(start, end + 1) for start, end in zip(starts, ends, strict=True)]
+        return cls(
+            share_above=np.array([(labels > cap).mean() for labels in bins]),
+            labels_above=np.array([np.maximum(labels - cap, 0).mean() for labels in bins]),
+            labels=np.array([labels.mean() for labels in bins]),
+        )
 
 
 def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
@@ -148,16 +160,16 @@ def clipping_loss(answer: Release, labels_per_user: int) -> ClippingLoss:
     """
     cap = validate.count(labels_per_user=labels_per_user)
     counts, noise_std = _released_bins(answer)
-    share_above, mean_lost, mean_labels = _means_of_bins(cap)
+    means = _BinMeans.of(cap)
     users = counts.sum()
-    pairs = counts @ mean_labels
+    pairs = counts @ means.labels
     # Noise may make sums negative, and may move shares out of [0, 1].
     if users <= 0 or pairs <= 0:
         return ClippingLoss(cap, 0.0, 0.0, 1.0)
-    users_above = min(max(float(counts @ share_above / users), 0.0), 1.0)
-    share = min(max(float(counts @ mean_lost / pairs), 0.0), 1.0)
+    users_above = min(max(float(counts @ means.share_above / users), 0.0), 1.0)
+    share = min(max(float(counts @ means.labels_above / pairs), 0.0), 1.0)
     # The delta method for a ratio: the deviation of lost - share * pairs, over pairs.
-    deviation = noise_std * float(np.linalg.norm(mean_lost - share * mean_labels))
+    deviation = noise_std * float(np.linalg.norm(means.labels_above - share * means.labels))
     return ClippingLoss(cap, users_above, share, min(2 * deviation / float(pairs), 1.0))
 
 

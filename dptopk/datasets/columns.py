@@ -39,11 +39,10 @@ if TYPE_CHECKING:
 NUMBER = r"^ *[+-]?[0-9]{1,18}(?:[.][0-9]{0,18})?(?:[eE][+-]?[0-9]{1,2})? *$"
 # Decimal numbers of at most this many digits are read as floating-point numbers.
 LONGEST_DECIMAL = 38
-_DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"
+_DAY = "^[0-9]{4}-[0-9]{2}-[0-9]{2}$"  # a date whose year has four digits
 # The columns that are hashed, and those of the texts by which they are hashed on some engines.
 HASHED = {"user": "user_text", "item": "item_text"}
-# A date whose year has four digits.
-
+# What the refusal of a table that looks at several rows says of the way around it.
 MATERIALISED = (
     "; writing its rows to a table or a frame first hides it from this check, and does not make it "
     "private: each row must come from the events of one user alone"
@@ -112,8 +111,8 @@ def _columns_as_read(
     columns_read = {}
     hashable = source.backend.hashable
     for role, column in columns_by_role.items():
-        read = readers.get(role, source.exact_text)
-        columns_read[role] = read(column)
+        reader = readers.get(role, source.exact_text)
+        columns_read[role] = reader(column)
         # The text is hashed in place of its bytes where those are what is grouped; users under a
         # collation are grouped by another text than their own.
         is_own_text = columns_read[role].equals(source.exact_text(column))

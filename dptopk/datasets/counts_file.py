@@ -68,14 +68,16 @@ def _csv_table(file: _File) -> pd.DataFrame:
     """Return the columns of a text file; labels and values of conditions are text."""
     import pandas as pd
 
-    form = _text_format(file)
-    _refuse_repeated_columns(file, form)
-    if not {file.label, file.count} <= set(form.names):
-        return pd.DataFrame(columns=list(form.names))  # the caller refuses the missing column
+    file_format = _text_format(file)
+    _refuse_repeated_columns(file, file_format)
+    if not {file.label, file.count} <= set(file_format.names):
+        return pd.DataFrame(
+            columns=list(file_format.names)
+        )  # the caller refuses the missing column
     # Labels are text as written ("null", "NA" and "007" are labels); only an empty count is
     # missing.
     return pd.read_csv(
-        _csv_of_columns(file, form),
+        _csv_of_columns(file, file_format),
         dtype=dict.fromkeys([file.label, *file.where], str),
         index_col=False,
         decimal=file.decimal,
@@ -98,28 +100,28 @@ def _text_format(file: _File) -> TextFormat:
         raise InvalidParameter(f"source{str(error).removeprefix('table')}") from None
 
 
-def _csv_of_columns(file: _File, form: TextFormat) -> io.StringIO:
+def _csv_of_columns(file: _File, file_format: TextFormat) -> io.StringIO:
     """Return the columns that are read, as CSV with commas.
 
     Lines without a label or a count are left out, such as the ";;" that spreadsheets write below a
     table, and rows that are too short.
     """
-    present = [name for name in file.columns if name in form.names]
-    label = form.names.index(file.label)
-    count = form.names.index(file.count)
+    present = [name for name in file.columns if name in file_format.names]
+    label = file_format.names.index(file.label)
+    count = file_format.names.index(file.count)
     # There are two columns at least, so that a getter returns a tuple.
-    cells_of = itemgetter(*(form.names.index(name) for name in present))
+    cells_of = itemgetter(*(file_format.names.index(name) for name in present))
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(present)
-    for row in rows(file.path, form):
+    for row in rows(file.path, file_format):
         if row[label] and row[count]:
             writer.writerow(cells_of(row))
     text.seek(0)
     return text
 
 
-def _refuse_repeated_columns(file: _File, form: TextFormat) -> None:
+def _refuse_repeated_columns(file: _File, file_format: TextFormat) -> None:
     """Refuse a header that names one of these columns twice: pandas would take the first and rename
     the other.
 
@@ -127,7 +129,7 @@ def _refuse_repeated_columns(file: _File, form: TextFormat) -> None:
         InvalidParameter: naming the column.
     """
     for column in file.columns:
-        if form.names.count(column) > 1:
+        if file_format.names.count(column) > 1:
             raise InvalidParameter(f"source: {file.path.name!r} has two columns {column!r}")
 
 

@@ -162,9 +162,9 @@ def segment_histograms(  # noqa: PLR0913
     )
     segment_list = _distinct_segments(segments)
     if segments_per_user is None:
-        s = len(segment_list)
+        most_segments = len(segment_list)
     else:
-        s = validate.count(segments_per_user=segments_per_user)
+        most_segments = validate.count(segments_per_user=segments_per_user)
     if top is not None:
         top = validate.count(top=top)
     if count_capped:
@@ -187,7 +187,7 @@ def segment_histograms(  # noqa: PLR0913
             bounds=bounds,
             contribute=counting.contribute,
             names=column.names,
-            s=None if s >= len(segment_list) else s,
+            most_segments=None if most_segments >= len(segment_list) else most_segments,
         )
         sums = label_counts(
             source,
@@ -201,7 +201,7 @@ def segment_histograms(  # noqa: PLR0913
         )
     rows = _rows_of_segments(sums, column.places(sums["segment"]), len(segment_list))
     histograms = dict(zip(segment_list, map(counting.histogram, rows), strict=True))
-    return Segments(histograms, min(s, len(segment_list)), by=segment)
+    return Segments(histograms, min(most_segments, len(segment_list)), by=segment)
 
 
 @dataclass(frozen=True)
@@ -363,9 +363,10 @@ def _contributions_in_segments(
     bounds: Bounds,
     contribute: Contribute,
     names: ir.Table | None,
-    s: int | None,
+    most_segments: int | None,
 ) -> ir.Table:
-    """Return what each user adds to each label of each segment, in at most s segments.
+    """Return what each user adds to each label of each segment, in at most ``most_segments`` of
+    them.
 
     Which segments count depends on the user's own events and the key alone.
 
@@ -375,11 +376,11 @@ def _contributions_in_segments(
         bounds: the bounds in each segment.
         contribute: the function that enforces them.
         names: the table of the segments and their indices; None: events have the segment itself.
-        s: the most segments of one user; None: all.
+        most_segments: s, the most segments of one user; None: all.
     """
     import ibis
 
-    if s is not None:
+    if most_segments is not None:
         visits = events.select("user", "segment").distinct()
         if names is not None:
             visits = visits.join(names, visits.segment == names.place)
@@ -387,6 +388,6 @@ def _contributions_in_segments(
         order = hash_ranks(source, visits.user, name, bounds)
         place = ibis.row_number().over(group_by=visits.user, order_by=order)  # from 0
         ranked_visits = visits.mutate(place=place)
-        counted_visits = ranked_visits.filter(ranked_visits.place < s)
+        counted_visits = ranked_visits.filter(ranked_visits.place < most_segments)
         events = events.semi_join(counted_visits, ["user", "segment"])
     return contribute(source, events, bounds, within=("segment",))

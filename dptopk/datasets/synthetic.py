@@ -52,8 +52,9 @@ class Truth:
         """
         k = min(validate.count(k=k), len(self.articles))
         expected_absent = []
-        for p in self.popularity[:k]:
-            never_reads = np.exp(self.events * np.log1p(-self.activity * p))  # (1 - a_u p)^events
+        for popularity in self.popularity[:k]:
+            # (1 - a_u p_i)^events of each member u.
+            never_reads = np.exp(self.events * np.log1p(-self.activity * popularity))
             expected_absent.append(never_reads.sum())
         return len(self.activity) - np.array(expected_absent)
 
@@ -103,19 +104,20 @@ def make_events(
     chunk = validate.count(chunk=chunk)
     if not path.parent.is_dir():
         raise InvalidParameter(f"path: there is no directory {str(path.parent)!r}")
-    law, generators = _law(events, users, items, seed, exponent, spread)
+    generators = _Generators.of(seed)
+    law = _law(generators, events, users, items, exponent, spread)
     texts = _texts_of_columns(law)
     schema = _schema(texts)
     with (
         _replacement_file(path) as unfinished,
         parquet.ParquetWriter(unfinished, schema, compression="zstd") as writer,
     ):
-        done = 0
+        rows_written = 0
         for columns in _event_chunks(law, generators, chunk):
             writer.write_table(_arrow_chunk(columns, texts, schema), row_group_size=chunk)
-            done += len(columns["member"])
+            rows_written += len(columns["member"])
             if progress is not None:
-                progress(done, events)
+                progress(rows_written, events)
     return law
 
 
@@ -132,12 +134,40 @@ def _replacement_file(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def _law(
-    events: int, users: int, items: int, seed: int, exponent: float, spread: float
-) -> tuple[Truth, tuple[np.random.Generator, np.random.Generator]]:
-    """Return the law, and the two generators that members and articles are drawn from.
+@dataclass(frozen=True)
+class _Generators:
+    """The generators of made-up events, all from one seed; each draws one thing alone.
 
-    The arguments are those of ``make_events``; ``events`` was checked before.
+    Attributes:
+        naming: draws the numbers in the names of articles.
+        activity: draws how active members are.
+        members: draws the member of each event.
+        articles: draws the article of each event.
+    """
+
+    naming: np.random.Generator
+    activity: np.random.Generator
+    members: np.random.Generator
+    articles: np.random.Generator
+
+    @classmethod
+    def of(cls, seed: int) -> _Generators:
+        """Return the generators of a seed.
+
+        Raises:
+            InvalidParameter: when it is no integer of at least 0.
+        """
+        validate.count(seed=seed, at_least=0)  # refuses other values
+        seeds = np.random.SeedSequence(seed).spawn(4)
+        return cls(*(np.random.default_rng(one_seed) for one_seed in seeds))
+
+
+def _law(
+    generators: _Generators, events: int, users: int, items: int, exponent: float, spread: float
+) -> Truth:
+    """Return the law of the events.
+
+    The further arguments are those of ``make_events``; ``events`` was checked before.
 
     Raises:
         InvalidParameter: when one of the others is out of range.
@@ -147,14 +177,10 @@ def _law(
     # These calls refuse values that are out of range.
     validate.positive(exponent=exponent)
     validate.nonnegative(spread=spread)
-    validate.count(seed=seed, at_least=0)
-    seeds = np.random.SeedSequence(seed).spawn(4)
-    naming, activity, members, articles = (np.random.default_rng(one_seed) for one_seed in seeds)
     popularity = np.arange(1, items + 1, dtype=np.float64) ** -exponent
-    weights = np.exp(spread * activity.standard_normal(users))
-    names = _article_names(naming.permutation(items))
-    law = Truth(events, names, popularity / popularity.sum(), weights / weights.sum())
-    return law, (members, articles)
+    weights = np.exp(spread * generators.activity.standard_normal(users))
+    names = _article_names(generators.naming.permutation(items))
+    return Truth(events, names, popularity / popularity.sum(), weights / weights.sum())
 
 
 def _article_names(numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -199,24 +225,23 @@ def _texts_of_columns(law: Truth) -> dict[str, Any]:
 
 
 def _event_chunks(
-    law: Truth, generators: tuple[np.random.Generator, np.random.Generator], chunk: int
+    law: Truth, generators: _Generators, chunk: int
 ) -> Iterator[dict[str, np.ndarray[Any, Any]]]:
     """Yield the events as columns of indices into the lists of texts, a chunk at a time.
 
     Args:
         law: the laws of members and of articles, and the number of events.
-        generators: the generator of the members, and that of the articles.
+        generators: their generators of members and of articles are used.
         chunk: the largest number of events of a chunk.
     """
     by_member = np.cumsum(law.activity)
     by_article = np.cumsum(law.popularity)
-    members, articles = generators
     for start in range(0, law.events, chunk):
         rows = min(chunk, law.events - start)
         # Inverse transform: one uniform a draw, so that the events do not depend on the chunks. The
         # last sum, 1 up to rounding, is left out: a draw above it still has an index.
-        member = np.searchsorted(by_member[:-1], members.random(rows), side="right")
-        article = np.searchsorted(by_article[:-1], articles.random(rows), side="right")
+        member = np.searchsorted(by_member[:-1], generators.members.random(rows), side="right")
+        article = np.searchsorted(by_article[:-1], generators.articles.random(rows), side="right")
         yield {
             "member": member,
             "article": article,

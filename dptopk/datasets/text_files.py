@@ -102,6 +102,9 @@ def _as_cp1252(error: UnicodeError) -> tuple[str, int]:
 
     In UTF-8 it is that of cp1252, as far as that has a character. Only these bytes decide, so that
     no row decides how another one is read.
+
+    Raises:
+        UnicodeError: the error itself, where a text cannot be encoded.
     """
     if not isinstance(error, UnicodeDecodeError):
         raise error
@@ -216,7 +219,7 @@ def _lines_before_header(text: str) -> tuple[list[str], str | None]:
     return lines, separator
 
 
-def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
+def rows(path: str | Path, file_format: TextFormat) -> Iterator[list[str]]:
     """Yield the rows below the header, each with one cell for each column.
 
     Lines without any cell are left out, and rows whose cells have more than LONGEST_LINE bytes. No
@@ -225,17 +228,17 @@ def rows(path: str | Path, form: TextFormat) -> Iterator[list[str]]:
 
     Args:
         path: a text file, which may be compressed.
-        form: its format, as ``text_format`` finds it.
+        file_format: its format, as ``text_format`` finds it.
     """
     # The csv module reads cells of 131,072 characters, with one limit for the whole process.
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_LINE))
     with closing(_open_bytes(path)) as stream:
-        text = io.TextIOWrapper(stream, form.encoding, errors=_ODD_BYTES, newline="")
-        for _ in range(form.skipped):
+        text = io.TextIOWrapper(stream, file_format.encoding, errors=_ODD_BYTES, newline="")
+        for _ in range(file_format.skipped):
             text.readline()
-        lines = _with_engine_quotes(text, form.separator)
-        reader = csv.reader(lines, delimiter=form.separator)
-        columns = len(form.names)
+        lines = _with_engine_quotes(text, file_format.separator)
+        reader = csv.reader(lines, delimiter=file_format.separator)
+        columns = len(file_format.names)
         is_header = True
         while True:
             try:
@@ -287,8 +290,10 @@ def _with_engine_quotes(lines: Iterable[str], separator: str) -> Iterator[str]:
                 place = opening.end()
                 is_inside = True
             if is_inside:
-                text, place, is_inside = _quoted_part(line, place, ends)
-                pieces.append(text)
+                part = _quoted_part(line, place, ends)
+                pieces.append(part.text)
+                place = part.end
+                is_inside = part.is_open
             if is_inside:
                 continue
             # What is not quoted, up to the separator and with it.
@@ -298,28 +303,40 @@ def _with_engine_quotes(lines: Iterable[str], separator: str) -> Iterator[str]:
         yield "".join(pieces)
 
 
-def _quoted_part(line: str, place: int, ends: str) -> tuple[str, int, bool]:
-    """Return a part of a quoted cell, up to its next quote and with it.
+@dataclass(frozen=True)
+class _QuotedPart:
+    """A part of a quoted cell, up to its next quote and with it.
+
+    Attributes:
+        text: the part.
+        end: the place after it in the line.
+        is_open: whether the cell goes on there: in this line, as after a quote that only blanks
+            separate from the next one, or in the next line.
+    """
+
+    text: str
+    end: int
+    is_open: bool
+
+
+def _quoted_part(line: str, place: int, ends: str) -> _QuotedPart:
+    """Return the part of a quoted cell that begins at a place of a line.
 
     Args:
         line: the line.
         place: where the part begins in it.
         ends: the characters that end a cell: the separator and those of the end of a line.
-
-    Returns:
-        the part, the place after it, and whether the cell goes on there: in this line, as after a
-        quote that only blanks separate from the next one, or in the next line.
     """
     end = _match_end(_QUOTED, line, place)
     after = _match_end(_BLANKS, line, end + 1)
     next_character = line[after : after + 1]
     if next_character == '"':  # the cell goes on with the blanks
-        return line[place:end] + line[end + 1 : after], after + 1, True
+        return _QuotedPart(line[place:end] + line[end + 1 : after], after + 1, is_open=True)
     if end == len(line):  # no quote follows in this line
-        return line[place:], end, True
+        return _QuotedPart(line[place:], end, is_open=True)
     # Blanks before a separator or the end of the line are left out.
     following = after if next_character in ends else end + 1
-    return line[place : end + 1], following, False
+    return _QuotedPart(line[place : end + 1], following, is_open=False)
 
 
 def _match_end(pattern: re.Pattern[str], line: str, place: int) -> int:

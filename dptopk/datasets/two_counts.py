@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dptopk._internal import validate
+from dptopk.datasets.backends.base import CountsAndLabels, OpenTable
 from dptopk.datasets.backends.opening import Engine, selected_events
 from dptopk.datasets.bounding import (
     PROFILE,
@@ -31,7 +32,6 @@ from dptopk.histogram.histogram import Array, Histogram, Sensitivity
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-    from dptopk.datasets.backends.base import OpenTable
     from dptopk.datasets.backends.inputs import Condition, EventTable
     from dptopk.histogram.stored_labels import StoredLabels
 
@@ -155,7 +155,7 @@ def _columns_of_events(
     weights: bool,
     profile: bool,
     progress: Progress | None,
-) -> tuple[dict[str, Array], StoredLabels | None]:
+) -> CountsAndLabels:
     """Return the columns of both histograms of events, and their labels if these stay in the
     engine; None: the labels are the column item.
 
@@ -186,7 +186,7 @@ def _columns_of_events(
         first=first,
         progress=progress,
     )
-    return columns, None
+    return CountsAndLabels(columns, None)
 
 
 def _counts_of_store(store: EventsStore, cap: int, *, weights: bool, profile: bool) -> EventCounts:

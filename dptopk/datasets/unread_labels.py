@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dptopk.datasets.backends.base import Array, HeldCounts, MemoryFull, OpenTable
+from dptopk.datasets.backends.base import (
+    Array,
+    CountsAndLabels,
+    HeldCounts,
+    MemoryFull,
+    OpenTable,
+)
 from dptopk.datasets.bounding import (
     NAMES,
     PROFILE,
@@ -32,7 +38,6 @@ from dptopk.histogram.event_counts import CELLS, NARROW
 if TYPE_CHECKING:
     import ibis.expr.types as ir
 
-    from dptopk.histogram.stored_labels import StoredLabels
 
 # Labels count as many if there are this many events, and more than the share MANY of the labels of
 # the first ones are different: only then the texts take more time than the counts.
@@ -53,11 +58,11 @@ def unread_counts(
     *,
     weights: bool,
     sums: Mapping[str, str],
-) -> tuple[dict[str, Array], StoredLabels | None] | None:
+) -> CountsAndLabels | None:
     """Return the sums of ``label_counts`` in the order of a histogram, and the unread labels.
 
-    Instead of the labels there is None if few of them were read with the sums, in any order. All
-    is None if there are few labels, or if the engine cannot store them; the counts are then read
+    ``labels`` is None if few of them were read with the sums, in any order. The result is None if
+    there are few labels, or if the engine cannot store them; the counts are then read
     in another way and are the same. Of a column of PROFILE for users (``above_``) only the sum has
     a meaning.
 
@@ -95,7 +100,7 @@ def unread_counts(
 
 def _read_held_counts(
     count: Callable[[], HeldCounts | None], sums: Mapping[str, str]
-) -> tuple[dict[str, Array], StoredLabels | None] | None:
+) -> CountsAndLabels | None:
     """Return the result of ``unread_counts`` of an engine that holds what one query has counted.
 
     Args:
@@ -106,12 +111,12 @@ def _read_held_counts(
     if held_counts is None:
         return None
     if len(held_counts) <= FEW:
-        return held_counts.columns(), None
+        return CountsAndLabels(held_counts.columns(), None)
     user_sums = [name for name in sums if name.startswith("above_")]
     totals = held_counts.totals(user_sums) if user_sums else {}
     label_sums = _sums_of_labels(sums)
     counts, unread = held_counts.in_order(label_sums).columns(label_sums)
-    return counts | totals, unread
+    return CountsAndLabels(counts | totals, unread)
 
 
 def _sums_of_labels(sums: Mapping[str, str]) -> list[str]:
@@ -131,7 +136,7 @@ def _store_counts(
     *,
     weights: bool,
     sums: Mapping[str, str],
-) -> tuple[dict[str, Array], StoredLabels] | None:
+) -> CountsAndLabels | None:
     """Return the result of ``unread_counts`` for many labels; None if two texts share a code.
 
     The arguments are those of ``unread_counts``.
@@ -160,7 +165,7 @@ def _store_counts(
     answer_of(source, stored.forget)
     answer_of(source, stored.compress)
     counts, unread = stored.columns(_sums_of_labels(sums))
-    return counts | users, unread
+    return CountsAndLabels(counts | users, unread)
 
 
 def _store_in_order(source: OpenTable, labels: ir.Table) -> None:

@@ -43,24 +43,33 @@ def compute(settings: RunSettings) -> Table:
     """
     import pandas as pd
 
-    f = GaussianTradeoff(MU)
+    gaussian = GaussianTradeoff(MU)
     rows = []
     for k in KS:
         curves: dict[str, TradeoffFunction] = {EXACT: GaussianTradeoff(MU * math.sqrt(k))}
-        for label, approximation in ((BELOW, proposition_1(f)), (ABOVE, best_chords(f, 2))):
+        for label, approximation in (
+            (BELOW, proposition_1(gaussian)),
+            (ABOVE, best_chords(gaussian, 2)),
+        ):
             curves[label] = composition_region(approximation.constraints(), k).tradeoff
-        curves |= _many_piece_curves(f, k, points=13 if settings.quick else 121)
+        curves |= _many_piece_curves(gaussian, k, points=13 if settings.quick else 121)
         rows += regions_plot.rows(curves, k=k)
     return pd.DataFrame(rows)
 
 
-def _many_piece_curves(f: GaussianTradeoff, k: int, points: int) -> dict[str, TradeoffFunction]:
-    """Return our bounds on the k-fold composition from above and below, by their labels, each given
-    by its δ at ``points`` values of ε.
+def _many_piece_curves(
+    gaussian: GaussianTradeoff, k: int, points: int
+) -> dict[str, TradeoffFunction]:
+    """Return our bounds on the k-fold composition from above and below, by their labels.
+
+    Args:
+        gaussian: the trade-off function of one mechanism.
+        k: how many mechanisms are composed.
+        points: at how many values of ε the δ of each bound is computed.
     """
     epsilons = np.linspace(0, 3 * MU * math.sqrt(k), points)
     line_width = 1e-3  # of the figure
-    ours = compose_f_dp(f, k, at_epsilon=epsilons, pieces=PIECES, rtol=line_width)
+    ours = compose_f_dp(gaussian, k, at_epsilon=epsilons, pieces=PIECES, rtol=line_width)
     curves: dict[str, TradeoffFunction] = {}
     for label, deltas in zip((MORE_ABOVE, MORE_BELOW), ours, strict=True):
         pairs = zip(epsilons.tolist(), deltas.tolist(), strict=True)
@@ -92,9 +101,9 @@ def _distance_lines(data: Table, k: int) -> list[Comparison]:
     far these are apart.
     """
     exact = GaussianTradeoff(MU * math.sqrt(k))
-    t = np.linspace(0, exact.fixed_point, 2001)
-    curves = regions_plot.type_2_errors(data, t)
-    exact_errors = exact(t)
+    type_1_errors = np.linspace(0, exact.fixed_point, 2001)
+    curves = regions_plot.type_2_errors(data, type_1_errors)
+    exact_errors = exact(type_1_errors)
     exact_is_above = curves[BELOW] <= exact_errors + ROUNDING
     exact_is_below = curves[ABOVE] >= exact_errors - ROUNDING
     is_between = bool(exact_is_above.all() and exact_is_below.all())

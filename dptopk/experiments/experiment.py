@@ -77,8 +77,14 @@ def claim(quantity: str, paper: str, holds: object, measured: str = "") -> Compa
 
 
 def number(quantity: str, paper: float, ours: float, *, digits: int) -> Comparison:
-    """Return a line that compares a printed number with ours, to the ``digits`` after the point
-    that the paper prints.
+    """Return a line that compares a printed number with ours.
+
+    Args:
+        quantity: what the number is, in words.
+        paper: the number as printed.
+        ours: our number.
+        digits: how many digits after the point the paper prints; the numbers agree where they do
+            to these.
     """
     rounding = 0.5 * 10.0**-digits * (1 + 1e-9)  # half of the last digit, and its own rounding
     agrees = bool(abs(ours - paper) <= rounding)
@@ -115,9 +121,9 @@ def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: RunSe
     """
     run = map if settings.jobs == 1 else _pool(settings.jobs).map
     results: list[T] = []
-    for done, result in enumerate(run(task, inputs), start=1):
+    for result in run(task, inputs):
         results.append(result)
-        settings.progress(done / len(inputs))
+        settings.progress(len(results) / len(inputs))
     return results
 
 

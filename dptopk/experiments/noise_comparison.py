@@ -52,8 +52,14 @@ def exact_gaussian_epsilon(epsilon: float, touched: int) -> float:
 
 
 def composed_gaussian_epsilon(epsilon: float, touched: int, count: int, splits: int) -> float:
-    """Return ε_g of ``count`` Gaussian mechanisms, each taken as (ε', δ')-DP by CR Lemma 6.1, by
-    the optimal composition, at the best of ``splits`` values of δ'; each is on ``touched`` counts.
+    """Return ε_g of several Gaussian mechanisms, each taken as (ε', δ')-DP by CR Lemma 6.1, by the
+    optimal composition, at the best of a few values of δ'.
+
+    Args:
+        epsilon: that of Laplace noise of the same variance.
+        touched: how many counts one user can change by 1 in each.
+        count: how many mechanisms there are.
+        splits: how many values of δ' are tried.
     """
     mu = math.sqrt(touched / 2) * epsilon  # as in ``exact_gaussian_epsilon``
     # The δ' add up to less than δ: what they leave is for the composition.
@@ -64,7 +70,13 @@ def composed_gaussian_epsilon(epsilon: float, touched: int, count: int, splits: 
 
 
 def crossing(x: pd.Series, curve: pd.Series, reference: pd.Series) -> float:
-    """Return the smallest x at which a curve is above a reference curve, or NaN."""
+    """Return the smallest x at which a curve is above a reference curve, or NaN.
+
+    Args:
+        x: the abscissas, shape (points,).
+        curve: the values of the curve, shape (points,).
+        reference: those of the reference, shape (points,).
+    """
     above = x[(curve > reference).to_numpy()]
     if len(above):
         return float(above.min())
@@ -72,8 +84,14 @@ def crossing(x: pd.Series, curve: pd.Series, reference: pd.Series) -> float:
 
 
 def plot(data: Table, x: str, names: list[str], label: str, *, columns: int) -> Figure:
-    """Plot ε_g of the curves in ``names`` against the column ``x``, a panel for each ε, with a
-    legend of some columns below; ``label`` is the title of the x axis.
+    """Plot ε_g of some curves against a column, a panel for each ε, with a legend below.
+
+    Args:
+        data: a wide table, with a column epsilon and one for each curve.
+        x: the column of abscissas.
+        names: the columns of the curves.
+        label: the label of the x axis.
+        columns: how many columns the legend has.
     """
     parts = []
     for epsilon, part in data.groupby("epsilon"):

@@ -20,28 +20,36 @@ SMOOTH = np.linspace(0, 1, 201)  # type I errors of a smooth boundary
 
 def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[str, Any]]:
     """Return a row for each point of each lower boundary: its vertices, or 201 points of a smooth
-    one. Every row also has the given ``columns``.
+    one.
+
+    Args:
+        curves: label -> the trade-off function of the boundary.
+        columns: further columns, which every row has.
     """
-    points_of_all = []
-    for label, f in curves.items():
-        if isinstance(f, PiecewiseLinear):
-            of_type_1, of_type_2 = f.vertices()
+    points = []
+    for label, tradeoff in curves.items():
+        if isinstance(tradeoff, PiecewiseLinear):
+            of_type_1, of_type_2 = tradeoff.vertices()
         else:
-            of_type_1, of_type_2 = SMOOTH, f(SMOOTH)
+            of_type_1, of_type_2 = SMOOTH, tradeoff(SMOOTH)
         errors = zip(of_type_1.tolist(), of_type_2.tolist(), strict=True)
         for type_1, type_2 in errors:
             point = {"curve": label, "type_1": type_1, "type_2": type_2}
-            points_of_all.append(columns | point)
-    return points_of_all
+            points.append(columns | point)
+    return points
 
 
-def type_2_errors(data: Table, t: Floats) -> dict[str, Floats]:
-    """Return the type II errors of each curve at the type I errors t, by linear interpolation, each
-    of the shape of t.
+def type_2_errors(data: Table, type_1_errors: Floats) -> dict[str, Floats]:
+    """Return the type II errors of each curve at these type I errors, by linear interpolation, each
+    of their shape.
+
+    Args:
+        data: the boundaries, a row a point.
+        type_1_errors: in [0, 1].
     """
     errors: dict[str, Floats] = {}
-    for label, part in data.groupby("curve"):
-        errors[str(label)] = np.interp(t, part["type_1"], part["type_2"])
+    for label, points in data.groupby("curve"):
+        errors[str(label)] = np.interp(type_1_errors, points["type_1"], points["type_2"])
     return errors
 
 
@@ -62,7 +70,10 @@ def boundaries(axes: Axes, data: Table) -> None:
 def panels(data: Table, ks: Sequence[int], tops: Sequence[float] | None = None) -> Figure:
     """Return a figure with a panel of boundaries for every value of the column k.
 
-    ``tops`` are the largest errors that each panel shows; None: 1.
+    Args:
+        data: the boundaries, a row a point.
+        ks: the values of k, in the order of the panels.
+        tops: the largest error that each panel shows; None: 1.
     """
     number = len(ks)
     figure, axes = style.figure(1, number, width=4.2 * number, height=4.4)

@@ -31,6 +31,11 @@ _SECTION = """<section id="{name}"><h2>{title}</h2>
 def write_report(outcomes: Sequence[ExperimentResult], path: Path, settings: RunSettings) -> None:
     """Write the report of these results to a path; an older file is replaced at once, when the new
     one is complete.
+
+    Args:
+        outcomes: the results, in the order of the report.
+        path: the path of the HTML file.
+        settings: of the run, which the report states.
     """
     titles = {outcome.experiment.name: escape(outcome.experiment.title) for outcome in outcomes}
     items = [f'<li><a href="#{name}">{title}</a></li>' for name, title in titles.items()]

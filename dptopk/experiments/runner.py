@@ -101,6 +101,11 @@ def _compute(experiment: Experiment, stem: Path, settings: RunSettings) -> float
 
     The file that marks them as complete is written last, so that a run which is stopped is computed
     again.
+
+    Args:
+        experiment: the experiment.
+        stem: the path of its files without their endings.
+        settings: of the run.
     """
     start = time.perf_counter()
     table = stem.with_suffix(".csv")
@@ -116,6 +121,11 @@ def _compute(experiment: Experiment, stem: Path, settings: RunSettings) -> float
 def _earlier_result(name: str, out: Path, settings: RunSettings) -> ExperimentResult | None:
     """Return an experiment's result from an earlier run into this folder; None if it is incomplete
     or out of date.
+
+    Args:
+        name: the name of the experiment.
+        out: the folder.
+        settings: of this run, which those of the earlier one must equal.
     """
     stem = out / name
     stored = _stored_table(stem, settings)

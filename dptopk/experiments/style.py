@@ -69,9 +69,16 @@ def lines(
     markersize: float | None = None,
     alpha: float | None = None,
 ) -> None:
-    """Plot (label, x, y) series, each with a different colour and dash, later ones thinner.
+    """Plot series, each with a different colour and dash, later ones thinner.
 
     Where curves coincide, the earlier one remains visible through the dashes of the later one.
+
+    Args:
+        axes: where they are plotted.
+        series: (label, x, y) of each curve.
+        marker: as matplotlib takes it; None: points have no marker.
+        markersize: in points; None: matplotlib's own.
+        alpha: how opaque the lines are, in [0, 1]; None: fully.
     """
     for number, (label, x, y) in enumerate(series):
         lengths = DASH_LENGTHS[number % len(DASH_LENGTHS)]
@@ -91,14 +98,25 @@ def lines(
 def curves(data: pd.DataFrame, names: Iterable[str], x: str, y: str) -> list[Series]:
     """Return the series of a long table: for each name, the columns x and y of the rows that have
     this name in the column "curve".
+
+    Args:
+        data: the table.
+        names: the names of the curves, in the order of the series.
+        x: the name of the column of abscissas.
+        y: the name of the column of ordinates.
     """
-    parts = {str(name): part for name, part in data.groupby("curve")}
-    return [(name, parts[name][x], parts[name][y]) for name in names]
+    rows_of_curve = {str(name): rows for name, rows in data.groupby("curve")}
+    return [(name, rows_of_curve[name][x], rows_of_curve[name][y]) for name in names]
 
 
 def series_of_columns(data: pd.DataFrame, names: Iterable[str], x: str) -> list[Series]:
     """Return the series of a wide table: for each name, the column x and the column of this
     name.
+
+    Args:
+        data: the table.
+        names: the names of the columns, in the order of the series.
+        x: the name of the column of abscissas.
     """
     return [(name, data[x], data[name]) for name in names]
 
@@ -112,8 +130,15 @@ def panels(
     ylabel: str = "",
     yscale: str = "linear",
 ) -> tuple[Figure, Any]:
-    """Make a figure of panels side by side, of which each is given by a title and its series;
-    return it with its axes. Sizes are in inches; labels and the scale are those of all panels.
+    """Make a figure of panels side by side; return it with its axes.
+
+    Args:
+        parts: the title and the series of each panel.
+        width: of the figure, in inches.
+        height: of the figure, in inches.
+        xlabel: the label of the x axis of all panels.
+        ylabel: that of the y axis.
+        yscale: the scale of the y axis of all panels, "linear" or "log".
     """
     canvas, axes_of_parts = figure(1, len(parts), width=width, height=height)
     for axes, (title, series) in zip(axes_of_parts, parts, strict=True):
@@ -126,11 +151,17 @@ def epsilon_panels(
     data: pd.DataFrame, names: Sequence[str], *, width: float, height: float
 ) -> tuple[Figure, Any]:
     """Plot the named curves of ε_g at δ = 1e-6 against the number k of mechanisms, a panel for each
-    ε; return the figure, of this size in inches, with its axes.
+    ε; return the figure with its axes.
+
+    Args:
+        data: a table with the columns epsilon, k, curve and epsilon_global.
+        names: the curves.
+        width: of the figure, in inches.
+        height: of the figure, in inches.
     """
     parts = []
-    for epsilon, part in data.groupby("epsilon"):
-        series = curves(part, names, "k", "epsilon_global")
+    for epsilon, rows in data.groupby("epsilon"):
+        series = curves(rows, names, "k", "epsilon_global")
         parts.append((f"ε = {epsilon:g}, δ = 1e-6", series))
     return panels(parts, width=width, height=height, xlabel="number of mechanisms k", ylabel="ε_g")
 
@@ -141,7 +172,13 @@ def legend_beside(axes: Axes) -> None:
 
 
 def legend_below(canvas: Figure, axes: Axes, *, columns: int) -> None:
-    """Add one legend under all panels, with the curves of one of them."""
+    """Add one legend under all panels, with the curves of one of them.
+
+    Args:
+        canvas: the figure.
+        axes: the panel whose curves it names.
+        columns: how many columns the legend has.
+    """
     handles, labels = axes.get_legend_handles_labels()
     canvas.legend(handles, labels, loc="outside lower center", ncols=columns)
 

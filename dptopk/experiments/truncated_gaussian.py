@@ -62,7 +62,7 @@ def law(noise: Floats, gap: int, offset: int, *, noisy_floor: bool, shift: int) 
 
 def divergence(p: Floats, q: Floats, epsilons: Floats) -> Floats:
     """Return the larger of the hockey-stick divergences of P from Q and of Q from P, at each ε,
-    shape (n,); P and Q are probabilities on one grid.
+    shape (n,); P and Q are probabilities on one grid, p and q.
 
     Args:
         p: the probabilities of P on the grid, shape (values,).

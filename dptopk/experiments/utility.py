@@ -37,6 +37,7 @@ K = 25
 L0 = 5
 BUDGET = Budget(1.0, 1e-6)
 D_BAR = 250
+# Kind of counts -> the mean absolute and the root mean square error of them.
 Errors = dict[str, tuple[float, float]]
 Mechanisms = tuple[Any, ...]
 # Zipf tails: labels, largest count, exponent.
@@ -67,6 +68,11 @@ def histogram_of(name: str, domain: Domain = "public", l0: int | None = None) ->
 def plan_mechanisms(domain: Domain, method: Method, noise: Counts) -> Mechanisms:
     """Return the mechanisms of a plan for the budget; with the method "peel", a selection is
     followed by counts that are fitted to its order.
+
+    Args:
+        domain: whether the labels are public.
+        method: how the plan answers, as for plan_topk.
+        noise: the noise on the counts, as for plan_topk.
     """
     plan = plan_topk(
         K,
@@ -147,9 +153,9 @@ def errors(estimates: NDArray[Any], truth: NDArray[Any]) -> tuple[float, float]:
     """
     if not len(truth):
         return (np.nan, np.nan)
-    off = estimates - truth
-    squares = (off**2).mean()
-    return (float(np.abs(off).mean()), float(np.sqrt(squares)))
+    differences = estimates - truth
+    mean_square = (differences**2).mean()
+    return (float(np.abs(differences).mean()), float(np.sqrt(mean_square)))
 
 
 def attempt(
@@ -175,13 +181,13 @@ def attempt(
         labels = release.labels[:k]
         return labels, {"plain": errors(release.counts[:k], _true_counts(histogram, labels))}
     selection, fit = mechanisms
-    chosen = selection.release(histogram, rng)
-    truth = _true_counts(histogram, chosen.labels)
-    release = fit.release(histogram, rng, ranking=chosen)
-    ordered = [chosen.labels[i] for i in np.argsort(-truth, kind="stable")]
-    oracle = fit.release(histogram, rng, ranking=ordered)
+    selected = selection.release(histogram, rng)
+    truth = _true_counts(histogram, selected.labels)
+    release = fit.release(histogram, rng, ranking=selected)
+    true_order = [selected.labels[place] for place in np.argsort(-truth, kind="stable")]
+    oracle = fit.release(histogram, rng, ranking=true_order)
     falling = np.sort(truth)[::-1]
-    return chosen.labels, {
+    return selected.labels, {
         "plain": errors(release.measured, truth),
         "fitted": errors(release.counts, truth),
         "true order": errors(oracle.counts, falling),
@@ -206,9 +212,9 @@ def _way_rows(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str
     ``task`` is the name of the data, the name of the way, and a generator for each trial.
     """
     name, way, rngs = task
-    domain, make = WAYS[way]
+    domain, make_mechanisms = WAYS[way]
     histogram = histogram_of(name, domain, L0)
-    mechanisms = make()
+    mechanisms = make_mechanisms()
     released, errors_of_trials = zip(*_trials(mechanisms, histogram, rngs), strict=True)
     common = {
         "data": name,
@@ -224,7 +230,14 @@ def _way_rows(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str
 def _trials(
     mechanisms: Mechanisms, histogram: Histogram, rngs: list[np.random.Generator]
 ) -> list[tuple[tuple[Any, ...], Errors]]:
-    """Draw an answer with each generator; return the labels and errors of each, as ``attempt``."""
+    """Draw an answer with each generator; return the labels and errors of each, as ``attempt``
+    does.
+
+    Args:
+        mechanisms: as for ``attempt``.
+        histogram: the data.
+        rngs: a generator for each trial.
+    """
     return [attempt(mechanisms, histogram, K, rng) for rng in rngs]
 
 

@@ -266,11 +266,17 @@ class Histogram:
 
     @classmethod
     def from_pandas(cls, df: pd.DataFrame, *, label: str, count: str, **options: Any) -> Histogram:
-        """Return the histogram in two columns of a data frame; ``options`` are those of Histogram.
+        """Return the histogram in two columns of a data frame.
 
         A column has one type. If pandas chose it by looking at the data (1 and 2 become 1.0 and 2.0
         if there is a 2.5), labels were changed before they came here: read label columns as text,
-        or with a type of your choice.
+        or with a type of your choice. Rows without a label are left out.
+
+        Args:
+            df: the data frame.
+            label: the name of the column of labels.
+            count: the name of the column of counts, whole numbers of at least 0.
+            options: further arguments of Histogram.
 
         Raises:
             InvalidParameter: when a column does not exist, and as Histogram does.
@@ -361,7 +367,9 @@ class Histogram:
         return self._naming is None
 
     def label_at(self, index: int) -> Label:
-        """Return the label of row ``index``; if labels are numbered, of any index of the domain."""
+        """Return the label of row ``index``, from 0; if labels are numbered, of any index of the
+        domain.
+        """
         if self._labels is None:
             return index
         (label,) = self._labels[index : index + 1].tolist()
@@ -390,6 +398,9 @@ class Histogram:
     def count_of(self, labels: Sequence[Any]) -> Array:
         """Return the counts of the given labels, int64, shape (len(labels),); 0 for a label
         without a row.
+
+        Raises:
+            InvalidParameter: for labels that are repeated or cannot be compared.
         """
         rows = self.positions(labels)
         counts = self.counts[rows] if len(self) else np.zeros_like(rows)
@@ -404,8 +415,8 @@ class Histogram:
         """
         if 0 < d < len(self.counts):
             dth_largest = int(np.partition(self.counts, -d)[-d])
-            cut = max(dth_largest, 1)  # labels of count 0 are not present
-            candidates = np.flatnonzero(self.counts >= cut)
+            least_count = max(dth_largest, 1)  # labels of count 0 are not present
+            candidates = np.flatnonzero(self.counts >= least_count)
         else:
             candidates = np.flatnonzero(self.counts > 0)
         labels = None if self._labels is None else self._labels[candidates]
@@ -456,8 +467,8 @@ class Histogram:
         """
         if self._labels is None:
             return [(label, label) for label in labels if 0 <= label < len(self.counts)]
-        given = np.array(labels, dtype=np.int64)
-        rows = np.flatnonzero(np.isin(self.labels, given))
+        integers = np.array(labels, dtype=np.int64)
+        rows = np.flatnonzero(np.isin(self.labels, integers))
         return list(zip(self.labels[rows].tolist(), rows.tolist(), strict=True))
 
 

@@ -7,10 +7,24 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import dataclass
 
 from dptopk.errors import DptopkError
 from dptopk.ledger.journal import REFUSALS
 from dptopk.ledger.ledger import Ledger
+
+
+@dataclass(frozen=True)
+class _Write:
+    """A write that waits for its commit.
+
+    Attributes:
+        outcome: what the thread waits for: None, or the error of the write.
+        work: the function that writes.
+    """
+
+    outcome: Future[None]
+    work: Callable[[], object]
 
 
 class Commits:
@@ -23,7 +37,7 @@ class Commits:
 
     def __init__(self, ledger: Ledger) -> None:
         self._journal = ledger._journal  # noqa: SLF001
-        self._waiting: list[tuple[Future[None], Callable[[], object]]] = []
+        self._waiting: list[_Write] = []
         self._lock = threading.Lock()  # for the list of what waits
         self._turn = threading.Lock()  # held by the one thread that commits
 
@@ -36,10 +50,14 @@ class Commits:
 
         Args:
             work: the function that writes, such as a call of ``Ledger.charge``.
+
+        Raises:
+            DptopkError: the refusal of ``work``, after which nothing of it was written.
+            BaseException: any other error of a write in the same transaction.
         """
         outcome: Future[None] = Future()
         with self._lock:
-            self._waiting.append((outcome, work))
+            self._waiting.append(_Write(outcome, work))
         with self._turn:
             # Another thread may have committed this write with its own, while this one waited.
             if not outcome.done():
@@ -49,24 +67,29 @@ class Commits:
                 self._commit(batch)
         outcome.result()
 
-    def _commit(self, batch: list[tuple[Future[None], Callable[[], object]]]) -> None:
-        """Write a batch in one transaction, and set the result of each future."""
-        refusals: dict[Future[None], DptopkError] = {}
+    def _commit(self, batch: list[_Write]) -> None:
+        """Write a batch in one transaction, and set the outcome of each write."""
         try:
             with self._journal.write():
-                for future, work in batch:
-                    try:
-                        # An inner ``write`` lets a refusal pass without failing the outer one.
-                        with self._journal.write():
-                            work()
-                    except REFUSALS as error:
-                        refusals[future] = error
+                refusals = [self._refusal_of(write.work) for write in batch]
         except BaseException as error:  # noqa: BLE001 - each caller waits for an end
-            for future, _ in batch:
-                future.set_exception(error)
+            for write in batch:
+                write.outcome.set_exception(error)
             return
-        for future, _ in batch:
-            if future in refusals:
-                future.set_exception(refusals[future])
+        for write, refusal in zip(batch, refusals, strict=True):
+            if refusal is None:
+                write.outcome.set_result(None)
             else:
-                future.set_result(None)
+                write.outcome.set_exception(refusal)
+
+    def _refusal_of(self, work: Callable[[], object]) -> DptopkError | None:
+        """Do one write of a batch inside its transaction; return its refusal, None if it has none.
+
+        An inner ``write`` lets a refusal pass without failing the outer one.
+        """
+        try:
+            with self._journal.write():
+                work()
+        except REFUSALS as error:
+            return error
+        return None

@@ -101,14 +101,14 @@ class DatasetState:
         terms: the terms of the data set's budget.
         account: the account with these terms, from which charges are paid.
         limits: analyst -> terms and account of that analyst's limit.
-        limited: analyst -> the number of the entry of that limit.
+        limit_entries: analyst -> the number of the entry of that limit.
         now: analyst -> what was charged since the last renewal.
         ever: analyst -> what was charged since the data set was made.
-        seen: analyst -> the costs of stored answers that others paid for and the analyst was shown,
+        seen: analyst -> the costs of stored answers that others paid for and the analyst has seen,
             since the last renewal.
         renewals: how many renewals there were.
-        versioned: the number of the entry of the last change of version.
-        renewed: the number of the entry of the last renewal.
+        version_entry: the number of the entry of the last change of version; 0: there was none.
+        renewal_entry: the number of the entry of the last renewal; 0: there was none.
         segments: the declared disjoint segments, for each of which the accounts have a part; None:
             there are none.
         kind: the kind of the last question, as its charge recorded it; None: it recorded none.
@@ -123,13 +123,13 @@ class DatasetState:
     terms: RecordedTerms
     account: Account
     limits: dict[str, tuple[RecordedTerms, Account]] = field(default_factory=dict)
-    limited: dict[str, int] = field(default_factory=dict)
+    limit_entries: dict[str, int] = field(default_factory=dict)
     now: dict[str, Total] = field(default_factory=dict)
     ever: dict[str, Total] = field(default_factory=dict)
     seen: dict[str, Total] = field(default_factory=dict)
     renewals: int = 0
-    versioned: int = 0
-    renewed: int = 0
+    version_entry: int = 0
+    renewal_entry: int = 0
     segments: Declared | None = None
     kind: Record | None = None
     closed: list[str] = field(default_factory=list)
@@ -291,7 +291,7 @@ class DatasetState:
         """
         refunds = {}
         records = charged.body.get("records", {})
-        if charged.seq < self.limited.get(canonical_name(charged.analyst), 0):
+        if charged.seq < self.limit_entries.get(canonical_name(charged.analyst), 0):
             # The record of its limit is of a former one. The present limit took all earlier charges
             # as one, so that its refund must not be computed from that record.
             records = {owner: record for owner, record in records.items() if owner == "dataset"}
@@ -308,8 +308,8 @@ class DatasetState:
         merges their accounts. No account takes back costs of an earlier charge.
         """
         if self.segments:
-            return max(self.renewed, self.versioned)
-        return self.renewed
+            return max(self.renewal_entry, self.version_entry)
+        return self.renewal_entry
 
     def budgets_by_owner(self) -> dict[str, tuple[RecordedTerms, Account]]:
         """Return terms and account of everything that has a budget here, by the owner's name.
@@ -392,8 +392,8 @@ class DatasetState:
             "version": self.version,
             "terms": self.terms,
             "renewals": self.renewals,
-            "versioned": self.versioned,
-            "renewed": self.renewed,
+            "versioned": self.version_entry,
+            "renewed": self.renewal_entry,
             "segments": self.segments,
             "closed": self.closed,
             "kind": self.kind,
@@ -403,7 +403,7 @@ class DatasetState:
             "sensitivity": self.sensitivity.plain(),
             "account": self.account.state(),
             "limits": limits,
-            "limited": self.limited,
+            "limited": self.limit_entries,
         }
 
     @classmethod
@@ -420,13 +420,13 @@ class DatasetState:
             terms=state["terms"],
             account=_restore_account(state["terms"], state["account"]),
             limits=limits,
-            limited=dict(state["limited"]),
+            limit_entries=dict(state["limited"]),
             now=_totals(state["now"]),
             ever=_totals(state["ever"]),
             seen=_totals(state["seen"]),
             renewals=state["renewals"],
-            versioned=state["versioned"],
-            renewed=state["renewed"],
+            version_entry=state["versioned"],
+            renewal_entry=state["renewed"],
             segments=state["segments"],
             kind=state["kind"],
             closed=state["closed"],

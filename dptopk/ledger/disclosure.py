@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import platform
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.ledger.names import plain_text
 
 if TYPE_CHECKING:
+    from dptopk.ledger.dataset import DatasetState
     from dptopk.ledger.reader import Reader
     from dptopk.ledger.recorded import RecordedTerms
     from dptopk.ledger.spends import Spend
@@ -72,28 +73,13 @@ def statement(
     for name, text in statements.items():
         plain_text(**{name: text})  # refuses a text that cannot be shown
     state = ledger.state(dataset)
-    head = ledger.head()
-    total = state.account.summary()
-    spends = ledger.history(dataset)
-    names = Counter(map(_mechanism_name, spends))
     return {
         "basic": {
             "dataset": dataset,
             "version": state.version,
             **{key: statements.get(key) for key in STATED},
         },
-        "guarantee": {
-            "flavor": "approximate differential privacy"
-            if total.delta
-            else "pure differential privacy",
-            "epsilon": total.epsilon_total,
-            "delta": total.delta,
-            **zcdp_of(state.terms),
-            "holds": "for everything released under this budget together, at every moment",
-            "renewals": state.renewals,
-            "charged_ever": str(state.spent(lifetime=True)),
-            "deployment_model": "central: a trusted curator holds the data and adds the noise",
-        },
+        "guarantee": _guarantee(state),
         "unit": {
             "unit": state.unit,
             "neighbours": state.sensitivity.neighbours,
@@ -101,26 +87,62 @@ def statement(
             "segments": state.segments,
             "not_protected": list(UNPROTECTED),
         },
-        "accounting": {
-            "terms": state.terms,
-            "theorem": _theorem_of(state.terms),
-            "spent": str(state.spent()),
-            "share_used": total.share,
-            "mechanisms": [
-                {"mechanism": name, "charged": times} for name, times in sorted(names.items())
-            ],
-            "post_processing": "answers are released as drawn; whatever is computed from them "
-            "costs nothing",
-        },
-        "implementation": {
-            "dptopk": version("dptopk"),
-            "python": platform.python_version(),
-            "numpy": version("numpy"),
-            "noise": "integers, exact; random words from OpenSSL or the operating system",
-            "test_ledger": ledger.test,
-            "chain": {"entries": head["seq"], "head": head["hash"]},
-            "reviewed_by_outsiders": False,
-        },
+        "accounting": _accounting(state, ledger.history(dataset)),
+        "implementation": _implementation(ledger),
+    }
+
+
+def _guarantee(state: DatasetState) -> dict[str, Any]:
+    """Return the guarantee of a data set's budget; its ε is an upper bound at every moment."""
+    total = state.account.summary()
+    if total.delta:
+        flavor = "approximate differential privacy"
+    else:
+        flavor = "pure differential privacy"
+    return {
+        "flavor": flavor,
+        "epsilon": total.epsilon_total,
+        "delta": total.delta,
+        **zcdp_of(state.terms),
+        "holds": "for everything released under this budget together, at every moment",
+        "renewals": state.renewals,
+        "charged_ever": str(state.spent(lifetime=True)),
+        "deployment_model": "central: a trusted curator holds the data and adds the noise",
+    }
+
+
+def _accounting(state: DatasetState, spends: Sequence[Spend]) -> dict[str, Any]:
+    """Return how the guarantee is accounted for, and how often each mechanism was charged.
+
+    Args:
+        state: the state of the data set.
+        spends: all its charges.
+    """
+    times_charged = Counter(map(_mechanism_name, spends))
+    return {
+        "terms": state.terms,
+        "theorem": _theorem_of(state.terms),
+        "spent": str(state.spent()),
+        "share_used": state.account.summary().share,
+        "mechanisms": [
+            {"mechanism": name, "charged": times} for name, times in sorted(times_charged.items())
+        ],
+        "post_processing": "answers are released as drawn; whatever is computed from them "
+        "costs nothing",
+    }
+
+
+def _implementation(ledger: Reader) -> dict[str, Any]:
+    """Return the versions of the programs, the source of the noise, and the end of the log."""
+    head = ledger.head()
+    return {
+        "dptopk": version("dptopk"),
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "noise": "integers, exact; random words from OpenSSL or the operating system",
+        "test_ledger": ledger.test,
+        "chain": {"entries": head["seq"], "head": head["hash"]},
+        "reviewed_by_outsiders": False,
     }
 
 
@@ -156,8 +178,8 @@ def statement_page(statement_of_dataset: Mapping[str, Any]) -> str:
         f'<html lang="en"><head><meta charset="utf-8"><title>{title}</title></head><body>',
         f"<h1>{title}</h1>",
     ]
-    for name, part in statement_of_dataset.items():
-        page += [f"<h2>{name}</h2>", html_table(["what", "stated"], list(_rows_of(part)))]
+    for name, group in statement_of_dataset.items():
+        page += [f"<h2>{name}</h2>", html_table(["what", "stated"], list(_rows_of(group)))]
     return "\n".join([*page, "</body></html>\n"])
 
 

@@ -186,7 +186,7 @@ class EarlierFormats:
         used = Charge.parse(entry.body["used"])
         unused = Charge.parse(charged.body["charge"]).minus(used)
         refunds: dict[str, Record] = {}
-        if unused and seq > state.renewed:  # a renewed account has not paid for the charge
+        if unused and seq > state.renewal_entry:  # a renewed account has not paid for the charge
             refunds = _refund_records(state, charged, unused)
         body = entry.body | {"unused": str(unused), "returned": refunds}
         return replace(entry, analyst=charged.analyst, body=body)
@@ -214,7 +214,7 @@ def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedData] | N
             # The upgrade did not record when limits were set: at its own entry at the latest.
             limited = dict.fromkeys(recorded["limits"], entry.seq)
             if name in ledger.datasets:
-                limited |= ledger.datasets[name].limited
+                limited |= ledger.datasets[name].limit_entries
             states[name] = DatasetState.of_state(name, _completed_state(recorded, limited)).state()
     except (DptopkError, KeyError, TypeError, ValueError, AttributeError):
         # A state that this version cannot read, such as costs that it does not know.

@@ -37,8 +37,10 @@ if sys.platform != "win32":  # there heads are replaced without a lock
 
 
 _MAX_SEQ = 2**63 - 1  # the largest integer in SQLite and PostgreSQL
-LOCK_SECONDS = 60.0  # who waits so long for the lock of a head is refused
-LOOK_SECONDS = 0.001  # who waits for it looks so often
+# The lock of a head is held for milliseconds. A process that waits for it this long is refused: the
+# holder was stopped. While it waits it tries again after each pause.
+LOCK_SECONDS = 60.0
+PAUSE_SECONDS = 0.001
 _MAX_BYTES = 10_000  # a larger file is no head file; one that is written here has 150 bytes
 
 
@@ -196,7 +198,12 @@ class HeadFile:
 
         A crash leaves the old head or the new one, never a part of it.
 
+        Args:
+            old: the head that is there; None: there is none yet.
+            new: the head that takes its place.
+
         Raises:
+            InvalidParameter: when the file holds no head.
             LedgerError: when it cannot be written; the entry itself is in the ledger.
         """
         path = self._real_path()
@@ -295,7 +302,7 @@ def _lock(file: int) -> None:
             if time.monotonic() > deadline:
                 reason = "another process, which may have been stopped, holds its lock"
                 raise TimeoutError(errno.ETIMEDOUT, reason) from None
-            time.sleep(LOOK_SECONDS)
+            time.sleep(PAUSE_SECONDS)
         else:
             return
 
@@ -369,7 +376,11 @@ class HeadTable:
         return {"kind": "database", "name": self._url.partition(":")[0]}
 
     def remove(self) -> None:
-        """Remove the head, which is stored elsewhere from now on."""
+        """Remove the head, which is stored elsewhere from now on.
+
+        Raises:
+            LedgerError: when the database refuses.
+        """
         self._run("DELETE FROM dptopk_head WHERE id = 1")
 
     def _lacks_file(self) -> bool:

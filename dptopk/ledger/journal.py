@@ -194,17 +194,29 @@ class Journal:
                 return  # nobody else appends meanwhile
             try:
                 stored_heads = [] if self._pid == os.getpid() else self._load()
-                has_more = True
-                while has_more:
-                    with self.store.transaction() as log:
-                        has_more = self._catch_up(log)
-                        if not has_more:
-                            self._require_entries_of(log, [*self.committed_heads(), *stored_heads])
+                self._catch_up_in_pages([*self.committed_heads(), *stored_heads])
             except BaseException:
                 # An interrupt may have left an entry half folded: the state is read again.
                 self._pid = 0
                 raise
             self._committed_head = None if self._is_empty() else self.head()
+
+    def _catch_up_in_pages(self, heads: list[Head]) -> None:
+        """Read and fold what others have appended, each page in a transaction of its own, so that
+        nobody waits for long.
+
+        Args:
+            heads: heads whose entries the log must hold.
+
+        Raises:
+            LedgerError: when the log lacks an entry that it had, or one of a head.
+        """
+        has_more = True
+        while has_more:
+            with self.store.transaction() as log:
+                has_more = self._catch_up(log)
+                if not has_more:
+                    self._require_entries_of(log, heads)
 
     def _require_entries_of(
         self, log: Transaction, heads: Iterable[Head], *, may_be_given_up: bool = True

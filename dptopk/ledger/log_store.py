@@ -38,7 +38,7 @@ _stores: weakref.WeakSet[Store] = weakref.WeakSet()
 _fork_lock = threading.RLock()
 _locked_for_fork: list[Store] = []
 _POSTGRESQL_PORT = 5432
-_serials = itertools.count()
+_serials = itertools.count()  # in which order stores were opened
 
 
 def _stores_in_use() -> list[Store]:
@@ -179,11 +179,8 @@ class Store:
                 try:
                     database.refuse_moved_file()
                     database.begin(log.run, purpose)
-                    self._open_transaction = log
-                    try:
+                    with self._as_open_transaction(log):
                         yield log
-                    finally:
-                        self._open_transaction = None
                     log.close()
                     database.commit(connection, log.run)
                     database.refuse_moved_file()
@@ -193,6 +190,15 @@ class Store:
                     database.drop(connection)
                     raise
                 database.give_back(connection)
+
+    @contextmanager
+    def _as_open_transaction(self, log: Transaction) -> Iterator[None]:
+        """Let further calls of ``transaction`` in a ``with`` block be a part of this one."""
+        self._open_transaction = log
+        try:
+            yield
+        finally:
+            self._open_transaction = None
 
     def _create(self) -> None:
         """Create the tables and indexes that are not there."""
@@ -256,7 +262,11 @@ def _database(
 
 @contextmanager
 def _explaining_errors() -> Iterator[None]:
-    """Turn an error of the database inside a ``with`` block into a LedgerError that says why."""
+    """Turn an error of the database inside a ``with`` block into a LedgerError that says why.
+
+    Raises:
+        LedgerError: for an error of SQLite, SQLAlchemy or its driver; others pass as they are.
+    """
     try:
         yield
     except DptopkError:
@@ -456,12 +466,12 @@ def _file_of(url: str) -> Path | None:
     return Path(address.database)
 
 
-def _name_same_database(one: str, other: str) -> bool:
+def _name_same_database(first_url: str, second_url: str) -> bool:
     """Return whether two URLs name one database of one server, whoever asks it, by whichever
     driver.
     """
-    first = _address(one)
-    second = _address(other)
+    first = _address(first_url)
+    second = _address(second_url)
     if first is None or second is None:
         return False
     if first.get_backend_name() != second.get_backend_name():

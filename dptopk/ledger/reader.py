@@ -185,7 +185,7 @@ class Reader:
         if not query:
             return None
         release = self._journal.find(log, "answer", state.name, query)
-        if release is None or release.body["charge"] < state.versioned:
+        if release is None or release.body["charge"] < state.version_entry:
             return None
         charged = log.entry(release.body["charge"])
         if (
@@ -263,7 +263,7 @@ class Reader:
             InvalidParameter: for a data set that is not in the ledger.
         """
         self._journal.refresh()
-        renewed = self._now.dataset(dataset).renewed
+        renewed = self._now.dataset(dataset).renewal_entry
         spends = dict[int, Spend]()
         for entry in self._entries_in_todays_format(after):
             if entry.dataset != dataset:
@@ -332,6 +332,11 @@ class Reader:
     def _spend(self, log: Transaction, charged: Entry, *, outcome: bool = True) -> Spend:
         """Return the charge of an entry and, if ``outcome``, whether it was answered.
 
+        Args:
+            log: a transaction on the log.
+            charged: the entry of the charge.
+            outcome: whether its answer is looked up; else it counts as not answered.
+
         Raises:
             LedgerError: if the hash of one of the entries is wrong.
         """
@@ -339,7 +344,7 @@ class Reader:
             raise LedgerError(
                 f"entry {charged.seq} has a wrong hash: it was changed, or the key is another"
             )
-        spend = Spend.of_charge(charged, renewed=self._now.dataset(charged.dataset).renewed)
+        spend = Spend.of_charge(charged, renewed=self._now.dataset(charged.dataset).renewal_entry)
         if not outcome:
             return spend
         release = self._journal.find(log, "release", charged.seq)
@@ -389,6 +394,12 @@ class Reader:
     def check(self, *, head: Mapping[str, Any] | None = None) -> list[str]:
         """Return everything that is wrong with the log: a broken chain, gaps, an impossible
         history, a missing tail.
+
+        Args:
+            head: a head that was exported; None: none.
+
+        Raises:
+            InvalidParameter, LedgerError: as ``inspect``.
         """
         return list(self.inspect(head=head).problems)
 

@@ -136,8 +136,8 @@ class LedgerState:
         """
         state = self.datasets.get(name)
         if state is None:
-            known = ", ".join(map(repr, self.datasets)) or "none yet"
-            raise InvalidParameter(f"dataset: {name!r} is not in the ledger; known: {known}")
+            names = ", ".join(map(repr, self.datasets)) or "none yet"
+            raise InvalidParameter(f"dataset: {name!r} is not in the ledger; known: {names}")
         return state
 
     def state(self) -> RecordedLedger:
@@ -252,7 +252,7 @@ class LedgerState:
         account = account_of(terms)
         account.apply(state.learnt_charge(entry.analyst), entry.body["record"])
         state.limits[entry.analyst] = (terms, account)
-        state.limited[entry.analyst] = entry.seq
+        state.limit_entries[entry.analyst] = entry.seq
         # The account is new: it is closed only if this entry says that it would not hold what was
         # learnt.
         state.closed = [name for name in state.closed if name != owner_of(entry.analyst)]
@@ -264,7 +264,7 @@ class LedgerState:
         """
         state = self.dataset(entry.dataset)
         state.version = entry.body["version"]
-        state.versioned = entry.seq
+        state.version_entry = entry.seq
         state.restart(entry.body.get("merged", {}))
 
     def _fold_renewal(self, entry: Entry) -> None:
@@ -281,7 +281,7 @@ class LedgerState:
         state.seen = {}
         state.closed = []
         state.renewals += 1
-        state.renewed = entry.seq
+        state.renewal_entry = entry.seq
 
     def _fold_charge(self, entry: Entry) -> None:
         """Fold the charge of a question: each account takes what the entry records."""

@@ -34,17 +34,20 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-# Estimates err by up to a tenth, most of them less: a design this far behind the best is not looked
-# at.
+# Estimates err by up to a tenth, most of them less: a design that is further behind the best than
+# this factor is not composed.
 ESTIMATE_MARGIN = 1.1
-# The same on a shape, before one look at the true scale of each design.
+# The same on a shape, before one composition corrects the scale of each design: the estimated scale
+# and the few draws of a first simulation err more.
 SHAPE_MARGIN = 1.3
-# Draws of a closer and of the last look, and how many candidates are looked at so.
+# Simulated draws of the candidates that few draws have left, and of those that are left in the end;
+# and how many candidates have them. The standard error falls by half from one to the next.
 REFINED_DRAWS = 256
 FINAL_DRAWS = 1024
 MOST_REFINED = 16
 MOST_FINAL = 4
-# The largest δ at which several answers are compared.
+# The largest δ at which several answers are compared: a δ is below 1, which the sum of those of
+# many answers need not be.
 LARGEST_DELTA_OF_ALL = 0.5
 
 
@@ -206,8 +209,8 @@ def _plan_of_rho(
     """Return the plan for a budget in ρ, by plans of totals in ε and δ.
 
     Args:
-        plan_of_total: returns the plan of ``budget``, a total in ε and δ, and ``charge_as``, what
-            selections pay for.
+        plan_of_total: a function of ``budget=``, a total in ε and δ, and of ``charge_as=``, what
+            selections pay for; it returns the plan.
         budget: in ρ; its δ must be above 0 where labels are private.
         domain: whether the labels are private.
         charge_as: what was asked for; "auto" is bounded range, because clocks have no zCDP.
@@ -264,7 +267,6 @@ def _plan_of_repeated_answers(
             return again(budget=budget, counts=family)
         return again(accuracy=width, delta=budget.delta, counts=family)
 
-    # A δ is below 1, which ``times`` times the δ of one need not be.
     delta_of_all = min(times * single.budget.delta, LARGEST_DELTA_OF_ALL)
     return least_total(single, plan_with_noise_family, times, delta_of_all).plan
 
@@ -479,24 +481,26 @@ def _alternatives(
     """
     import pandas as pd
 
-    others = [_best_division(request, design) for design in designs if design != best.design]
-    exact = [scale_exact(replace(guess, draws=FINAL_DRAWS), effort) for guess in others]
+    guesses = [_best_division(request, design) for design in designs if design != best.design]
+    exact = [scale_exact(replace(guess, draws=FINAL_DRAWS), effort) for guess in guesses]
     exact.sort(key=attrgetter("criterion"))
-    rows = [_row_of_alternatives(candidate, candidate is best) for candidate in (best, *exact)]
+    rows = [
+        _row_of_alternatives(candidate, is_chosen=candidate is best) for candidate in (best, *exact)
+    ]
     return pd.DataFrame(rows)
 
 
-def _row_of_alternatives(candidate: Candidate, chosen: bool) -> dict[str, Any]:
+def _row_of_alternatives(candidate: Candidate, *, is_chosen: bool) -> dict[str, Any]:
     """Return the row of a candidate in the table of alternatives.
 
     Args:
         candidate: the candidate, scaled exactly.
-        chosen: whether it is the one that the plan takes.
+        is_chosen: whether it is the one that the plan takes.
     """
     assert candidate.bound is not None  # noqa: S101 - for the type checker: it was scaled exactly
     row = {
         "design": candidate.design.name,
-        "chosen": chosen,
+        "chosen": is_chosen,
         "merit": candidate.loss,
         "epsilon": candidate.bound.epsilon,
         "delta": candidate.request.delta,

@@ -42,15 +42,18 @@ from dptopk.mechanisms.named import registered_designs
 from dptopk.planning.request import Request, Split, pure_epsilon
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.shape import Shape
-from dptopk.planning.whole_answers import COUNTED_DRAWS, DRAWS, draw_and_counts
+from dptopk.planning.whole_answers import DRAWS, DRAWS_BEFORE_COUNTS, BuildDraw, draw_and_counts
 
 Mechanisms = tuple[Mechanism, ...]
-# What makes the mechanisms of a design: from the request, the division of the budget, and ρ of all.
+# A function that builds the mechanisms of a design from the request, the division of the budget,
+# and the ρ of all mechanisms together.
 Build = Callable[[Request, Split, float], Mechanisms]
-# Whether a design is left out, and why, in words.
+# Whether a reason to leave a design out holds, and the reason in words.
 Reason = tuple[bool, str]
 NoiseName = Literal["gaussian", "laplace", "box", "any", "none"]
-# Shares of the zCDP budget for selections, tried where the shape of the counts is known.
+# Shares of the zCDP budget for selections, tried where the shape of the counts is known. They are
+# closer where little is left for the counts, or for the selections; the best of them is refined by
+# ``Split.neighbours``.
 SELECTION_SHARES = (0.02, 0.05, 0.1, 0.2, 0.35, 0.5, 0.65, 0.8, 0.9)
 # The share where it is not known: the product of both noises is least there.
 EVEN_SHARE = 0.5
@@ -61,16 +64,20 @@ THRESHOLD_SHARE = 0.5
 # From this many labels per user on, selections and noisy floors are compared: below, noise on all
 # counts costs less.
 SEVERAL = 3
-# Coins that show labels before these are counted: their share of the zCDP budget, where the merit
-# is least and flat, and of δ. From this many labels per user (below, noise on all counts
-# costs less) up to this multiple of k, for beyond it counts of k labels do. What is left for the
-# counts is no smaller a share than LEAST_COUNT_SHARE.
+# Coins that show labels before these are counted (docs/notes/partition-selection.md): their share
+# of the zCDP budget, where the merit is least and flat, so that it is not searched, and their share
+# of δ; the noise on the counts needs little of δ.
 COIN_SHARE = 0.66
 COIN_DELTA = 0.9
+# The coins are compared from this number of labels per user on, since below it noise on all counts
+# costs less, up to this multiple of k, since beyond it noise on k counts does.
 COIN_LABELS = 16
 MOST_FOLD = 4
+# The coins do not change with ρ. Where they would take all of it, the counts get this share of it
+# nevertheless, and the search makes ρ larger until both are within the total.
 LEAST_COUNT_SHARE = 0.05
-# The ε of box noise of a mean loss is a fixed point, close after this many steps; a plan scales it.
+# The ε of box noise of a mean loss is a fixed point: each step at least halves the error of ln ε,
+# since the mean loss grows as a power of ε from 1 to 2. A plan scales it, so it need not be exact.
 BOX_STEPS = 4
 
 
@@ -294,23 +301,34 @@ def _gaussian_counts(request: Request, rho: float) -> KnownGaussian:
 
 def _centred_gaussian_counts(request: Request, rho: float) -> Centred:
     """Return centred Gaussian noise on the k counts of a request at the cost ρ."""
-    return _centred_gaussian(rho, *_centre_and_squared_shifts(request.k, request.touched))
+    return _centred_gaussian(rho, _best_shifts(request.k, request.touched))
 
 
-def _centred_gaussian(rho: float, centre: Fraction, A: int, B: int) -> Centred:
-    """Return centred Gaussian noise at the cost ρ. Its two deviations minimise the noise of a
-    count: 2ρ = μ² = A/σ_Z² + B/σ_Y² with σ_Z²/σ_Y² = sqrt(A/B) (docs/notes/centred.md).
+@dataclass(frozen=True)
+class _CentredShifts:
+    """How far one user shifts the noises of centred noise: Z of each count, and the common Y.
 
-    Args:
-        rho: ρ of all counts together.
-        centre: a/b.
-        A: the sum of shift² over the noises Z, in units of linf.
-        B: shift² for Y, in units of linf.
+    Attributes:
+        centre: a/b, in lowest terms.
+        own: A, the sum of shift² over the noises Z, in units of linf².
+        common: B, shift² of Y, in units of linf².
+    """
+
+    centre: Fraction
+    own: int
+    common: int
+
+
+def _centred_gaussian(rho: float, shifts: _CentredShifts) -> Centred:
+    """Return centred Gaussian noise at the cost ρ of all counts together. Its two deviations
+    minimise the noise of a count: 2ρ = μ² = A/σ_Z² + B/σ_Y² with σ_Z²/σ_Y² = sqrt(A/B)
+    (docs/notes/centred.md).
     """
     # Put into the formula for μ²: 2ρ = (A + sqrt(AB))/σ_Z², and σ_Y = σ_Z (B/A)^(1/4).
-    sigma = ceil_digits(math.sqrt((A + math.sqrt(A * B)) / (2 * rho)))
-    common = KnownGaussian(sigma=ceil_digits(sigma * (B / A) ** 0.25))
-    return Centred(noise=KnownGaussian(sigma=sigma), common=common, centre=centre)
+    mu_squared_times_variance = shifts.own + math.sqrt(shifts.own * shifts.common)
+    sigma = ceil_digits(math.sqrt(mu_squared_times_variance / (2 * rho)))
+    common = KnownGaussian(sigma=ceil_digits(sigma * (shifts.common / shifts.own) ** 0.25))
+    return Centred(noise=KnownGaussian(sigma=sigma), common=common, centre=shifts.centre)
 
 
 def _box_counts(request: Request, rho: float) -> Box:
@@ -329,11 +347,11 @@ def _box_counts(request: Request, rho: float) -> Box:
     for _ in range(BOX_STEPS):
         cost = box_cost(epsilon, counts, request.touched)
         if isinstance(cost, MultiDP):
-            t = cost.constraints[1][1]  # the second constraint is (0, t)
+            delta_at_zero = cost.constraints[1][1]  # the second constraint is (0, t)
         else:
-            t = math.tanh(epsilon / 2)
+            delta_at_zero = math.tanh(epsilon / 2)
         # The mean loss εt grows about as ε².
-        epsilon *= math.sqrt(rho / (epsilon * t))
+        epsilon *= math.sqrt(rho / (epsilon * delta_at_zero))
     return Box(epsilon=floor_digits(epsilon))
 
 
@@ -346,9 +364,11 @@ def _one_box(request: Request, rho: float) -> Box:
     return Box(epsilon=pure_epsilon(rho))
 
 
-def _centre_and_squared_shifts(labels: int, touched: int) -> tuple[Fraction, int, int]:
-    """Return the best centre a/b of centred noise, and the sums of shift² over the noises Z and for
-    Y, in units of linf.
+def _best_shifts(labels: int, touched: int) -> _CentredShifts:
+    """Return the best centre of centred noise, with the shifts that it leads to.
+
+    A count that the user moves shifts its Z by b - a, each other count its Z by a, and Y shifts by
+    a.
 
     Args:
         labels: how many counts have the noise.
@@ -357,7 +377,8 @@ def _centre_and_squared_shifts(labels: int, touched: int) -> tuple[Fraction, int
     centre = best_centre(labels, touched)
     a = centre.numerator
     b = centre.denominator
-    return centre, touched * (b - a) ** 2 + (labels - touched) * a**2, a**2
+    own = touched * (b - a) ** 2 + (labels - touched) * a**2
+    return _CentredShifts(centre, own=own, common=a**2)
 
 
 def _selections_at_cost(request: Request, split: Split, rho: float) -> KnownGumbel | UnknownGumbel:
@@ -474,7 +495,7 @@ def _centred_over_floor(fold: int) -> Build:
             # one move.
             shared = 1 if sensitivity.linf > 1 else 0
             moved = min(sensitivity.l0 + shared, moved)
-        counting = _centred_gaussian(rho, *_centre_and_squared_shifts(d_bar + 1, moved))
+        counting = _centred_gaussian(rho, _best_shifts(d_bar + 1, moved))
         noise = counting.noise
         common = counting.common
         centre = counting.centre
@@ -547,13 +568,14 @@ def _coin_epsilon(delta: float, rho: float) -> float:
     return float(gaussian_epsilon(math.sqrt(2 * rho), delta=delta))
 
 
-def _whole_answer(draw: Callable[[Request, float], Any]) -> Build:
-    """Return a function that builds the one mechanism of a whole answer; ``draw`` makes it from the
-    request and ρ.
+def _whole_answer(build_draw: BuildDraw) -> Build:
+    """Return a function that builds the one mechanism of a whole answer; ``build_draw`` makes it
+    from the request and ρ.
     """
-    return lambda request, _, rho: (draw(request, rho),)
+    return lambda request, _, rho: (build_draw(request, rho),)
 
 
+# The kinds of noise on the counts after a draw of the whole answer: name, and what builds it.
 _COUNTS = (
     ("gaussian", _gaussian_counts),
     ("gaussian", _centred_gaussian_counts),
@@ -561,11 +583,14 @@ _COUNTS = (
     ("box", _one_box),
 )
 
+# Noise over the noisy floor of the top of the counts: in words, its kind, and the function that
+# builds it for a multiple of k.
 _FLOORS: tuple[tuple[str, NoiseName, Callable[[int], Build]], ...] = (
     ("centred Gaussian", "gaussian", _centred_over_floor),
     ("box", "box", _box_over_floor),
 )
 
+# Noise on the counts after Gumbel selections: in words, its kind, and what builds both.
 _PEELED: tuple[tuple[str, NoiseName, Build], ...] = (
     ("Laplace", "laplace", _selections_then(_laplace_counts)),
     ("centred Gaussian", "gaussian", _selections_then(_centred_gaussian_counts)),
@@ -573,8 +598,8 @@ _PEELED: tuple[tuple[str, NoiseName, Build], ...] = (
 )
 
 _design_of_several_labels = partial(Design, least=SEVERAL)
-# The δ is shared with the threshold, over the whole histogram.
-_SHARED = {"whole": True, "joint": True}
+# A design over the whole histogram whose threshold is part of the charge: both share the δ.
+_design_sharing_delta = partial(Design, whole=True, joint=True)
 
 # In the order in which ties are broken: a floor of 0 before one that counts of other labels raise.
 DESIGNS = (
@@ -600,25 +625,23 @@ DESIGNS = (
         _truncated_laplace,
         whole=True,
     ),
-    Design(
+    _design_sharing_delta(
         "Gaussian noise over a fixed threshold",
         "threshold",
         "gaussian",
         "private",
         _sparse_gaussian,
-        **_SHARED,
     ),
-    Design(
-        "coins for labels", "whole", "none", "private", _coins_at_cost, additive=False, **_SHARED
+    _design_sharing_delta(
+        "coins for labels", "whole", "none", "private", _coins_at_cost, additive=False
     ),
-    Design(
+    _design_sharing_delta(
         "coins for labels, then Gaussian counts",
         "peel",
         "gaussian",
         "private",
         _coins_then_gaussian,
         coins=True,
-        **_SHARED,
     ),
     Design(
         "Laplace noise over a noisy floor",
@@ -662,19 +685,21 @@ DESIGNS = (
         )
     ),
     *(
-        Design(name, "whole", "none", "public", _whole_answer(draw), additive=additive)
-        for name, draw, additive in DRAWS
+        Design(
+            draw.name, "whole", "none", "public", _whole_answer(draw.build), additive=draw.additive
+        )
+        for draw in DRAWS
     ),
     *(
         Design(
-            f"{name}, then counts",
+            f"{draw.name}, then counts",
             "whole",
             "any",
             "public",
-            draw_and_counts(draw, ordered, _COUNTS),
-            additive=additive,
+            draw_and_counts(draw, _COUNTS),
+            additive=draw.additive,
         )
-        for name, draw, ordered, additive in COUNTED_DRAWS
+        for draw in DRAWS_BEFORE_COUNTS
     ),
 )
 

@@ -40,14 +40,18 @@ from dptopk.planning.request import refuse_huge_epsilon
 from dptopk.planning.topk_plan import joint_charge
 
 Array = np.ndarray[Any, Any]
-MOST_SPREAD = 1000.0  # how much larger than at an even split an error may be wanted
+# An accuracy may be wanted that is this many times the error at an even split; a wider one is taken
+# as this, where the query costs a millionth of its even part.
+MOST_SPREAD = 1000.0
 # Scales and totals are searched in at most this many steps, scales in factors and to a precision.
 MOST_STEPS = 60
 SCALE_FACTOR = 1.25
 SCALE_RTOL = 1e-3
 # Relative: a little more than is needed leaves a rest that the convex program can divide.
 NEEDED_MARGIN = 1e-6
-LEAST_SHARE = 1e-9  # of the rest, that each free query has: with a share of 0 its noise is infinite
+# Each free query has at least this share of what the locked ones leave: with a share of 0 its noise
+# would be infinite.
+LEAST_SHARE = 1e-9
 ENOUGH = 2e-3  # the search for the total ends when so small a share of ε is left
 
 
@@ -128,12 +132,13 @@ class Part:
     """A query and what it gets.
 
     Attributes:
+        query: what is wanted.
         mechanisms: what runs.
         charge: of all its times and segments together.
-        epsilon: of one time, at the total's δ, by itself.
+        epsilon: of that charge by itself, at the total's δ, an upper bound.
         error: 95% of the noise on a count is within ± this many.
-        even: the same under an even split of the same total.
-        share: of the total.
+        even_error: the same under an even split of the same total.
+        share: its part of the total, in the ρ by which the total is divided, in (0, 1].
     """
 
     query: BudgetItem
@@ -141,7 +146,7 @@ class Part:
     charge: Charge
     epsilon: float
     error: float
-    even: float
+    even_error: float
     share: float
 
 
@@ -150,7 +155,10 @@ class Division:
     """A total, divided.
 
     Attributes:
+        budget: the total (ε, δ).
+        parts: what each query gets, in the order of the queries.
         epsilon: of everything together, an upper bound, at most the total.
+        bound: the name of the bound that says so.
         weighted_error, even_error: Σ weight · error of this division, and of an even split at the
             same total.
     """
@@ -199,7 +207,7 @@ class Division:
                     "charge": str(part.charge),
                     "epsilon": part.epsilon,
                     "error": part.error,
-                    "even_error": part.even,
+                    "even_error": part.even_error,
                     "share": part.share,
                 }
                 for part in self.parts
@@ -211,12 +219,19 @@ class Division:
 @dataclass(frozen=True)
 class _ScalableDesign:
     """A query with mechanisms whose noise can be scaled: at scale s the noise is 1/s of the
-    base's.
+    base's, and the cost about s² of it.
+
+    Attributes:
+        query: what is wanted.
+        base: the mechanisms of one answer at scale 1, in the order in which they run; the last one
+            counts.
+        price: the zCDP-like cost of all answers to the query at scale 1, above 0; NaN where it was
+            not computed yet.
     """
 
     query: BudgetItem
     base: tuple[Mechanism, ...]
-    price: float  # the zCDP-like cost of everything, at scale 1
+    price: float
 
     def at(self, scale: float) -> tuple[Mechanism, ...]:
         """Return the mechanisms of one answer at this scale; the larger it is, the smaller is the
@@ -239,8 +254,8 @@ class _ScalableDesign:
         return total.times(query.times)
 
     def error(self, scale: float) -> float:
-        """Return half the width of the intervals around the query's counts at this scale; 0 where
-        its mechanism has none.
+        """Return the half-width that 95% of the noise on a count is within at this scale; 0 where
+        its mechanism shows no counts.
         """
         return self.at(scale)[-1].count_width(self.query.sensitivity, labels=self.query.k) or 0.0
 
@@ -356,7 +371,7 @@ class _ConvexProgram:
 
     Attributes:
         prices: of each, the ρ that the scale 1 costs.
-        errors: its weighted deviation at the scale 1.
+        errors: its weighted deviation at the scale 1, in counts.
         least: the scale of the accuracy that is asked for; 0 where none is.
         fixed: the scale that is locked; 0 where none is.
     """
@@ -385,9 +400,26 @@ class _ConvexProgram:
         return float(self.prices @ np.maximum(self.least, self.fixed) ** 2) * (1 + NEEDED_MARGIN)
 
     def scales(self, total: float) -> list[float]:
-        """Return the scales with the least weighted error for a total."""
-        found = _scales_of_least_error(self.prices, self.errors, self.least, self.fixed, total)
-        return [float(scale) for scale in found]
+        """Return the scales that minimise Σ error / scale within Σ price · scale² <= total, the ρ
+        of all queries together; scale² is linear in the ρ of a query.
+
+        Raises:
+            InvalidParameter: when the least and fixed scales alone cost more than the total.
+        """
+        free = self.fixed == 0
+        rho_of_free = total - float(self.prices[~free] @ self.fixed[~free] ** 2)
+        costs = self.prices[free]
+        # The variables are shares of what the locked queries leave: each free query has the share
+        # of its least scale, and an extra one. With all of it a query would have this error.
+        least_shares = self.least[free] ** 2 * costs / rho_of_free
+        if least_shares.sum() >= 1:
+            raise InvalidParameter("the requested accuracies and locks cost more than the total")
+        errors_with_all = self.errors[free] * np.sqrt(costs / rho_of_free)
+        shares = _best_shares(errors_with_all / errors_with_all.max(), least_shares)
+        rho_of_each = shares * rho_of_free
+        scales = self.fixed.copy()
+        scales[free] = np.maximum(np.sqrt(rho_of_each / costs), self.least[free])
+        return [float(scale) for scale in scales]
 
 
 def _without_target(query: BudgetItem) -> BudgetItem:
@@ -400,6 +432,8 @@ def _without_target(query: BudgetItem) -> BudgetItem:
 def _first_total(epsilon: float) -> float:
     """Return the ρ that is tried first for a total ε: a guess, for the search ends at the same
     total from any start.
+
+    By ε = 2 sqrt(ρ ln(1/δ)) it is ε² / (4 ln(1/δ)), here for a δ of 4e-6, of the logarithm -12.5.
     """
     return epsilon**2 / 50
 
@@ -454,36 +488,16 @@ def _least_scale(design: _ScalableDesign, error: float | None) -> float:
     return bisect(too_small, low, high, rtol=SCALE_RTOL, geometric=True)[1]
 
 
-def _scales_of_least_error(prices: Any, worth: Any, least: Any, fixed: Any, total: float) -> Any:
-    """Return the scales that minimise Σ worth / scale within Σ price · scale² <= total; scale² is
-    linear in ρ.
-
-    Args:
-        prices: what each query costs at the scale 1, in ρ, shape (queries,).
-        worth: the weighted error of each at the scale 1, shape (queries,).
-        least: the smallest scale that each may have, shape (queries,).
-        fixed: the scale of each query that is locked; 0: it is free, shape (queries,).
-        total: the ρ of all queries together.
-
-    Raises:
-        InvalidParameter: when the least and fixed scales alone cost more than the total.
+def _best_shares(weights: Array, least_shares: Array) -> Array:
+    """Return the shares of a sum of 1, each above 0, that minimise Σ weight · share^(-1/2) where
+    none is below its least share, to the solver's precision, shape (free queries,); arguments as
+    for ``_extra_shares``.
     """
-    free = fixed == 0
-    rho_of_free = total - float(prices[~free] @ fixed[~free] ** 2)
-    costs = prices[free]
-    # The variables are shares of what the locked queries leave: each free query has the share of
-    # its least scale, and an extra one. With all of it a query would have this error.
-    least_shares = least[free] ** 2 * costs / rho_of_free
-    if least_shares.sum() >= 1:
-        raise InvalidParameter("the requested accuracies and locks cost more than the total")
-    errors_with_all = worth[free] * np.sqrt(costs / rho_of_free)
-    extra_shares = _extra_shares(errors_with_all / errors_with_all.max(), least_shares)
+    extra_shares = _extra_shares(weights, least_shares)
     # The solver's shares may be a little below 0, and sum to a little more than 1.
-    rho_shares = np.maximum(least_shares + np.maximum(extra_shares, 0), LEAST_SHARE)
-    rho_of_each = rho_shares / rho_shares.sum() * rho_of_free
-    scales = fixed.copy()
-    scales[free] = np.maximum(np.sqrt(rho_of_each / costs), least[free])
-    return scales
+    shares = np.maximum(least_shares + np.maximum(extra_shares, 0), LEAST_SHARE)
+    normalised: Array = shares / shares.sum()
+    return normalised
 
 
 def _extra_shares(weights: Array, least_shares: Array) -> Array:
@@ -631,7 +645,7 @@ def _division_of_scales(
             charge=charge,
             epsilon=compose(charge, delta=budget.delta).epsilon,
             error=design.error(scale),
-            even=design.error(even_scale),
+            even_error=design.error(even_scale),
             share=design.price * scale**2 / total,
         )
         for design, scale, even_scale, charge in zip(
@@ -639,5 +653,5 @@ def _division_of_scales(
         )
     )
     weighted_error = sum(part.query.weight * part.error for part in parts)
-    even_error = sum(part.query.weight * part.even for part in parts)
+    even_error = sum(part.query.weight * part.even_error for part in parts)
     return Division(budget, parts, together.epsilon, together.name, weighted_error, even_error)

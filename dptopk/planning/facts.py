@@ -1,4 +1,4 @@
-"""The public facts about a histogram that is at hand."""
+"""The public facts about a histogram that is at hand, and about the account that pays."""
 
 from __future__ import annotations
 
@@ -6,6 +6,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from dptopk._internal.choices import ChargeAs
+from dptopk.budgets.account_base import Account
+from dptopk.budgets.registered_account import Accountant
+from dptopk.costs import ExponentialClockDP
 from dptopk.histogram.event_counts import EventCounts
 from dptopk.histogram.histogram import Histogram
 from dptopk.planning.protocol import Plan
@@ -53,3 +56,17 @@ def _events_of(events: EventCounts) -> Events:
         profile=profile,
         instead=ONE_PHASE,
     )
+
+
+def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
+    """Return how a plan charges its selections to an account: "auto" if the account has registered
+    clocks, else "bounded_range".
+
+    A filter has no price for clocks (docs/notes/clocks.md), and registered costs of other types do
+    not cover them.
+    """
+    if isinstance(account, Accountant):
+        costs = account.registered.costs
+        if any(isinstance(cost, ExponentialClockDP) for cost in costs):
+            return "auto"
+    return "bounded_range"

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 
 RESOLUTION = 1 / 400  # of the total: the number is at most this much below the largest ε
 LARGEST_EPSILON = 100.0  # where the total has no finite ε
-FINER = 1 / 20  # of the ε that is left, where that is less
-FINEST = 1 / 32  # of the resolution: no ε is found more exactly
+# The width at which a search ends is this share of the ε that is left, where that is less than the
+# resolution; but never less than this share of the resolution, since plans of tiny ε take seconds.
+FINER = 1 / 20
+FINEST = 1 / 32
 # Plans by which the search for the largest ε is begun.
 MOST_ESTIMATES = 5
 # The slopes over ε of how much more than ε is estimated to fit: the first is that of an estimate
@@ -87,12 +89,12 @@ class Kind:
             facts = dict(plain["facts"])
             sensitivity = Sensitivity(**facts.pop("sensitivity"))
             events = facts.pop("events")
-            known = Facts(
+            facts_of_plan = Facts(
                 sensitivity=sensitivity,
                 events=None if events is None else Events(**events),
                 **facts,
             )
-            return cls(Question(**plain["question"]), known, bool(plain["in_steps"]))
+            return cls(Question(**plain["question"]), facts_of_plan, bool(plain["in_steps"]))
         except (KeyError, TypeError, ValueError):
             raise InvalidParameter("the record of a question is of no kind known here") from None
 
@@ -399,17 +401,17 @@ def epsilon_left(account: Account, kind: Kind) -> float:
         return min(epsilon_left(part, kind) for part in distinct.values())
     total = account.epsilon()
     search = _LargestEpsilon(account, kind, total if math.isfinite(total) else LARGEST_EPSILON)
-    left = search.run()
-    plannable = any(each is not None for each in search.plans.values())
+    largest_epsilon = search.run()
+    plannable = any(candidate is not None for candidate in search.plans.values())
     if not plannable and isinstance(account, Filter):
         return account.pure_left()
-    return left
+    return largest_epsilon
 
 
 def least_left(accounts: Collection[Account], kind: Kind) -> tuple[Account, float]:
     """Return the account, of several that have to pay for a question, with the least left for it,
     and its ``epsilon_left``; the first of these if there are several.
     """
-    left = [(epsilon_left(account, kind), account) for account in accounts]
-    least, account = min(left, key=itemgetter(0))
+    left_of_each = [(epsilon_left(account, kind), account) for account in accounts]
+    least, account = min(left_of_each, key=itemgetter(0))
     return account, least

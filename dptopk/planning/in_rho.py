@@ -1,12 +1,12 @@
-"""Plans within a budget in ρ: the plan of a total (ε, δ) whose charge the budget takes, for the
-largest ε candidate.
+"""Plans within a budget in ρ: the plan of the largest total (ε, δ) found whose charge the budget
+takes.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from dptopk._internal.rounding import round_up
@@ -25,6 +25,14 @@ ENOUGH_OF_BUDGET = 0.995
 AIMED_SHARE = 1 - 1e-3
 
 
+@dataclass(frozen=True)
+class _Attempt:
+    """A total that was planned for: its ε, and the ρ of the plan's charge."""
+
+    epsilon: float
+    rho: float
+
+
 def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
     """Return the plan of ``plan`` for the largest (ε, δ) found whose charge fits an unspent filter
     of a budget in ρ.
@@ -34,8 +42,12 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
             1e-6.
         plan: makes the plan of a total (ε, δ).
 
+    Returns:
+        The plan, with its ``in_rho`` set; its charge is within the budget (checked by the filter).
+        Its ε is within about half a per cent of the largest one, where the search ends there.
+
     Raises:
-        InvalidParameter: when no plan fits.
+        InvalidParameter: when no plan fits, or its costs have no ρ; as ``plan``.
     """
     unspent = Filter(budget)
     # A filter in ρ accepts failures of up to half of its δ; a δ of 0 states no (ε, δ).
@@ -43,19 +55,19 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
     rho = budget.rho or 0.0  # for the type checker: the budget is in ρ
     epsilon = compose(Charge({ZCDP(rho): 1}), delta=delta).epsilon
     best: P | None = None
-    tried: list[tuple[float, float]] = []
+    attempts: list[_Attempt] = []
     for _ in range(MOST_RESCALINGS):
         candidate = plan(Budget(epsilon, delta))
-        used, failures = _rho_and_failures(unspent, candidate.charge)
+        rho_of_plan, failures = _rho_and_failures(unspent, candidate.charge)
         if unspent.can_spend(candidate.charge) and (
             best is None or candidate.epsilon > best.epsilon
         ):
-            terms = (("rho", used), ("rho_budget", rho), ("failure_delta", failures))
+            terms = (("rho", rho_of_plan), ("rho_budget", rho), ("failure_delta", failures))
             best = replace(candidate, in_rho=terms)
-            if used >= ENOUGH_OF_BUDGET * rho:
+            if rho_of_plan >= ENOUGH_OF_BUDGET * rho:
                 break
-        tried.append((epsilon, used))
-        epsilon *= (rho / used) ** (1 / _growth(tried)) * AIMED_SHARE
+        attempts.append(_Attempt(epsilon, rho_of_plan))
+        epsilon *= (rho / rho_of_plan) ** (1 / _growth(attempts)) * AIMED_SHARE
     if best is not None:
         return best
     if failures > budget.delta / 2:
@@ -81,17 +93,15 @@ def _rho_and_failures(unspent: Filter, charge: Charge) -> tuple[float, float]:
     return round_up(exact), round_up(totals.failures)
 
 
-def _growth(tried: list[tuple[float, float]]) -> float:
-    """Return the power of ε with which ρ grew between the last two totals tried, cut to [1, 2]: ρ
+def _growth(attempts: list[_Attempt]) -> float:
+    """Return the power of ε with which ρ grew between the last two attempts, cut to [1, 2]: ρ
     grows about as ε² where ε is small, which is assumed at first, and as ε where it is large.
-
-    Args:
-        tried: the ε of each total and the ρ of its charge, at least one.
+    ``attempts`` has at least one.
     """
-    if len(tried) == 1:
+    if len(attempts) == 1:
         return 2.0
-    (epsilon_before, used_before), (epsilon, used) = tried[-2:]
-    if epsilon == epsilon_before:
+    previous, latest = attempts[-2:]
+    if latest.epsilon == previous.epsilon:
         return 2.0
-    power = math.log(used / used_before) / math.log(epsilon / epsilon_before)
+    power = math.log(latest.rho / previous.rho) / math.log(latest.epsilon / previous.epsilon)
     return min(max(power, 1.0), 2.0)

@@ -35,9 +35,10 @@ LEAST_ROWS = 1e-9
 # after a look should not lose much more than the plan without one on any likely shape.
 CAUTION = 2
 LEAST_USUAL = 1e-3  # a usual loss below this counts as this, so that the quotient is finite
-NORMAL_95 = 1.6449
-# What stands for the counts that nobody knows: power laws by their first count and exponent; power
-# laws by their count of rank k and exponent; and a plateau of three times k labels over low counts.
+NORMAL_95 = 1.6449  # the quantile of the normal law at 95%
+# What stands for the counts that nobody knows (docs/notes/utility.md): power laws by their first
+# count and exponent; power laws by their count of rank k and exponent; and a plateau of three times
+# k labels over low counts.
 POWERS = ((1e4, 0.5), (1e4, 1.0), (1e4, 1.5), (1e3, 1.5))
 AROUND_K = ((300.0, 0.5), (300.0, 1.5))
 PLATEAU = 500.0
@@ -78,8 +79,8 @@ class Mixture:
         # The ranks k + 1 and 2k + 1 are the floors of the top k and the top 2k; the plateau of
         # ``references`` ends at WIDTH·k.
         cuts = np.array([0, k, k + 1, 2 * k, 2 * k + 1, WIDTH * k, length - 1, length])
-        spread = np.rint(np.geomspace(1, length, GROUPS)).astype(np.int64)
-        edges = np.unique(np.append(spread, cuts))
+        geometric_edges = np.rint(np.geomspace(1, length, GROUPS)).astype(np.int64)
+        edges = np.unique(np.append(geometric_edges, cuts))
         edges = edges[edges <= length]
         middles = (edges[:-1] + 1 + edges[1:]) / 2
         counts = np.asarray(shapes(middles), dtype=np.float64)
@@ -158,7 +159,7 @@ class Mixture:
         self, mechanisms: tuple[Mechanism, ...], k: int, sensitivity: Sensitivity, counted: bool
     ) -> float:
         """Return the least that the loss of ``outcome`` can be, whatever labels are shown; 0 where
-        it is simulated.
+        it is simulated; arguments as for ``outcome``.
 
         Where r rows are shown, r >= 1, the loss is at least the noise on a count. Where r < 1 it is
         at least r noises, and the mean of the k largest counts less r/k of the largest one: the
@@ -260,8 +261,10 @@ class Mixture:
         """Return the same as ``outcome``, from a simulation on each shape; the arguments are those
         of ``outcome``.
         """
-        seen = [shape.outcome(mechanisms, k, sensitivity, counted) for shape in self.shapes]
-        values = [(one.error, one.missed, one.recall, one.rows) for one in seen]
+        outcomes = [shape.outcome(mechanisms, k, sensitivity, counted) for shape in self.shapes]
+        values = [
+            (outcome.error, outcome.missed, outcome.recall, outcome.rows) for outcome in outcomes
+        ]
         return self._mean_outcome(*np.array(values).T)
 
     def _mean_outcome(self, error: Array, missed: Array, recall: Array, rows: Array) -> Outcome:

@@ -37,8 +37,8 @@ OVER_KTH = 1.0
 OVER_LAST = 1.2
 ENDS = 5.0
 TAIL = 10
-# How many counts are drawn before the look, and how many by its noise.
-TRIED = 4000
+# How many candidates are drawn as before the look, and as many by its noise.
+PRIOR_DRAWS = 4000
 # The least count that has a logarithm; and the least value that a curve goes through.
 LEAST = 1e-100
 LEAST_VALUE = 0.5
@@ -129,7 +129,7 @@ class _RankCurves:
         return lower
 
 
-def shapes_through(k: int, looked: Array, length: int) -> Mixture:
+def shapes_through(k: int, values: Array, length: int) -> Mixture:
     """Return shapes of the counts of all events, each through the values that are looked at.
 
     Up to rank k counts fall by powers, in a third of the shapes by a factor a rank; between the
@@ -138,11 +138,11 @@ def shapes_through(k: int, looked: Array, length: int) -> Mixture:
 
     Args:
         k: how many labels are asked for.
-        looked: of each shape the mean of the top k and the counts of both ranks, shape (shapes, 3).
+        values: of each shape the mean of the top k and the counts of both ranks, shape (shapes, 3).
         length: how many ranks a shape has.
     """
-    number = len(looked)
-    mean, kth, last = np.maximum(looked, LEAST_VALUE).T[:, :, None]
+    number = len(values)
+    mean, kth, last = np.maximum(values, LEAST_VALUE).T[:, :, None]
     curves = _RankCurves(k, mean, kth, last)
     rng = np.random.default_rng(k + 2)
     by_factors = rng.permutation(np.arange(number) % 3 == 0)[:, None]
@@ -157,7 +157,7 @@ def shapes_through(k: int, looked: Array, length: int) -> Mixture:
     return Mixture.of(k, length, counts)
 
 
-def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Array:
+def likely_counts(noisy_values: Array, mechanism: Box, number: int, users: float) -> Array:
     """Return means of the top k and counts of both ranks as likely as they are after a look, shape
     (number, 3): quantiles by the mean.
 
@@ -165,9 +165,9 @@ def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Arr
     likely whether the look shows much or nothing.
 
     Args:
-        seen: the noisy values of ``names_of_values``, shape (3,).
+        noisy_values: the noisy values of ``names_of_values``, shape (3,).
         mechanism: whose noise it is.
-        number: how many.
+        number: how many of them are returned.
         users: the most that a count may be.
     """
     # Weights are those of importance sampling: the candidates are a half-half mixture of draws from
@@ -175,11 +175,11 @@ def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Arr
     rng = np.random.default_rng(number)
     largest_mean = max(users, 1.0)
     by_prior = _draws_of_prior(largest_mean, rng)
-    by_noise = seen - draws_of_box_noise(mechanism, len(FACTORS) + 1, 1, TRIED, rng)
+    by_noise = noisy_values - draws_of_box_noise(mechanism, len(FACTORS) + 1, 1, PRIOR_DRAWS, rng)
     candidates = np.concatenate((by_prior, by_noise))
     candidates = candidates[np.argsort(candidates[:, 0], kind="stable")]
     log_prior = _log_prior(candidates, largest_mean)
-    log_look = _log_look(seen - candidates, mechanism.epsilon)
+    log_look = _log_look(noisy_values - candidates, mechanism.epsilon)
     log_weight = log_prior + log_look - np.logaddexp(log_prior, log_look)
     cumulative = np.exp(log_weight - log_weight.max()).cumsum()
     middles = (np.arange(number) + 0.5) / number
@@ -187,13 +187,13 @@ def likely_counts(seen: Array, mechanism: Box, number: int, users: float) -> Arr
 
 
 def _draws_of_prior(largest_mean: float, rng: np.random.Generator) -> Array:
-    """Return means and counts as likely as they are before the look, shape (TRIED, 3), of means up
-    to ``largest_mean``.
+    """Return means and counts as likely as they are before the look, shape (PRIOR_DRAWS, 3),
+    of means up to ``largest_mean``.
     """
     # The density 1/(mean + SMALL) by inversion.
-    mean = SMALL * ((largest_mean + SMALL) / SMALL) ** rng.random(TRIED) - SMALL
-    kth = mean * np.exp(-rng.exponential(OVER_KTH, size=TRIED))
-    falls = rng.gamma(2.0, OVER_LAST / 2, size=TRIED)
+    mean = SMALL * ((largest_mean + SMALL) / SMALL) ** rng.random(PRIOR_DRAWS) - SMALL
+    kth = mean * np.exp(-rng.exponential(OVER_KTH, size=PRIOR_DRAWS))
+    falls = rng.gamma(2.0, OVER_LAST / 2, size=PRIOR_DRAWS)
     # Every TAIL-th table ends.
     falls[::TAIL] = rng.exponential(ENDS, size=len(falls[::TAIL]))
     return np.stack((mean, kth, kth * np.exp(-falls)), axis=1)

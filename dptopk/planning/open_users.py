@@ -16,10 +16,12 @@ from dptopk.planning.prediction import BOUNDS
 if TYPE_CHECKING:
     from dptopk.planning.mixture import Array
 
-# How many numbers of users are compared for a cell, and how many scales of noise around it.
+# How many numbers of users are compared for a cell, and how many scales of noise around it: beyond,
+# Laplace noise has a mass of e^-20, 2e-9.
 NUMBERS = 2000
 FURTHEST = 20.0
-# Users are drawn as many times for each shape of the counts.
+# Users are drawn this many times for each shape of the counts, so that most shapes find users who
+# can have their counts.
 FINER = 16
 SEED = 17
 # A number of users or pairs below this counts as this, so that quotients are finite.
@@ -27,7 +29,8 @@ LEAST = 1e-9
 # The number of labels of a user in the geometric middle of a cell, and how many numbers are in it.
 TYPICAL = np.sqrt((BOUNDS[:-1] + 1.0) * BOUNDS[1:])
 WIDTHS = np.diff(BOUNDS)
-# As many scales of the noise are more than noise.
+# A number of users of at least this many scales is taken to be more than noise, whose mass beyond
+# is e^-4 / 2, 0.9%.
 CERTAIN = 4.0
 
 
@@ -47,24 +50,24 @@ def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
             at, shape (shapes, 3).
     """
     rng = np.random.default_rng(SEED)
-    drawn = _likely_users(noisy, scale, FINER * len(counts), rng)
-    users_factors, pairs_factors = _missing_factors(drawn, k, counts)
+    users_draws = _likely_users(noisy, scale, FINER * len(counts), rng)
+    users_factors, pairs_factors = _missing_factors(users_draws, k, counts)
     # For each shape the users with the least product of both factors; of those who lack nothing,
     # with a product of 1, one at random. Then there are as many more users as the largest counts
     # need.
-    order = rng.random((len(counts), len(drawn)))
-    places = np.lexsort((order, users_factors * pairs_factors), axis=1)[:, :1]
-    more = np.take_along_axis(users_factors, places, axis=1)
-    users_of_shapes: Array = drawn[places[:, 0]] * more
+    order = rng.random((len(counts), len(users_draws)))
+    best_draws = np.lexsort((order, users_factors * pairs_factors), axis=1)[:, :1]
+    shortage = np.take_along_axis(users_factors, best_draws, axis=1)
+    users_of_shapes: Array = users_draws[best_draws[:, 0]] * shortage
     return users_of_shapes
 
 
-def _missing_factors(drawn: Array, k: int, counts: Array) -> tuple[Array, Array]:
+def _missing_factors(users_draws: Array, k: int, counts: Array) -> tuple[Array, Array]:
     """Return how many times more users, and pairs of a user and a label, each shape of the counts
-    needs than are drawn, at least 1, shape (shapes, drawn) both.
+    needs than each draw has, at least 1, shape (shapes, draws) both.
 
     Args:
-        drawn: users in each cell, as drawn, shape (drawn, cells).
+        users_draws: how many users each cell may have, shape (draws, cells).
         k: how many labels are asked for.
         counts: of each shape the mean of the top k and the counts of two ranks, shape (shapes, 3).
     """
@@ -73,8 +76,8 @@ def _missing_factors(drawn: Array, k: int, counts: Array) -> tuple[Array, Array]
     # last rank that is looked at, is no less than the count of that rank.
     pairs = k * (mean + (FACTORS[-1] - 1) * last)
     # No label has more than all users; and a label of a user is a pair.
-    users_factors = mean / np.maximum(drawn.sum(axis=1), LEAST)
-    pairs_factors = pairs / np.maximum(drawn @ TYPICAL, LEAST)
+    users_factors = mean / np.maximum(users_draws.sum(axis=1), LEAST)
+    pairs_factors = pairs / np.maximum(users_draws @ TYPICAL, LEAST)
     return np.maximum(users_factors, 1.0), np.maximum(pairs_factors, 1.0)
 
 
@@ -90,26 +93,26 @@ def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Genera
         number: how many draws are returned.
         rng: orders the quantiles.
     """
-    seen = np.maximum(noisy, 0.0)
-    least = np.maximum(seen - FURTHEST * scale, 0.0)
-    numbers = np.linspace(least, seen + FURTHEST * scale, NUMBERS).T
+    not_negative = np.maximum(noisy, 0.0)
+    least = np.maximum(not_negative - FURTHEST * scale, 0.0)
+    numbers = np.linspace(least, not_negative + FURTHEST * scale, NUMBERS).T
     # The density after the look, up to a factor: that of Laplace noise times that before the look.
-    likely = np.exp(-np.abs(numbers - seen[:, None]) / scale) / (numbers + 1)
-    cumulative = likely.cumsum(axis=1)
+    density = np.exp(-np.abs(numbers - not_negative[:, None]) / scale) / (numbers + 1)
+    cumulative = density.cumsum(axis=1)
     distributions = cumulative / cumulative[:, -1:]
     quantiles = (np.arange(number) + 0.5) / number
-    drawn = np.empty((number, len(CELLS)))
+    users_draws = np.empty((number, len(CELLS)))
     for cell, distribution in enumerate(distributions):
-        drawn[:, cell] = np.interp(rng.permutation(quantiles), distribution, numbers[cell])
+        users_draws[:, cell] = np.interp(rng.permutation(quantiles), distribution, numbers[cell])
     # Beyond the largest cell those of more labels are no larger: so noise on the last cells is not
     # taken for users of hundreds of labels.
     largest = int(noisy.argmax())
-    drawn = np.minimum(drawn, _falling_tail(seen, scale, largest))
-    drawn[:, largest:] = np.minimum.accumulate(drawn[:, largest:], axis=1)
-    return drawn
+    users_draws = np.minimum(users_draws, _falling_tail(not_negative, scale, largest))
+    users_draws[:, largest:] = np.minimum.accumulate(users_draws[:, largest:], axis=1)
+    return users_draws
 
 
-def _falling_tail(seen: Array, scale: float, largest: int) -> Array:
+def _falling_tail(users: Array, scale: float, largest: int) -> Array:
     """Return the most users of each cell that fit the fall of those before it, shape (cells,); inf
     where nothing is said.
 
@@ -118,18 +121,18 @@ def _falling_tail(seen: Array, scale: float, largest: int) -> Array:
     seen than noise; it says nothing of cells before these.
 
     Args:
-        seen: the users seen, at least 0, shape (cells,).
+        users: the users seen, at least 0, shape (cells,).
         scale: of the noise on each.
         largest: the cell with most users.
     """
-    most = np.full(len(seen), np.inf)
-    certain = seen >= CERTAIN * scale  # more than noise
+    most = np.full(len(users), np.inf)
+    certain = users >= CERTAIN * scale  # more than noise
     last = int(np.flatnonzero(certain)[-1]) if certain.any() else 0
     # The power is that of the last certain cell and the one before it, if that is certain too and
     # not before the largest cell.
     if last <= largest or not certain[last - 1]:
         return most
-    density = seen[last - 1 : last + 1] / WIDTHS[last - 1 : last + 1]
+    density = users[last - 1 : last + 1] / WIDTHS[last - 1 : last + 1]
     power = math.log(density[1] / density[0]) / math.log(TYPICAL[last] / TYPICAL[last - 1])
     times_the_labels = TYPICAL[last + 1 :] / TYPICAL[last]
     most[last + 1 :] = density[1] * times_the_labels ** min(power, 0.0) * WIDTHS[last + 1 :]

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+import numpy as np
+
 from dptopk._internal.search import bisect
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.registry import Bound
 from dptopk.budgets.parallel import segments_charge
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.histogram import Histogram
+from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.planning.choose import plan
 from dptopk.planning.protocol import Plan, Step
 from dptopk.planning.topk_plan import TopKPlan
@@ -25,8 +27,9 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Plan)
 P_co = TypeVar("P_co", bound=Plan, covariant=True)
-# Where a user is in several segments the ε of each is found by as many halvings of the interval
-# from the total's share to the total. Each halving makes a plan.
+# Where a user is in several segments the ε of each is found by this number of halvings of the
+# interval from the total's share to the total: to about 3% of the total. Each halving makes a plan,
+# which may take seconds.
 HALVINGS = 5
 
 
@@ -100,6 +103,26 @@ class PerSegment(Generic[P_co]):
             name: Step(design, data[name], average=average).draw(rng)
             for name, design in self.plans.items()
         }
+
+    def joint_release(self, answers: Mapping[Any, Release], sensitivity: Sensitivity) -> Release:
+        """Return the answers of all segments as one release with the charge of all, for a ledger's
+        record; rows are labelled (segment, label).
+
+        Args:
+            answers: segment -> its answer.
+            sensitivity: that of the data set.
+        """
+        labels = [(name, label) for name, answer in answers.items() for label in answer.labels]
+        counts = [answer.counts for answer in answers.values() if answer.counts is not None]
+        return Release(
+            labels=tuple(labels),
+            counts=np.concatenate(counts) if counts else None,
+            charge=self.charge,
+            mechanism=self.each.text,
+            sensitivity=sensitivity,
+            seeded=any(answer.seeded for answer in answers.values()),
+            note="rows of all segments, labelled (segment, label)",
+        )
 
 
 def same_for_segments(each: P, names: Sequence[Any], per_user: int) -> PerSegment[P]:

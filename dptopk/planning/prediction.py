@@ -16,7 +16,7 @@ from dptopk._internal.search import cross_each
 from dptopk.costs import Budget
 from dptopk.histogram.event_counts import CELLS, WEIGHT
 from dptopk.planning.helped import weight_of_released
-from dptopk.planning.mixture import FAR, LEAST_RATIO, Mixture
+from dptopk.planning.mixture import FAR, LEAST_RATIO, LEAST_ROWS, Mixture
 from dptopk.planning.open_counts import FACTORS
 from dptopk.planning.ways import (
     FINDING_DELTA,
@@ -45,12 +45,12 @@ COIN_SLOPE = 0.0745
 COIN_DEVIATION = 0.845
 # Labels and degrees are not independent: in turn the shapes take the share that a cap or weights
 # leave of a label as less, as predicted, and as more likely, by these log odds. Those of labels of
-# the same count differ by UNLIKE (the standard deviation).
+# the same count differ by UNLIKE (the standard deviation). Both are what tables of events show
+# (docs/notes/two-phases.md).
 LOG_ODDS = np.array([-0.3, 0.0, 0.3])
 UNLIKE = 0.2
-LARGEST_EXPONENT = 50.0
+LARGEST_EXPONENT = 50.0  # 1 - e^(-e^50) is 1 as a float
 GUMBEL_STD = math.pi / math.sqrt(6)  # of Gumbel noise of rate 1
-LEAST_ROWS = 1e-9
 EMPTY_CELL = 0.1  # users that a cell without any is taken to have: its density has a logarithm
 # The chance that counts do not fall from the last rank of a look to the floor of a way, which then
 # may hide the whole top k at any ε. In all shapes they fall. It is so small that it decides only
@@ -147,14 +147,29 @@ def losses(scene: Scene, ways: list[Way]) -> Array:
         scene: what is known of the data.
         ways: which ways are compared.
     """
-    seen = _seen_by_each(scene, ways)
-    found = np.array([_chances_to_be_found(scene, *each) for each in zip(ways, seen, strict=True)])
+    finding_values = _finding_values_of(scene, ways)
+    of_ways = zip(ways, finding_values, strict=True)
+    found = np.array([_chances_to_be_found(scene, *each) for each in of_ways])
     noise = np.array([_noise(scene, *each) for each in zip(ways, found, strict=True)])
-    values, rates = _values_and_rates(scene, ways, seen, noise)
+    values, rates = _values_and_rates(scene, ways, finding_values, noise)
     shown = _chances_to_be_shown(scene, ways, found, values, rates)
-    cut = np.array([error_of_cap(scene, *each) for each in zip(ways, seen, shown, strict=True)])
+    shown_of_ways = zip(ways, finding_values, shown, strict=True)
+    cap_errors = np.array([error_of_cap(scene, *each) for each in shown_of_ways])
+    return _mean_losses(scene, shown, noise, cap_errors)
+
+
+def _mean_losses(scene: Scene, shown: Array, noise: Array, cap_errors: Array) -> Array:
+    """Return the loss of each way as a mean over the shapes, shape (ways,): the error of a row that
+    is shown, as often as one is, and the count that is missed.
+
+    Args:
+        scene: what is known of the data.
+        shown: the chance of each label to be shown, shape (ways, shapes, groups).
+        noise: the standard deviation of the noise on a count, shape (ways, shapes).
+        cap_errors: what a cap takes off the counts shown, shape (ways, shapes).
+    """
     rows = np.minimum(shown @ scene.drawn.sizes, 1.0)
-    on_each = rows * np.hypot(noise, cut) + _missed_counts(scene, shown)
+    on_each = rows * np.hypot(noise, cap_errors) + _missed_counts(scene, shown)
     mean: Array = on_each.mean(axis=1)
     return mean
 
@@ -176,13 +191,13 @@ def _noise(scene: Scene, way: Way, found: Array) -> Array:
     return noise
 
 
-def _seen_by_each(scene: Scene, ways: list[Way]) -> list[Array]:
+def _finding_values_of(scene: Scene, ways: list[Way]) -> list[Array]:
     """Return ``Scene.values_to_find_by`` of each way: one array for all that look at the same sums
     or counts.
     """
     way_of_source = {(way.find, way.cap): way for way in ways}
-    seen = {source: scene.values_to_find_by(way) for source, way in way_of_source.items()}
-    return [seen[way.find, way.cap] for way in ways]
+    values = {source: scene.values_to_find_by(way) for source, way in way_of_source.items()}
+    return [values[way.find, way.cap] for way in ways]
 
 
 def _missed_counts(scene: Scene, shown: Array) -> Array:
@@ -195,7 +210,7 @@ def _missed_counts(scene: Scene, shown: Array) -> Array:
     return missed
 
 
-def error_of_cap(scene: Scene, way: Way, seen: Array, shown: Array) -> Array:
+def error_of_cap(scene: Scene, way: Way, finding_values: Array, shown: Array) -> Array:
     """Return the root mean square of what a cap takes off the counts that are shown, shape
     (shapes,).
 
@@ -205,34 +220,36 @@ def error_of_cap(scene: Scene, way: Way, seen: Array, shown: Array) -> Array:
     Args:
         scene: what is known of the data.
         way: which one.
-        seen: ``scene.values_to_find_by(way)``, shape (shapes, groups).
+        finding_values: ``scene.values_to_find_by(way)``, shape (shapes, groups).
         shown: the chance of each label to be shown, shape (shapes, groups).
     """
     if way.counting != "capped":
-        return np.zeros(len(seen))
-    squares = (scene.drawn.counts - seen) ** 2 + _spread_of_what_is_cut(scene, way, seen) ** 2
+        return np.zeros(len(finding_values))
+    squares = (scene.drawn.counts - finding_values) ** 2 + _spread_of_what_is_cut(
+        scene, way, finding_values
+    ) ** 2
     rows = np.maximum(shown @ scene.drawn.sizes, LEAST_ROWS)
     error: Array = np.sqrt((shown * squares) @ scene.drawn.sizes / rows)
     return error
 
 
-def _spread_of_what_is_cut(scene: Scene, way: Way, seen: Array) -> Array:
+def _spread_of_what_is_cut(scene: Scene, way: Way, finding_values: Array) -> Array:
     """Return the standard deviation, over labels of the same count, of what a cap or weights leave
     of them, in counts, shape (shapes, groups).
 
     Args:
         scene: what is known of the data.
         way: whether labels are found by weights.
-        seen: the mean of what is left of each count, shape (shapes, groups).
+        finding_values: the mean of what is left of each count, shape (shapes, groups).
     """
     most = scene.drawn.counts * (WEIGHT if way.find == "weights" else 1.0)
-    share = np.clip(seen / np.maximum(most, 1.0), 0.0, 1.0)
+    share = np.clip(finding_values / np.maximum(most, 1.0), 0.0, 1.0)
     unlike: Array = UNLIKE * share * (1 - share) * most
     return unlike
 
 
 def _values_and_rates(
-    scene: Scene, ways: list[Way], seen: list[Array], noise: Array
+    scene: Scene, ways: list[Way], finding_values: list[Array], noise: Array
 ) -> tuple[Array, Array]:
     """Return ``_values_of_selection`` of each way: the values, shape (ways, shapes, groups), and
     the rates, shape (ways, shapes, 1).
@@ -240,15 +257,17 @@ def _values_and_rates(
     Args:
         scene: what is known of the data.
         ways: which ways are compared.
-        seen: ``scene.values_to_find_by`` of each way.
+        finding_values: ``scene.values_to_find_by`` of each way.
         noise: the standard deviation of the noise on a count, shape (ways, shapes).
     """
-    of_each_way = zip(ways, seen, noise, strict=True)
+    of_each_way = zip(ways, finding_values, noise, strict=True)
     values, rates = zip(*(_values_of_selection(scene, *each) for each in of_each_way), strict=True)
     return np.array(values), np.array(rates)[..., None]
 
 
-def _values_of_selection(scene: Scene, way: Way, seen: Array, noise: Array) -> tuple[Array, Array]:
+def _values_of_selection(
+    scene: Scene, way: Way, finding_values: Array, noise: Array
+) -> tuple[Array, Array]:
     """Return the values by which labels are selected before noise, shape (shapes, groups), and the
     rate of Gumbel noise with the deviation of all that is random in them, shape (shapes,).
 
@@ -257,7 +276,7 @@ def _values_of_selection(scene: Scene, way: Way, seen: Array, noise: Array) -> t
     Args:
         scene: what is known of the data.
         way: how labels are selected.
-        seen: ``scene.values_to_find_by(way)``, shape (shapes, groups).
+        finding_values: ``scene.values_to_find_by(way)``, shape (shapes, groups).
         noise: the standard deviation of the noise on a count, shape (shapes,).
     """
     rate = _rate_of_selection(scene, way, noise)
@@ -265,12 +284,12 @@ def _values_of_selection(scene: Scene, way: Way, seen: Array, noise: Array) -> t
         return scene.drawn.counts, rate
     kth = scene.drawn.group_of(scene.k)
     least, _ = threshold(scene, way)
-    kth_released = np.maximum(seen[:, kth], least)
+    kth_released = np.maximum(finding_values[:, kth], least)
     selection_std = GUMBEL_STD / rate
     weight = weight_of_released(selection_std, noise, kth_released)
-    spread = _spread_of_what_is_cut(scene, way, seen)[:, kth]
+    spread = _spread_of_what_is_cut(scene, way, finding_values)[:, kth]
     released_std = np.hypot(noise, spread)
-    values = scene.drawn.counts + weight[:, None] * seen
+    values = scene.drawn.counts + weight[:, None] * finding_values
     return values, GUMBEL_STD / np.hypot(selection_std, weight * released_std)
 
 
@@ -295,14 +314,14 @@ def _rate_of_selection(scene: Scene, way: Way, noise: Array) -> Array:
     return np.full(len(noise), rate)
 
 
-def _chances_to_be_found(scene: Scene, way: Way, seen: Array) -> Array:
+def _chances_to_be_found(scene: Scene, way: Way, finding_values: Array) -> Array:
     """Return the chance of each label to be found, shape (shapes, groups); without a cap it is 1
     for those that take part in the selections.
 
     Args:
         scene: what is known of the data.
         way: how labels are found.
-        seen: ``scene.values_to_find_by(way)``, shape (shapes, groups).
+        finding_values: ``scene.values_to_find_by(way)``, shape (shapes, groups).
     """
     from scipy.special import ndtr
 
@@ -310,8 +329,8 @@ def _chances_to_be_found(scene: Scene, way: Way, seen: Array) -> Array:
     if way.find == "uncapped":
         return present * (scene.drawn.edges[1:] <= way.floor)
     middle, noise = threshold(scene, way)
-    deviations = np.hypot(noise, _spread_of_what_is_cut(scene, way, seen))
-    gaussian: Array = present * ndtr((seen - middle) / deviations)
+    deviations = np.hypot(noise, _spread_of_what_is_cut(scene, way, finding_values))
+    gaussian: Array = present * ndtr((finding_values - middle) / deviations)
     return gaussian
 
 

@@ -42,7 +42,8 @@ Array = np.ndarray[Any, Any]
 # and the counts at multiples of k.
 SHARE_FOR_USERS = 0.01
 SHARE_FOR_RANKS = 0.03
-# The number of users is taken to be at most what is seen plus this many deviations of its noise.
+# The number of users is taken to be at most what is seen plus this many deviations of its noise,
+# which is exceeded with a probability of about 2%; a prediction alone depends on it.
 STDS_OF_MORE_USERS = 2.0
 # How many shapes of counts are drawn from what the looks leave open.
 SHAPES = 24

@@ -43,15 +43,15 @@ def refusal_with_advice(
         accounts: all that have to pay.
         kind: the kind of the question, with its total.
     """
-    account, left = least_left(accounts, kind)
+    account, largest_epsilon = least_left(accounts, kind)
     refusing_account = _refusing_account(refused.requested, account)
-    others = _alternatives(refused.requested, accounts, refusing_account, kind)
-    sentences = [refused.reason, _fitting_epsilon_in_words(left, kind), *others]
+    alternatives = _alternatives(refused.requested, accounts, refusing_account, kind)
+    sentences = [refused.reason, _fitting_epsilon_in_words(largest_epsilon, kind), *alternatives]
     reason = "; ".join(filter(None, sentences))
     return BudgetExceeded(refused.requested, refused.remaining, reason)
 
 
-def _fitting_epsilon_in_words(left: float, kind: Kind) -> str:
+def _fitting_epsilon_in_words(largest_epsilon: float, kind: Kind) -> str:
     """Return in words the largest ε that fits of this kind.
 
     The plans of two totals may consist of different mechanisms, so that the one with the smaller ε
@@ -59,15 +59,16 @@ def _fitting_epsilon_in_words(left: float, kind: Kind) -> str:
     refused 0.7001 would read as an error.
 
     Args:
-        left: the largest ε that fits, rounded down; 0: none does.
+        largest_epsilon: the largest ε that fits, rounded down; 0: none does.
         kind: of the question that was refused.
     """
     delta = kind.question.delta or 0.0
-    if not left > 0:
+    if not largest_epsilon > 0:
         return f"what fits of this kind at delta {delta:.6g} is nothing"
-    fits = f"what fits of this kind is epsilon up to {format_lower(left, 4)} at delta {delta:.6g}"
+    limit = format_lower(largest_epsilon, 4)
+    fits = f"what fits of this kind is epsilon up to {limit} at delta {delta:.6g}"
     epsilon = kind.question.epsilon
-    if epsilon is not None and epsilon <= left:
+    if epsilon is not None and epsilon <= largest_epsilon:
         return f"{fits}, though not every smaller one, as plans of other totals cost otherwise"
     return fits
 

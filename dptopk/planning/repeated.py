@@ -50,11 +50,11 @@ class Offer(Generic[P]):
         """Return the total, and what each answer is, in words."""
         width = self.plan.preview().half_width
         if width is None:
-            each = f"ε = {self.plan.epsilon:.4g}"
+            answer = f"ε = {self.plan.epsilon:.4g}"
         else:
-            each = f"ε = {self.plan.epsilon:.4g}, ±{width:.4g}"
+            answer = f"ε = {self.plan.epsilon:.4g}, ±{width:.4g}"
         total = f"({format_upper(self.total.epsilon, 4)}, {format_upper(self.total.delta)})"
-        return f"{self.noise}: {total} in all, {each} each"
+        return f"{self.noise}: {total} in all, {answer} each"
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,13 @@ def least_total(
     times = validate.count(times=times)
 
     def offer_of(noise: str, plan: P, accuracy: float | None = None) -> Offer[P]:
-        """Return the offer of a plan for each answer, with the total of all answers."""
+        """Return the offer of a plan for each answer, with the total of all answers.
+
+        Args:
+            noise: the kind of noise, in words.
+            plan: the plan of each answer.
+            accuracy: the half-width that was asked of it; None: it has the question's total.
+        """
         total = compose(plan.charge.times(times), delta=delta, lower=False)
         return Offer(noise, plan, total, accuracy)
 

@@ -38,12 +38,18 @@ UNSPENT = 0.001
 SPARE_SHARE = 3e-4
 # The same after a rough look, which is a little too large itself.
 COARSE_SPARE = 1e-4
-LARGEST_RANGE = 700.0  # that the optimum of selections takes
+LARGEST_RANGE = 700.0  # the largest range whose exponential a float can hold, but for a margin
 SQRT_2 = math.sqrt(2)
-# Deviations of a normal law beyond which nothing is; the relative error of an estimate by it.
+# The deviations of a normal law beyond which its tail is 0 as a float; and the relative error to
+# which the ε of a Gaussian is found, small beside that of the estimate it is for.
 FARTHEST = 38.0
 ROUGH_RTOL = 1e-5
+# Steps by which a candidate is scaled to the budget. The rule of ``_rho_factor`` is exact but for
+# how far a composition is from a Gaussian's, so that two to four are usual; the rest is for costs
+# that jump, where parameters are rounded.
 MOST_STEPS = 12
+# Steps by which pure costs are scaled: each ε grows as the root of ρ or, of a clock or box noise,
+# nearly so; one or two are usual.
 PURE_STEPS = 6
 # After this number of steps without a candidate within the budget a larger share of it is left.
 STEPS_WITH_LITTLE_SPARE = 4
@@ -70,7 +76,7 @@ class Candidate:
         rho: the scale: the zCDP budget for which the design builds its mechanisms.
         mechanisms: those that the bound is of; a guard may cut what a design builds, so that the
             same call need not build the same twice.
-        draws: how many simulated answers decide at least what the design does on one shape.
+        draws: the least number of simulated answers by which the design is judged on one shape.
         bound: the composition of the mechanisms; None where the cost is only estimated.
     """
 

@@ -134,14 +134,14 @@ def _epsilon_of_each(
         delta: that of all together.
         start: the ε that is tried first.
     """
-    each = start
+    epsilon_of_one = start
     for _ in range(MOST_STEPS):
-        charge = Charge({kind(each): times})
+        charge = Charge({kind(epsilon_of_one): times})
         total = compose(charge, delta=delta, rtol=0.01, effort="quick", lower=False).epsilon
         if abs(total / epsilon - 1) < SHARE_OFF:
             break
         if total > 0:
-            each *= min(max(epsilon / total, SMALLEST_FACTOR), LARGEST_FACTOR)
+            epsilon_of_one *= min(max(epsilon / total, SMALLEST_FACTOR), LARGEST_FACTOR)
         else:
-            each *= LARGEST_FACTOR
-    return each
+            epsilon_of_one *= LARGEST_FACTOR
+    return epsilon_of_one

@@ -65,6 +65,25 @@ class Outcome:
         return self.mixed
 
 
+@dataclass(frozen=True)
+class _Simulation:
+    """The simulated answers of a design, which are drawn in blocks as more of them are needed.
+
+    Attributes:
+        draw_block: returns the block of a number: ranks and values, shape (BLOCK_DRAWS, k) both.
+        blocks: those that were drawn, from number 0 on.
+    """
+
+    draw_block: Draw
+    blocks: list[tuple[Array, Array]] = field(default_factory=list)
+
+    def first_blocks(self, number: int) -> list[tuple[Array, Array]]:
+        """Return the first ``number`` blocks; those that are missing are drawn."""
+        missing = range(len(self.blocks), number)
+        self.blocks.extend(self.draw_block(block) for block in missing)
+        return self.blocks[:number]
+
+
 @dataclass(frozen=True, eq=False)
 class Shape:
     """Counts in falling order.
@@ -74,11 +93,8 @@ class Shape:
     """
 
     counts: Array
-    # Of a design's selecting mechanisms, k and sensitivity: the function that draws a block of
-    # simulated answers, and the blocks that were drawn.
-    _blocks_of_draws: dict[Any, tuple[Draw, list[tuple[Array, Array]]]] = field(
-        default_factory=dict, repr=False
-    )
+    # By a design's selecting mechanisms, k and sensitivity.
+    _simulations: dict[Any, _Simulation] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The blocks are left out: they are drawn again from the same seeds.
@@ -162,29 +178,29 @@ class Shape:
             counted: whether the answer shows counts.
             draws: how many draws are made at least.
         """
-        several = len(mechanisms) > 1
+        counted_again = len(mechanisms) > 1
         # The counts after coins choose the k that are shown, so that both are simulated together.
-        together = several and mechanisms[0].open_ended
+        together = counted_again and mechanisms[0].open_ended
         selection = mechanisms if together else mechanisms[:1]
-        chosen, values = self._simulated_answers(selection, k, sensitivity, draws)
-        shown = chosen >= 0
-        true = np.append(self.counts, 0.0)[chosen]  # 0 where no label was chosen, at -1
+        ranks, values = self._simulated_answers(selection, k, sensitivity, draws)
+        shown = ranks >= 0
+        true_counts = np.append(self.counts, 0.0)[ranks]  # 0 where no label was chosen, at -1
         top = self.counts[:k]
-        missed = np.maximum(top.sum() - true.sum(axis=1), 0.0) / k
-        hits = ((chosen < len(top)) & shown).sum(axis=1)
-        squares = np.zeros(len(chosen))
-        if counted and several and not together:
-            scene = SimulationInput(k, self.counts, sensitivity, self._standard_noise)
-            squares = mechanisms[1].recount_error(true, shown, scene)
+        missed = np.maximum(top.sum() - true_counts.sum(axis=1), 0.0) / k
+        hits = ((ranks < len(top)) & shown).sum(axis=1)
+        squares = np.zeros(len(ranks))
+        if counted and counted_again and not together:
+            simulation = SimulationInput(k, self.counts, sensitivity, self._standard_noise)
+            squares = mechanisms[1].recount_error(true_counts, shown, simulation)
         elif counted:
-            squares = ((np.where(shown, values, 0.0) - true) ** 2).sum(axis=1)
+            squares = ((np.where(shown, values, 0.0) - true_counts) ** 2).sum(axis=1)
         return _averaged_outcome(squares, shown.sum(axis=1), missed, hits / max(len(top), 1))
 
     def _simulated_answers(
         self, mechanisms: tuple[Any, ...], k: int, sensitivity: Sensitivity, draws: int
     ) -> tuple[Array, Array]:
-        """Return for each draw the ranks of the chosen labels (-1: none), and their noisy counts,
-        shape (draws, k) both.
+        """Return for each draw the ranks of the chosen labels, from 0 on (-1: none), and their
+        noisy counts, shape (draws, k) both.
 
         Args:
             mechanisms: those that select; the second shows counts of what the first one finds.
@@ -194,17 +210,15 @@ class Shape:
         """
         blocks = -(-draws // BLOCK_DRAWS)  # rounded up
         key = (mechanisms, k, sensitivity)
-        if key not in self._blocks_of_draws:
+        if key not in self._simulations:
             first, *counting = mechanisms
-            scene = SimulationInput(k, self.counts, sensitivity, self._standard_noise)
+            simulation = SimulationInput(k, self.counts, sensitivity, self._standard_noise)
             if counting:
-                noise = counting[0].float_noise(scene, len(self.counts))
-                scene = replace(scene, shown_by=noise)
-            self._blocks_of_draws[key] = (first.simulate(scene), [])
-        draw_block, drawn = self._blocks_of_draws[key]
-        drawn += [draw_block(number) for number in range(len(drawn), blocks)]
-        chosen, values = zip(*drawn[:blocks], strict=True)
-        return np.concatenate(chosen), np.concatenate(values)
+                noise = counting[0].float_noise(simulation, len(self.counts))
+                simulation = replace(simulation, shown_by=noise)
+            self._simulations[key] = _Simulation(first.simulate(simulation))
+        ranks, values = zip(*self._simulations[key].first_blocks(blocks), strict=True)
+        return np.concatenate(ranks), np.concatenate(values)
 
 
 def _averaged_outcome(squares: Array, rows: Array, missed: Array, recall: Array) -> Outcome:

@@ -76,7 +76,16 @@ class Single(Plan):
     def for_histogram(
         cls, mechanism: Mechanism, data: Histogram, options: Mapping[str, Any]
     ) -> Self:
-        """Return the plan of a mechanism on this histogram, by what is public about it."""
+        """Return the plan of a mechanism on this histogram, by what is public about it.
+
+        Args:
+            mechanism: one of ``dptopk.mechanisms``, or registered.
+            data: the histogram; no count of it is looked at.
+            options: for the release, as for ``of``.
+
+        Raises:
+            InvalidParameter: as ``of``.
+        """
         size = data.domain_size if data.domain == "public" else None
         return cls.of(mechanism, options, data.sensitivity, size)
 
@@ -117,7 +126,13 @@ class Single(Plan):
         *,
         average: bool,  # noqa: ARG002
     ) -> Release:
-        """Draw the answer, and return it."""
+        """Draw the answer, and return it.
+
+        Args:
+            data: the histogram, which ``check`` accepts.
+            rng: a generator for tests and experiments; None: a secure source.
+            average: without effect: there is one phase.
+        """
         return self.mechanism.release(data, rng, **self.options)
 
     def preview(self) -> Preview:
@@ -181,14 +196,18 @@ def _check_options(mechanism: Mechanism, options: Mapping[str, Any]) -> None:
         InvalidParameter: naming the option.
     """
     parameters = signature(mechanism.check).parameters.values()
-    known = {one.name: one for one in parameters if one.kind is Parameter.KEYWORD_ONLY}
-    any_name = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
+    by_name = {
+        parameter.name: parameter
+        for parameter in parameters
+        if parameter.kind is Parameter.KEYWORD_ONLY
+    }
+    takes_any_name = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
     name = type(mechanism).__name__
     for option in options:
-        if option not in known and not any_name:
-            option_names = " and ".join(known) or "no further options"
+        if option not in by_name and not takes_any_name:
+            option_names = " and ".join(by_name) or "no further options"
             raise InvalidParameter(f"{name} takes {option_names}, not {option}")
-    for needed, parameter in known.items():
+    for needed, parameter in by_name.items():
         if parameter.default is Parameter.empty and needed not in options:
             raise InvalidParameter(f"{needed} must be given for {name}")
 

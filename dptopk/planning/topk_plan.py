@@ -76,8 +76,9 @@ class TopKPlan(Plan):
         swapped: the chance that the label of rank 2k is placed before that of rank k, on that shape
             or on 10⁴/rank.
         users: how many users there are, where that is public.
-        in_rho: of a budget in ρ: the "rho" that the costs take and the "failure_delta" of all that
-            may fail, both upper bounds, and the "rho_budget"; empty for a budget in ε.
+        in_rho: of a budget in ρ: pairs of a name and a number, as a shell shows them: the "rho"
+            that the costs take and the "failure_delta" of all that may fail, both upper bounds, and
+            the "rho_budget"; empty for a budget in ε.
         compared: makes the table of ``alternatives``; None where nothing was compared.
     """
 
@@ -361,8 +362,8 @@ class OnePhase(TopKPlan):
             charges[phase.name] = _used_charge(phase, released)
             # An open-ended phase notes that a set was shown, which is no longer true where the next
             # phase orders it.
-            holds = phase is self.phases[-1] or not phase.mechanism.open_ended
-            if holds and released.note and released.note not in notes:
+            is_note_true = phase is self.phases[-1] or not phase.mechanism.open_ended
+            if is_note_true and released.note and released.note not in notes:
                 notes.append(released.note)
         assert released is not None  # noqa: S101 - for the type checker: a plan has a phase
         if self.mechanisms[-1].open_ended and len(released) > self.k:

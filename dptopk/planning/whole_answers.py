@@ -5,6 +5,7 @@ afterwards.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from dptopk.accounting.cost_models.conversions import pure_sum
@@ -18,14 +19,34 @@ from dptopk.mechanisms import (
 )
 from dptopk.planning.request import Request, Split, pure_epsilon, range_epsilon
 
-Draw = Callable[[Request, float], Any]
-# The δ of a mechanism that needs one of its own, as a share of the total.
+# A function that builds the mechanism of a draw, or of counts, from a request and its ρ.
+BuildDraw = Callable[[Request, float], Any]
+# The δ of a mechanism that needs one of its own, as a share of the total; the rest is for the
+# composition. The mechanism depends on its δ by the logarithm alone, so that the share matters
+# little.
 OWN_DELTA = 0.9
+
+
+@dataclass(frozen=True)
+class WholeDraw:
+    """A way to draw all k labels at once.
+
+    Attributes:
+        name: in words.
+        build: makes the mechanism from a request and its ρ.
+        additive: whether its results are known without the gaps between counts.
+        ordered: whether labels are drawn in order, so that counts can be fitted to it.
+    """
+
+    name: str
+    build: BuildDraw
+    additive: bool
+    ordered: bool = False
 
 
 def _builder(
     kind: Any, scale: Callable[[float], float], *, own_delta: bool = False, **options: Any
-) -> Draw:
+) -> BuildDraw:
     """Return a function that builds a mechanism from a request and ρ.
 
     Args:
@@ -49,47 +70,55 @@ def _builder(
 _JOINT = _builder(JointTopK, range_epsilon)
 _CANONICAL = _builder(CanonicalTopK, range_epsilon)
 _ONE_SHOT = _builder(OneShotTopK, pure_epsilon)
-# Draws of labels alone: name, what builds it from a request and its ρ, and whether its results are
-# known without the gaps between counts.
-DRAWS: tuple[tuple[str, Draw, bool], ...] = (
-    ("joint draw", _JOINT, False),
-    ("canonical draw", _CANONICAL, False),
-    ("one-shot draw", _ONE_SHOT, True),
-    ("routed draw", _builder(RoutedTopK, pure_epsilon, own_delta=True), False),
+# Draws of labels alone.
+DRAWS = (
+    WholeDraw("joint draw", _JOINT, additive=False),
+    WholeDraw("canonical draw", _CANONICAL, additive=False),
+    WholeDraw("one-shot draw", _ONE_SHOT, additive=True),
+    WholeDraw("routed draw", _builder(RoutedTopK, pure_epsilon, own_delta=True), additive=False),
 )
-# Draws before counts: name, what builds it, whether labels are drawn in order, so that counts can
-# be fitted to it, and whether its results are known without the gaps.
-COUNTED_DRAWS: tuple[tuple[str, Draw, bool, bool], ...] = (
-    ("canonical draw", _CANONICAL, False, False),
-    ("one-shot draw", _ONE_SHOT, True, True),
-    ("routed draw", _builder(RoutedTopK, pure_epsilon, ordered=True), True, False),
+# Draws after which the labels are counted.
+DRAWS_BEFORE_COUNTS = (
+    WholeDraw("canonical draw", _CANONICAL, additive=False),
+    WholeDraw("one-shot draw", _ONE_SHOT, additive=True, ordered=True),
+    WholeDraw(
+        "routed draw",
+        _builder(RoutedTopK, pure_epsilon, ordered=True),
+        additive=False,
+        ordered=True,
+    ),
 )
 
 
 def draw_and_counts(
-    draw: Draw, ordered: bool, counts: tuple[tuple[str, Draw], ...]
+    draw: WholeDraw, counts: tuple[tuple[str, BuildDraw], ...]
 ) -> Callable[..., tuple[Any, ...]]:
     """Return a function that builds the draw, and then counts with the noise that is least for its
     cost.
 
     Args:
-        draw: builds the draw of labels from a request and its ρ.
-        ordered: whether the labels are drawn in order, so that counts can be fitted to it.
+        draw: the draw of labels.
         counts: the kinds of noise, each by name and as a function of a request and its ρ.
     """
 
     def build(request: Request, split: Split, rho: float) -> tuple[Any, ...]:
         """Return both mechanisms; the split says which share of ρ the draw has."""
         # Gaussian noise needs a δ.
-        usable = [(name, make) for name, make in counts if request.delta or name != "gaussian"]
-        allowed = [make for name, make in usable if request.counts in ("auto", name)]
+        usable = [
+            (name, build_counts)
+            for name, build_counts in counts
+            if request.delta or name != "gaussian"
+        ]
+        allowed = [
+            build_counts for name, build_counts in usable if request.counts in ("auto", name)
+        ]
         rho_of_counts = (1 - split.selection) * rho
         noise = min(
-            (make(request, rho_of_counts) for make in allowed),
+            (build_counts(request, rho_of_counts) for build_counts in allowed),
             key=lambda noise: _noise_times_cost(request, noise),
         )
-        selection = draw(request, split.selection * rho)
-        if ordered and request.fit and noise.fitted:
+        selection = draw.build(request, split.selection * rho)
+        if draw.ordered and request.fit and noise.fitted:
             return selection, CountMLE(noise=noise)
         return selection, noise
 

@@ -26,14 +26,17 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 # Where counts share a common noise, intervals with a false coverage rate give this part of the rate
-# to it.
+# to it. Any part is valid; the common noise is one, while each row's level is divided by the number
+# of counts, so that most of the rate is for the rows.
 COMMON_SHARE = 0.25
-# The part of the error probability for the event that some noise is far out.
+# The part of the error probability for the event that some noise is far out. Any part is valid; the
+# width for that event only says how many values are near, and need not be narrow.
 FAR_SHARE = 0.1
 # The number of distances below the least value shown at which values are counted. They grow by
 # factors of 2^(1/4) from one standard deviation on, hence up to about 300 deviations.
 NEAR_STEPS = 34
-# The law of the common noise is cut into this many cells, and bounded at the worse end of each.
+# The law of the common noise is cut into this many cells, and bounded at the worse end of each:
+# more cells make the bound tighter.
 INTEGRATION_CELLS = 64
 
 
@@ -207,7 +210,7 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all fields as JSON holds them, for a stored answer."""
-        values = {part.name: getattr(self, part.name) for part in fields(self)}
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
         common = None if self.common is None else self.common.to_dict()
         near = [list(pair) for pair in self.near]
         return {**values, "noise": self.noise.to_dict(), "common": common, "near": near}
@@ -285,7 +288,7 @@ class Measurement:
             if self.noise.bound is None:
                 raise InvalidParameter("the number of noisy counts is not known")
             return int(self.noise.bound)
-        return smallest_width(self.noise, self._number_of_noises, alpha, apart=True)
+        return smallest_spread(self.noise, self._number_of_noises, alpha)
 
     @property
     def _number_of_noises(self) -> int:
@@ -306,8 +309,8 @@ class Measurement:
         """
         share = COMMON_SHARE if self.common is not None else 0.0
         counted = max(self.counted or 1, 1)  # for the type checker: it is not None here
-        part = min(max(rows, 1) / counted, 1.0)
-        row_level = (1 - share) * alpha * part
+        share_shown = min(max(rows, 1) / counted, 1.0)
+        row_level = (1 - share) * alpha * share_shown
         own_width = smallest_width(self.noise, 1, row_level)
         if self.common is None:
             return own_width
@@ -315,14 +318,7 @@ class Measurement:
 
 
 @lru_cache(maxsize=256)
-def smallest_width(
-    noise: NoiseLaw,
-    n: int,
-    alpha: float,
-    common: NoiseLaw | None = None,
-    *,
-    apart: bool = False,
-) -> int:
+def smallest_width(noise: NoiseLaw, n: int, alpha: float, common: NoiseLaw | None = None) -> int:
     """Return the smallest w for which P[some |N_i + Y| > w, i = 1..n] is proven to be at most
     alpha.
 
@@ -331,8 +327,6 @@ def smallest_width(
         n: how many noises there are.
         alpha: the error probability, in (0, 1).
         common: the law of Y; None: Y = 0.
-        apart: whether the event is that some |N_i - N_j| > 2w instead, which is enough for ranks
-            and does not depend on Y.
 
     >>> from dptopk.release.noise_laws import GaussianNoise
     >>> smallest_width(GaussianNoise(10.0), 1, 0.05)
@@ -342,10 +336,23 @@ def smallest_width(
     """
     if n == 0:
         return 0
-    miss_probability = (
-        noise.spread_probability if apart else partial(_miss_probability, noise, common=common)
-    )
+    miss_probability = partial(_miss_probability, noise, common=common)
     return tails.smallest_offset(lambda w: miss_probability(n, w), alpha, "confidence")
+
+
+@lru_cache(maxsize=256)
+def smallest_spread(noise: NoiseLaw, n: int, alpha: float) -> int:
+    """Return the smallest w for which P[some |N_i - N_j| > 2w, i, j = 1..n] is proven to be at most
+    alpha, which is enough for ranks: a common noise moves none of them.
+
+    Args:
+        noise: the law of each N_i.
+        n: how many noises there are.
+        alpha: the error probability, in (0, 1).
+    """
+    if n == 0:
+        return 0
+    return tails.smallest_offset(lambda w: noise.spread_probability(n, w), alpha, "confidence")
 
 
 def _miss_probability(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | None) -> float:
@@ -422,40 +429,58 @@ def interval_table(
     alpha = math.nextafter(1 - confidence, 0.0)  # rounded down, which can only widen intervals
     scaled, rounding = _in_steps(values, measurement.divisor)
     if measurement.by_passing:
-        low, high, lowest, highest, rank_set = _conditional_intervals(
-            scaled, measurement, alpha, interval_kind
-        )
+        low, high = _conditional_intervals(scaled, measurement, alpha, interval_kind)
+        ranks = _conditional_ranks(scaled, measurement, alpha)
     else:
         width = measurement.half_width(alpha, interval_kind, len(values)) + rounding
         low, high = _count_bounds(scaled, width, measurement.divisor)
-        lowest, highest, rank_set = _rank_bounds(scaled, measurement, alpha, rounding)
+        ranks = _rank_bounds(scaled, measurement, alpha, rounding)
     answer = pd.DataFrame(
         {
             **ranked_labels(labels),
             "low": low,
             "high": high,
-            "rank_low": lowest,
-            "rank_high": highest,
+            "rank_low": ranks.lowest,
+            "rank_high": ranks.highest,
         }
     )
-    answer.attrs.update({"confidence": confidence, "kind": interval_kind, "ranks": rank_set})
+    answer.attrs.update({"confidence": confidence, "kind": interval_kind, "ranks": ranks.among})
     return answer
+
+
+@dataclass(frozen=True, eq=False)
+class _RankRanges:
+    """The ranks that the true counts of some rows can have.
+
+    Attributes:
+        lowest: the lowest rank of each row, from 1, int64, shape (rows,).
+        highest: the highest one, int64, shape (rows,).
+        among: "domain" if they are ranks in the whole domain, which is so if that is proven for
+            every row, else "rows", among those shown.
+    """
+
+    lowest: Array
+    highest: Array
+    among: str
+
+
+def _law_of_passing(measurement: Measurement) -> PassedCount:
+    """Return the conditional law of a count that passed a fixed threshold."""
+    threshold = int(measurement.threshold or 0)  # for the type checker: there is one
+    return PassedCount(threshold, measurement.noise.tail, measurement.at_threshold)
 
 
 def _conditional_intervals(
     values: Array, measurement: Measurement, alpha: float, kind: Intervals
-) -> tuple[Array, Array, Array, Array, str]:
-    """Return the intervals of counts that passed a fixed threshold, by their conditional law.
+) -> tuple[Array, Array]:
+    """Return the low and the high ends of the intervals of counts that passed a fixed threshold, by
+    their conditional law, int64, shape (rows,) both.
 
     Args:
         values: the released values, integers, shape (rows,).
         measurement: how they were measured.
         alpha: the error probability.
         kind: as in Release.intervals.
-
-    Returns:
-        The low and high ends of the intervals, the low and high ends of the ranks, each of shape
-        (rows,), and "domain" or "rows": among which labels the ranks are.
 
     Raises:
         InvalidParameter: for kind="row" where only the largest values remain, unless the noise is
@@ -468,15 +493,26 @@ def _conditional_intervals(
                 "kind='row': of the labels that passed, these are the largest; use kind='fcr'"
             )
         kind = "simultaneous"
-    threshold = int(measurement.threshold or 0)  # for the type checker: there is one
-    law = PassedCount(threshold, measurement.noise.tail, measurement.at_threshold)
-    low, high = law.intervals(values, _row_level(kind, alpha, len(values), passed))
-    lowest, highest = law.intervals(values, level_of_each(alpha, passed))
+    row_level = _row_level(kind, alpha, len(values), passed)
+    return _law_of_passing(measurement).intervals(values, row_level)
+
+
+def _conditional_ranks(values: Array, measurement: Measurement, alpha: float) -> _RankRanges:
+    """Return the ranks that counts which passed a fixed threshold can have, by joint intervals of
+    their conditional law.
+
+    Args:
+        values: the released values, integers, shape (rows,).
+        measurement: how they were measured.
+        alpha: the error probability of all ranks together.
+    """
+    passed = measurement.passed or len(values)
+    lowest, highest = _law_of_passing(measurement).intervals(values, level_of_each(alpha, passed))
     # The joint intervals hold together: where one is entirely above another, so is its true count.
     above = (lowest[None, :] > highest[:, None]).sum(axis=1)
     perhaps_above = (highest[None, :] >= lowest[:, None]).sum(axis=1)
-    rank_set = "domain" if _are_above_hidden(lowest, values, measurement) else "rows"
-    return low, high, 1 + above, perhaps_above, rank_set
+    among = "domain" if _are_above_hidden(lowest, values, measurement) else "rows"
+    return _RankRanges(1 + above, perhaps_above, among)
 
 
 def _row_level(kind: Intervals, alpha: float, rows: int, passed: int) -> float:
@@ -539,7 +575,7 @@ def _in_steps(values: Array, divisor: int) -> tuple[Array, int]:
     return integers, math.ceil(2 * np.spacing(largest))
 
 
-def _count_bounds(exact: Array, width: int, divisor: int) -> tuple[Array, ...]:
+def _count_bounds(exact: Array, width: int, divisor: int) -> tuple[Array, Array]:
     """Return the smallest and the largest integer, at least 0, within width/divisor of each value,
     int64, shape (rows,) both; exact, by integer arithmetic.
 
@@ -556,7 +592,7 @@ def _count_bounds(exact: Array, width: int, divisor: int) -> tuple[Array, ...]:
 
 def _rank_bounds(
     exact: Array, measurement: Measurement, alpha: float, rounding: int
-) -> tuple[Array, Array, str]:
+) -> _RankRanges:
     """Return the lowest and the highest rank that each true count can have, under any rule for
     ties, if no noise exceeds its width.
 
@@ -566,9 +602,8 @@ def _rank_bounds(
         alpha: the error probability.
         rounding: upper bound on the rounding of the values, in steps.
 
-    Returns:
-        The lowest and highest ranks, shape (rows,) each; and "domain" if they are ranks in the
-        whole domain, which is so if that is proven for every row, else "rows", among those shown.
+    Raises:
+        InvalidParameter: as ``Measurement.rank_width``.
     """
     width = measurement.rank_width(alpha) + rounding
     ordered = np.sort(exact)
@@ -579,8 +614,8 @@ def _rank_bounds(
     if measurement.whole and len(exact):
         hidden = _hidden_above(exact, measurement, width)
         if hidden is not None:
-            return 1 + above, perhaps_above + hidden, "domain"
-    return 1 + above, perhaps_above, "rows"
+            return _RankRanges(1 + above, perhaps_above + hidden, "domain")
+    return _RankRanges(1 + above, perhaps_above, "rows")
 
 
 def _hidden_above(exact: Array, measurement: Measurement, width: int) -> Array | None:

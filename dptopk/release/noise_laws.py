@@ -60,7 +60,12 @@ class NoiseLaw(ABC):
     @abstractmethod
     def floor_offset(self, special: int, delta: float) -> int:
         """Return an integer c >= 0, the smallest that is proven to satisfy P[max of ``special``
-        noises - another noise > c] <= delta.
+        noises - another noise > c] <= delta: how far above a noisy floor a threshold must be.
+
+        Args:
+            special: how many noises there are beside that of the floor: one for each label that
+                one user alone has, at least 1.
+            delta: the probability, in (0, 1).
         """
 
     @property
@@ -92,7 +97,7 @@ class NoiseLaw(ABC):
         """Return the law with these parameters; names that are not fields of this family are
         ignored, because older stored answers list the parameters of all families.
         """
-        names = {part.name for part in fields(cls)}  # type: ignore[arg-type]
+        names = {field.name for field in fields(cls)}  # type: ignore[arg-type]
         return cls(**{name: value for name, value in plain.items() if name in names})
 
 
@@ -167,8 +172,8 @@ class IndependentNoiseLaw(NoiseLaw):
         if not isinstance(common, type(self)) or self.bound is not None:
             return None
         # If the sum exceeds w, one of the two noises exceeds its part of w.
-        part = round(w * self.scale / (self.scale + common.scale))
-        both_tails = 2 * self.tail(part) + 2 * common.tail(w - part)
+        own_share = round(w * self.scale / (self.scale + common.scale))
+        both_tails = 2 * self.tail(own_share) + 2 * common.tail(w - own_share)
         union_bound = min(both_tails, 1.0)
         if union_bound < SETTLED:
             return union_bound
@@ -386,7 +391,7 @@ class BoxNoise(NoiseLaw):
 
 @lru_cache(maxsize=256)
 def _box_offset(law: BoxNoise, special: int, delta: float) -> int:
-    """Return ``law.floor_offset``, stored between calls."""
+    """Return ``law.floor_offset(special, delta)``, stored between calls."""
 
     def chance(c: int) -> float:
         """Return the bound at c."""

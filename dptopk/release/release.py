@@ -190,6 +190,9 @@ class Release:
                 "simultaneous" hold.
             planned: whether k was fixed before the values were drawn; then intervals may be
                 narrower.
+
+        Returns:
+            Release: with at most k rows, and the charge of the whole answer.
         """
         if k >= len(self):
             return self
@@ -292,6 +295,9 @@ class Release:
 
         Args:
             confidence: of the intervals, in (0, 1).
+
+        Raises:
+            InvalidParameter: for a confidence outside (0, 1).
         """
         remarks = "\n".join(f"* {markdown(line)}" for line in self.remarks())
         headers, cells = answer_rows(self.shown(confidence=confidence))
@@ -419,6 +425,9 @@ class Release:
         """Return the table as a pyarrow.Table; its schema metadata carries the charge.
 
         Labels that all have one type which Arrow knows keep it; other labels become text.
+
+        Raises:
+            InvalidParameter: where pyarrow is missing.
         """
         pa = _import_optional("pyarrow")
         column = self._arrow_labels(pa)
@@ -439,7 +448,11 @@ class Release:
         return pa.array([label_text(label) for label in self.labels], pa.string())
 
     def to_polars(self) -> Any:
-        """Return the table as a polars.DataFrame."""
+        """Return the table as a polars.DataFrame, with labels as ``to_arrow`` has them.
+
+        Raises:
+            InvalidParameter: where polars or pyarrow is missing.
+        """
         return _import_optional("polars").from_arrow(self.to_arrow())
 
 
@@ -465,7 +478,11 @@ def _values_of(rows: Sequence[Mapping[str, Any]], name: str) -> np.ndarray[Any, 
 
 
 def _import_optional(module: str) -> Any:
-    """Import an optional module; raise InvalidParameter, naming the extra, if it is missing."""
+    """Import an optional module, and return it.
+
+    Raises:
+        InvalidParameter: naming the extra, if it is missing.
+    """
     try:
         return import_module(module)
     except ImportError:
@@ -497,11 +514,11 @@ def fields_to_json(value: Any) -> dict[str, Any]:
     are marked optional and are None.
     """
     plain = {"name": type(value).__name__}
-    for part in fields(value):
-        content = to_json(getattr(value, part.name))
-        if content is None and part.metadata.get("optional"):
+    for value_field in fields(value):
+        content = to_json(getattr(value, value_field.name))
+        if content is None and value_field.metadata.get("optional"):
             continue
-        plain[part.name] = content
+        plain[value_field.name] = content
     return plain
 
 

@@ -279,12 +279,12 @@ def _refuse_other_data(spend: Spend, state: DatasetState) -> None:
         KeyUsed: if the budget, or the data of segments, were renewed since.
     """
     # In the new data users may be in other segments, whose accounts were not charged.
-    if spend.segments is not None and spend.seq < state.versioned:
+    if spend.segments is not None and spend.seq < state.version_entry:
         raise KeyUsed(
             "the data changed before this question was answered: take a new idempotency key"
         )
     # An answer drawn now would be about data that only the new budget may pay for.
-    if spend.seq <= state.renewed:
+    if spend.seq <= state.renewal_entry:
         raise KeyUsed(
             "the budget was renewed before this question was answered: take a new idempotency key"
         )

@@ -156,8 +156,8 @@ class SpendingLine:
     def __init__(self, state: DatasetState) -> None:
         self._replayed = state.unspent()  # the account, to which the entries are applied again
         self._dataset = state.name
-        self.renewed = state.renewed
-        self.last = state.renewed
+        self.renewed = state.renewal_entry
+        self.last = state.renewal_entry
         self._first_with_share = 0  # shares are computed from this entry on
         self.points: deque[SpendingPoint] = deque(maxlen=MOST_SPENDING_POINTS)
 
@@ -371,7 +371,7 @@ class BudgetReports:
         state = self.ledger.state(dataset)
         with self._lock:
             line = self._lines.get(dataset)
-            if line is None or line.renewed != state.renewed:
+            if line is None or line.renewed != state.renewal_entry:
                 line = self._lines[dataset] = SpendingLine(state)
             line.follow(self.ledger.entries(line.last), self.ledger.head()["seq"])
             points = [point for point in line.points if "share" in point]

@@ -43,7 +43,9 @@ from dptopk.service.questions import MOST_ROWS, Body, Part, PostedQuestion
 from dptopk.service.routes import Wait
 from dptopk.service.worker import Service
 from dptopk.session.budget_backend import LedgerBudget
-from dptopk.session.stream_session import Calendar, StreamSession, mechanism_in, stream_key
+from dptopk.session.stream_calendar import Calendar
+from dptopk.session.stream_session import StreamSession
+from dptopk.session.stream_terms import mechanism_in, stream_key
 
 router = APIRouter(prefix="/v1/datasets/{dataset}/streams", responses=routes.REFUSALS)
 MOST_DAYS = 400  # for more days planning takes longer than a request may

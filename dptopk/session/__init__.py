@@ -2,4 +2,5 @@
 
 from dptopk.session.client import Client as Client
 from dptopk.session.session import Session as Session
-from dptopk.session.stream_session import Calendar as Calendar, StreamSession as StreamSession
+from dptopk.session.stream_calendar import Calendar as Calendar
+from dptopk.session.stream_session import StreamSession as StreamSession

@@ -11,26 +11,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, Unpack
 
-import numpy as np
-
 from dptopk._internal import validate
 from dptopk._internal.choices import Counts, LookShare
 from dptopk._internal.formatting import html_table
 from dptopk._internal.json_text import canonical_json
 from dptopk.budgets.account_base import Account
-from dptopk.budgets.registered_account import Accountant
 from dptopk.budgets.remaining import Remaining
-from dptopk.costs import Budget, Charge, ExponentialClockDP
+from dptopk.costs import Budget, Charge
 from dptopk.datasets.segments import Segments
 from dptopk.errors import BudgetExceeded, InvalidParameter
-from dptopk.histogram.histogram import Histogram, Sensitivity
+from dptopk.histogram.histogram import Histogram
 from dptopk.histogram.labels import to_plain
 from dptopk.mechanisms import KnownLaplace
 from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.mechanisms.preconditions import finite_l0
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.planning import Plan, TopKPlan, plan as plan_topk
-from dptopk.planning.facts import facts_of
+from dptopk.planning.facts import facts_of, selections_charged_as
 from dptopk.planning.gauge import Kind, least_left
 from dptopk.planning.per_segment import PerSegment
 from dptopk.planning.protocol import Step
@@ -38,7 +34,9 @@ from dptopk.planning.refusals import refusal_with_advice
 from dptopk.planning.single import Single, plan_of_mechanism
 from dptopk.question import Facts, Question, StatedInSession
 from dptopk.release.release import Release
+from dptopk.session.all_that_is_left import largest_budget
 from dptopk.session.budget_backend import InMemoryBudget, LedgerBudget
+from dptopk.session.other_labels import total_of_other_labels
 from dptopk.session.paying import SessionPaying
 
 if TYPE_CHECKING:
@@ -49,15 +47,13 @@ if TYPE_CHECKING:
     from dptopk.datasets.store import EventsStore
     from dptopk.ledger.ledger import Ledger
     from dptopk.mechanisms.continual import ContinualTopK
-    from dptopk.session.stream_session import Calendar, StreamSession
+    from dptopk.session.stream_calendar import Calendar
+    from dptopk.session.stream_session import StreamSession
 
 
 _LOG = logging.getLogger(__name__)
 # The options of from_events that are for the session, not for reading the events.
 SESSION_OPTIONS = ("dataset", "analyst", "version", "unit", "source", "rng")
-# A question that asks for all that is left is tried with these shares of the session's δ. A share
-# of 1 would leave nothing for the failures of a filter that has been charged already.
-DELTA_SHARES = (0.9, 0.5, 0.1)
 
 
 class Session:
@@ -202,18 +198,25 @@ class Session:
         source: str | None,
         rng: Generator | None,
     ) -> None:
-        """Set the attributes of a session on a histogram.
+        """Set the attributes of a session; ``__init__`` calls it and, for the session of a segment,
+        ``segments``.
 
-        ``__init__`` calls it and, for the session of a segment, ``segments``; ``book`` is the
-        budget that pays.
+        Args:
+            histogram: the counts that questions are about.
+            book: the budget that pays.
+            source: where the histogram comes from, as for the class.
+            rng: as for the class.
         """
         self._histogram = histogram
         self._source = source
         self._rng = rng
         self._pid = os.getpid()
         self._book = book
+        # The answers that ``report`` lists, a row each.
         self._answered: list[dict[str, Any]] = []
-        self._kinds_charged: dict[str, tuple[Charge, Budget | None]] = {}
+        # The charge of each question, by its words, with the budget stated for it: by them
+        # ``remaining`` says how often it still fits.
+        self._charged_by_text: dict[str, tuple[Charge, Budget | None]] = {}
         self._kind: Kind | None = None  # the kind of the last question
 
     @property
@@ -245,8 +248,9 @@ class Session:
 
         Raises:
             BudgetExceeded: nothing was charged or drawn.
-            InvalidParameter: when the question does not fit the histogram; nothing was charged or
-                drawn.
+            InvalidParameter: when the question does not fit the histogram, for ``average`` with
+                what is no Plan, and in a forked process; nothing was charged or drawn.
+            LedgerError: when the ledger refuses; nothing was drawn.
             ReleaseWithheld: when the answer costs more than was charged, which no mechanism of this
                 package does; the answer is lost, the charge stays.
         """
@@ -267,6 +271,9 @@ class Session:
         Args:
             mechanism: one of ``dptopk.mechanisms``, or a Plan.
             options: the labels that the mechanism counts, as for ``run``.
+
+        Raises:
+            InvalidParameter: when the question does not fit the histogram.
         """
         plan = plan_of_mechanism(mechanism, self._histogram, options)
         plan.check(self._histogram)
@@ -288,18 +295,18 @@ class Session:
         self._remember(step.text, (step.charge, step.stated), release.charge, len(release))
 
     def _remember(
-        self, text: str, charged: tuple[Charge, Budget | None], used: Charge, rows: int
+        self, text: str, charged: tuple[Charge, Budget | None], charge_used: Charge, rows: int
     ) -> None:
         """Add an answer to ``report``, and its charge to what ``remaining`` counts.
 
         Args:
             text: the question in words, by which equal questions are counted together.
             charged: the charge, and the budget stated for it.
-            used: the part of the charge that was used.
+            charge_used: the part of the charge that was used.
             rows: how many rows were released.
         """
-        self._answered.append({"mechanism": text, "charge": used, "rows": rows})
-        self._kinds_charged[text] = charged
+        self._answered.append({"mechanism": text, "charge": charge_used, "rows": rows})
+        self._charged_by_text[text] = charged
 
     def segments(self, segments: Segments) -> dict[Any, Session]:
         """Declare disjoint segments of the data set; return a session for each of them, by name.
@@ -371,8 +378,10 @@ class Session:
 
         Raises:
             BudgetExceeded: nothing was charged or drawn.
-            InvalidParameter: when the question does not fit one of the histograms; nothing was
-                charged or drawn.
+            InvalidParameter: when the question does not fit one of the histograms, these are made
+                for users who can change less than those of the ledger's data set, and in a forked
+                process; nothing was charged or drawn.
+            LedgerError: when the ledger refuses; nothing was drawn.
         """
         self._refuse_fork()
         validate.instance(Segments, segments=segments)
@@ -393,7 +402,8 @@ class Session:
         receipt = book.charge(charge, "", text, stated=stated)
         _LOG.info("drawing")
         answers = plans.draw(segments, self._rng)
-        joint = _joint_release(answers, plans, self._histogram)
+        joint = plans.joint_release(answers, self._histogram.sensitivity)
+        # The types of receipts differ, but each budget gets those that it gave.
         book.finalize(receipt, joint)  # type: ignore[arg-type]
         self._remember(text, (charge, stated), charge, len(joint))
         return answers
@@ -496,7 +506,7 @@ class Session:
                 parameter="budget",
             )
         session_budget = self._book.own_budget
-        was_charged = bool(self._kinds_charged)
+        was_charged = bool(self._charged_by_text)
         if session_budget is None or (was_charged and session_budget.rho is not None):
             raise InvalidParameter(
                 "budget: name Budget(epsilon, delta) of this answer; all that is left is asked for "
@@ -504,29 +514,8 @@ class Session:
                 parameter="budget",
             )
         if was_charged:
-            return self._largest_budget(session_budget, question)
+            return largest_budget(question, self._facts(), session_budget, self._book.accounts())
         return session_budget
-
-    def _largest_budget(self, session_budget: Budget, question: Question) -> Budget:
-        """Return the largest budget at which the account still accepts the question.
-
-        Args:
-            session_budget: the session's budget; the δ is one of a few shares of its δ.
-            question: the question; its total is not used.
-
-        Raises:
-            BudgetExceeded: when it fits at none of them.
-        """
-        accounts = self._book.accounts()
-        totals = []
-        for delta in dict.fromkeys(share * session_budget.delta for share in DELTA_SHARES):
-            with_delta = replace(question, delta=delta)
-            _, epsilon = least_left(accounts, self._kind_of(with_delta))
-            if epsilon > 0:
-                totals.append(Budget(epsilon, delta))
-        if not totals:
-            raise BudgetExceeded(Charge(), "nothing", "no question of this kind fits")
-        return max(totals, key=lambda total: total.epsilon)
 
     def _plan_for(self, question: Question, *, reuse: bool) -> TopKPlan:
         """Return the plan of a question, chosen by what is public about the data and the budget.
@@ -539,8 +528,8 @@ class Session:
 
         def covers(plan: Plan) -> bool:
             """Return whether a plan is paid for: by a stored answer, or by the account."""
-            stored = reuse and paying.has(plan.first(self._histogram))
-            return stored or paying.covers(plan)
+            has_stored_answer = reuse and paying.has(plan.first(self._histogram))
+            return has_stored_answer or paying.covers(plan)
 
         return plan_topk(question, replace(self._facts(), covers=covers))
 
@@ -631,7 +620,8 @@ class Session:
         >>> stream.answer(1, day).labels
         ('tea',)
         """
-        from dptopk.session.stream_session import Calendar, StreamSession
+        from dptopk.session.stream_calendar import Calendar
+        from dptopk.session.stream_session import StreamSession
 
         self._refuse_fork()
         book = self._book
@@ -657,24 +647,12 @@ class Session:
             reuse: whether a stored answer is given again, as for ``run``.
 
         Raises:
-            InvalidParameter: where Δ is unrestricted, or the histogram was cut to its top rows.
+            BudgetExceeded: nothing was charged or drawn.
+            InvalidParameter: where Δ is unrestricted, or the histogram was cut to its top rows; in
+                a forked process; for an epsilon outside its range. Nothing was charged.
         """
         self._refuse_fork()
-        histogram = self._histogram
-        labels_per_user = finite_l0(histogram.sensitivity, "for the total of all other labels")
-        if not histogram.complete:
-            raise InvalidParameter(
-                "complete: the total of all other labels needs the whole histogram"
-            )
-        counts_shown = histogram.count_of(list(shown.labels))
-        # Python's integers do not overflow.
-        total = sum(histogram.counts.tolist()) - sum(counts_shown.tolist())
-        # A minimum with a constant moves by no more than the total does.
-        total = min(total, validate.LARGEST - 1)
-        sensitivity = Sensitivity(linf=histogram.sensitivity.linf * labels_per_user, l0=1)
-        total_of_others = Histogram(
-            [name], [total], sensitivity=sensitivity, domain="public", capped=histogram.capped
-        )
+        total_of_others = total_of_other_labels(self._histogram, shown, name)
         plan = Single.for_histogram(KnownLaplace(epsilon=epsilon), total_of_others, {})
         plan.check(total_of_others)
         step = Step(plan, total_of_others, ("other", *map(to_plain, shown.labels)))
@@ -692,7 +670,7 @@ class Session:
         kind = self._book.kind() or self._kind or usual
         account, epsilon_left = least_left(accounts, kind)
         return Remaining.of(
-            account, self._kinds_charged, epsilon_left=epsilon_left, question=str(kind)
+            account, self._charged_by_text, epsilon_left=epsilon_left, question=str(kind)
         )
 
     def report(self) -> pd.DataFrame:
@@ -750,41 +728,3 @@ class EventsSession(Session):
         """
         question = {"counts": counts, "look": look, **stated}
         return self._top_k(k, budget, question, reuse=reuse)
-
-
-def selections_charged_as(account: Account) -> Literal["auto", "bounded_range"]:
-    """Return how a plan charges its selections to an account: "auto" if the account has registered
-    clocks, else "bounded_range".
-
-    A filter has no price for clocks (docs/notes/clocks.md), and registered costs of other types do
-    not cover them.
-    """
-    if isinstance(account, Accountant):
-        costs = account.registered.costs
-        if any(isinstance(cost, ExponentialClockDP) for cost in costs):
-            return "auto"
-    return "bounded_range"
-
-
-def _joint_release(
-    answers: Mapping[Any, Release], plans: PerSegment[Plan], histogram: Histogram
-) -> Release:
-    """Return the answers of all segments as one release, for the ledger's record; rows are labelled
-    (segment, label).
-
-    Args:
-        answers: the answers by segment.
-        plans: the plans that gave them; the release has their charge.
-        histogram: the histogram of all segments, for its sensitivity.
-    """
-    labels = [(name, label) for name, answer in answers.items() for label in answer.labels]
-    counts = [answer.counts for answer in answers.values() if answer.counts is not None]
-    return Release(
-        labels=tuple(labels),
-        counts=np.concatenate(counts) if counts else None,
-        charge=plans.charge,
-        mechanism=plans.each.text,
-        sensitivity=histogram.sensitivity,
-        seeded=any(answer.seeded for answer in answers.values()),
-        note="rows of all segments, labelled (segment, label)",
-    )

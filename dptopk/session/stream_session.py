@@ -4,112 +4,43 @@ once.
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from dptopk._internal import validate
-from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk.budgets.parallel import Parallel
 from dptopk.costs import Charge, GaussianDP
 from dptopk.datasets.store import EventsStore
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.histogram.labels import from_plain, to_plain
+from dptopk.histogram.labels import from_plain
 from dptopk.mechanisms.continual import ContinualTopK
 from dptopk.mechanisms.stream_state import Stream
-from dptopk.release.release import Release, to_json
+from dptopk.release.release import Release
 from dptopk.session.budget_backend import LedgerBudget
+from dptopk.session.stream_calendar import (
+    LATE as LATE,  # noqa: PLC0414 - the commands import it from here
+    Calendar as Calendar,  # noqa: PLC0414 - the same
+)
 from dptopk.session.stream_file import StreamFile, Turn
+from dptopk.session.stream_terms import (
+    charged_terms,
+    mechanism_in,
+    refuse_other_terms,
+    stream_key,
+    terms_of_stream,
+)
 
 if TYPE_CHECKING:
     from numpy.random import Generator
 
     from dptopk.ledger.ledger import Ledger
-
-# What becomes of events that arrive when their day has been answered. The stream records it; who
-# makes the histograms of the days must act on it.
-LATE = ("counted when they arrive", "left out")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Calendar:
-    """The calendar of a stream, which is recorded with it.
-
-    Args:
-        first_day: the date of day 1, as 2026-11-01; None: days have numbers alone.
-        time_zone: the time zone whose midnight separates two days, in words.
-        late: what becomes of events that arrive when their day has been answered, one of LATE.
-    """
-
-    first_day: str | None = None
-    time_zone: str = "UTC"
-    late: str = LATE[0]
-
-    def __post_init__(self) -> None:
-        validate.member(LATE, late=self.late)
-        validate.text(time_zone=self.time_zone)
-        if self.first_day is not None:
-            _date(first_day=self.first_day)  # refuses what is no date
-
-    def number(self, day: int | str | date) -> int:
-        """Return the number of a day, from 1.
-
-        Args:
-            day: its number, or its date.
-
-        Raises:
-            InvalidParameter: for a date before day 1, or in a stream without dates.
-        """
-        if str(day).isdecimal():
-            return validate.count(day=int(str(day)))
-        if self.first_day is None:
-            raise InvalidParameter(
-                f"day={day!r}: this stream has no first_day, so its days have only numbers"
-            )
-        since_first = _date(day=day) - _date(first_day=self.first_day)
-        number = since_first.days + 1
-        if number < 1:
-            raise InvalidParameter(
-                f"day {day} is before day 1 of the stream, {self.first_day}", parameter="day"
-            )
-        return number
-
-    def name(self, number: int) -> str:
-        """Return the date of a day as text, or its number in a stream without dates.
-
-        Raises:
-            InvalidParameter: for a day after the last date there is, in the year 9999.
-        """
-        if self.first_day is None:
-            return str(number)
-        ordinal = _date(first_day=self.first_day).toordinal() + number - 1
-        if ordinal > date.max.toordinal():
-            raise InvalidParameter(
-                f"first_day: day {number} from {self.first_day} on would be after {date.max}"
-            )
-        return str(date.fromordinal(ordinal))
-
-
-def _date(**arguments: str | int | date) -> date:
-    """Return the date that the one keyword argument states.
-
-    Raises:
-        InvalidParameter: naming the argument.
-    """
-    ((name, value),) = arguments.items()
-    try:
-        return date.fromisoformat(str(value))
-    except ValueError:
-        raise InvalidParameter(
-            f"{name} must be a date like 2026-11-01, got {value!r:.40}", parameter=name
-        ) from None
 
 
 class StreamSession:
@@ -157,7 +88,7 @@ class StreamSession:
         book = LedgerBudget(
             ledger, terms["dataset"], terms["analyst"], day_shape, None, None, seeded=False
         )
-        if _charged_terms(book, terms["stream"]) != terms:
+        if charged_terms(book, terms["stream"]) != terms:
             raise InvalidParameter(f"path: this ledger has no such stream {terms['stream']!r}")
         return cls(book, file, terms)
 
@@ -186,7 +117,8 @@ class StreamSession:
             BudgetExceeded: if it does not fit; nothing was charged.
             InvalidParameter: as ``Session.stream``.
         """
-        terms = _terms(validate.text(name=name), mechanism, day_shape, calendar) | book.owner
+        validate.text(name=name)  # refuses what is no text
+        terms = terms_of_stream(name, mechanism, day_shape, calendar) | book.owner
         public_labels = day_shape.labels.tolist() if day_shape.domain == "public" else None
         # The state before day 1: a mechanism that cannot run fails here, before it is charged.
         start = mechanism.stream(day_shape.sensitivity, labels=public_labels)
@@ -204,11 +136,11 @@ class StreamSession:
             )
         file = StreamFile(path, create=True)
         with file.turn() as turn:
-            _refuse_other_terms(terms, turn.terms(), "path: the file's stream")
-        if _charged_terms(book, name) is None:
+            refuse_other_terms(terms, turn.terms(), "path: the file's stream")
+        if charged_terms(book, name) is None:
             book.charge(start.charge, "", f"stream {name!r}", once=stream_key(name), stream=terms)
         # Another process may have charged the name first, with other terms.
-        _refuse_other_terms(terms, _charged_terms(book, name), "name: the stream")
+        refuse_other_terms(terms, charged_terms(book, name), "name: the stream")
         with file.turn() as turn:
             if turn.terms() is None:
                 turn.begin(terms, start.header())
@@ -450,79 +382,3 @@ class _Latest:
 def _largest_mu(charge: Charge) -> float:
     """Return the largest μ of the Gaussian costs in a charge; 0 if there are none."""
     return max((cost.mu for cost in charge.of(GaussianDP)), default=0.0)
-
-
-def mechanism_in(terms: dict[str, Any]) -> ContinualTopK:
-    """Return the mechanism that a stream's terms name."""
-    settings = {name: value for name, value in terms["mechanism"].items() if name != "name"}
-    return ContinualTopK(**settings)
-
-
-def stream_key(name: str, *day: int) -> str:
-    """Return the key in the ledger of a stream's charge or, with a day's number, of the record of
-    that day.
-    """
-    return fingerprint(["stream", name, *day])
-
-
-def _charged_terms(book: LedgerBudget, name: str) -> dict[str, Any] | None:
-    """Return the terms of the stream that was charged under a name; None if there is none."""
-    spend = book.asked(stream_key(name))
-    if spend is None:
-        return None
-    return dict(spend.mechanism.get("stream", {}))
-
-
-def _refuse_other_terms(terms: dict[str, Any], existing: dict[str, Any] | None, place: str) -> None:
-    """Refuse terms that differ from those of a stream that exists.
-
-    Args:
-        terms: the terms that are asked for.
-        existing: the terms of the stream; None: there is none, and all terms are fine.
-        place: the beginning of the message: where the stream was found.
-
-    Raises:
-        InvalidParameter: naming the terms that differ.
-    """
-    if existing is not None and existing != terms:
-        changed = [term for term, value in terms.items() if existing.get(term) != value]
-        raise InvalidParameter(
-            f"{place} {existing.get('stream')!r} has other terms ({', '.join(changed)})"
-        )
-
-
-def _terms(
-    name: str, mechanism: ContinualTopK, day_shape: Histogram, calendar: Calendar
-) -> dict[str, Any]:
-    """Return the terms of a stream as JSON holds them; nothing in them depends on the data.
-
-    Args:
-        name: the stream's name.
-        mechanism: its mechanism.
-        day_shape: a histogram with the sensitivity and the domain of a day's.
-        calendar: the dates of its days.
-
-    Raises:
-        InvalidParameter: for another mechanism, days that have no date, or public labels that are
-            not all written down.
-    """
-    validate.instance(ContinualTopK, mechanism=mechanism)
-    calendar.name(mechanism.days)  # refuses days that have no date
-    labels = None
-    if day_shape.domain == "public":
-        if day_shape.domain_size != len(day_shape.labels):
-            raise InvalidParameter(
-                "histogram: a stream needs the public labels themselves, written down"
-            )
-        labels = [
-            len(day_shape.labels),
-            fingerprint([to_plain(label) for label in day_shape.labels.tolist()]),
-        ]
-    terms = {
-        "stream": name,
-        "mechanism": to_json(mechanism),
-        "sensitivity": day_shape.sensitivity.plain(),
-        "labels": labels,
-        "calendar": asdict(calendar),
-    }
-    return dict(json.loads(canonical_json(terms)))

@@ -139,7 +139,8 @@ def test_half_the_charge_is_refuted():
 
 def test_clopper_pearson_covers_at_the_stated_level():
     draws, alpha = 40, 0.01
-    bounds = [bounds_of(hits, draws, alpha) for hits in range(draws + 1)]
+    ends = [bounds_of(hits, draws, alpha) for hits in range(draws + 1)]
+    bounds = [(one.lower, one.upper) for one in ends]
     for p in np.linspace(0.01, 0.99, 50):
         mass = binom.pmf(np.arange(draws + 1), draws, p)
         assert sum(m for m, (low, _) in zip(mass, bounds, strict=True) if low > p) <= alpha * (

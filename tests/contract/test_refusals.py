@@ -214,7 +214,7 @@ def test_a_ledger_of_another_format_is_refused(
 ) -> None:
     monkeypatch.setattr("dptopk.ledger.earlier_formats.FORMAT", FORMAT + 1)
     monkeypatch.setattr("dptopk.ledger.replay.FORMAT", FORMAT + 1)
-    monkeypatch.setattr("dptopk.ledger.ledger.FORMAT", FORMAT + 1)
+    monkeypatch.setattr("dptopk.ledger.administration.FORMAT", FORMAT + 1)
     Ledger(tmp_path / "ledger.db").close()
     monkeypatch.undo()
     with pytest.raises(LedgerError, match=f"format {FORMAT + 1}"):

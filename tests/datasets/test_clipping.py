@@ -62,7 +62,7 @@ def test_the_estimate_finds_what_the_cap_cuts_off():
 
 def test_a_wrong_cap_is_not_mistaken_for_the_right_one():
     answer = KnownLaplace(epsilon=1.0).release(
-        users_by_labels(events([10] * 500), user="who", item="what")
+        users_by_labels(events([10] * 500), user="who", item="what"), np.random.default_rng(1)
     )
     found = clipping_loss(answer, 5)
     assert found.pairs == pytest.approx(0.475, abs=0.05)  # bin 9-10: 9.5 labels on average

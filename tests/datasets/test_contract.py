@@ -19,7 +19,7 @@ from dptopk.datasets.backends.base import builtin  # noqa: E402
 from dptopk.datasets.backends.contract import (  # noqa: E402
     CHECKS,
     Broken,
-    Tried,
+    TrialEngine,
     _check_users_by_labels,
 )
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
@@ -72,21 +72,21 @@ each_backend = pytest.mark.parametrize(
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 @each_backend
 def test_a_backend_keeps_the_contract(connection, backend, check):
-    check(Tried(connection, backend))
+    check(TrialEngine(connection, backend))
 
 
 @each_backend
 def test_without_a_hash_of_its_own_a_backend_has_sha256(connection, backend):
     plain = replace(backend, mix=None, keep=None)
     for name in ("the_hash_is_a_function", "the_hash_spreads", "the_answer_is_the_definition"):
-        clause_of(name)(Tried(connection, plain))
+        clause_of(name)(TrialEngine(connection, plain))
 
 
 @each_backend
 def test_without_equal_places_for_equal_rows_pairs_are_grouped(connection, backend):
     plain = replace(backend, peers=False)
     for name in ("windows_rank_as_said", "the_answer_is_the_definition"):
-        clause_of(name)(Tried(connection, plain))
+        clause_of(name)(TrialEngine(connection, plain))
 
 
 def blind_to_the_user(*columns):
@@ -134,12 +134,12 @@ MUTANTS = {
 def test_a_mutant_is_caught(duckdb, name):
     mutant, clause = MUTANTS[name]
     with pytest.raises(Exception):  # noqa: B017, PT011
-        clause_of(clause)(Tried(duckdb, mutant))
+        clause_of(clause)(TrialEngine(duckdb, mutant))
 
 
 def test_a_number_of_labels_with_another_number_of_users_is_caught(duckdb):
     pairs = [("a", "x"), ("a", "y"), ("b", "x")]
-    table = Tried(duckdb, DUCKDB).table(
+    table = TrialEngine(duckdb, DUCKDB).table(
         u=[user for user, _ in pairs], i=[item for _, item in pairs]
     )
     _check_users_by_labels(table, pairs)
@@ -175,11 +175,11 @@ CLAUSES = (
 def test_a_rule_of_ours_left_out_is_caught(monkeypatch, name, clause):
     connection = ibis.duckdb.connect()
     connection.con.execute("SET default_collation = 'nocase'").fetchall()
-    clause_of(clause)(Tried(connection, DUCKDB))
+    clause_of(clause)(TrialEngine(connection, DUCKDB))
     where, mutant = RULES[name]
     monkeypatch.setattr(f"dptopk.datasets.{where}", mutant)
     with pytest.raises(Broken):
-        clause_of(clause)(Tried(connection, DUCKDB))
+        clause_of(clause)(TrialEngine(connection, DUCKDB))
 
 
 def test_a_function_of_the_users_own_is_refused_by_name():
@@ -233,7 +233,7 @@ def one_less(table):
 )
 def test_an_engine_that_gives_back_something_else_is_caught(duckdb, change, clause):
     with pytest.raises(Exception):  # noqa: B017, PT011
-        clause_of(clause)(Tried(Other(duckdb, change), DUCKDB))
+        clause_of(clause)(TrialEngine(Other(duckdb, change), DUCKDB))
 
 
 @pytest.mark.slow
@@ -249,7 +249,7 @@ def test_a_collation_is_caught():
             "names_and_values_are_quoted",
             "the_answer_is_the_definition",
         }:
-            check(Tried(connection, DUCKDB))
+            check(TrialEngine(connection, DUCKDB))
     with pytest.raises(InvalidParameter, match="texts_are_their_bytes"):
         register_backend(connection, Backend(name="duckdb"))
     assert REGISTERED["duckdb"] is DUCKDB
@@ -257,11 +257,11 @@ def test_a_collation_is_caught():
 
 def test_a_backend_without_total_forms_keeps_the_clause_of_rows():
     plain = Backend(name="duckdb")
-    clause_of("tables_are_taken_row_by_row")(Tried(ibis.duckdb.connect(), plain))
+    clause_of("tables_are_taken_row_by_row")(TrialEngine(ibis.duckdb.connect(), plain))
 
 
 def test_where_the_contract_stops_an_engine_the_operation_is_named():
-    polars = Tried(ibis.polars.connect(), Backend(name="polars"))
+    polars = TrialEngine(ibis.polars.connect(), Backend(name="polars"))
     with pytest.raises(InvalidParameter, match="it has no WindowFunction"):
         clause_of("missing_values_are_dropped")(polars)
 

@@ -26,7 +26,7 @@ from dptopk.datasets import (  # noqa: E402
 )
 from dptopk.datasets.backends import contract  # noqa: E402
 from dptopk.datasets.backends.base import OpenTable  # noqa: E402
-from dptopk.datasets.backends.contract import Tried  # noqa: E402
+from dptopk.datasets.backends.contract import TrialEngine  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -307,7 +307,7 @@ def test_refusals_show_no_value(connection, table):
     assert len(events_histogram(table, **OPTIONS)) == 8
 
 
-class Collated(Tried):
+class Collated(TrialEngine):
     """Texts in columns of a type or collation in which different texts are equal."""
 
     kind = ""

@@ -143,6 +143,26 @@ def test_a_constant_beside_which_a_value_may_fail_is_refused(connection, conditi
             counted(relation)
 
 
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT u, i FROM (SELECT u, i, w AS x FROM {table}) WHERE x = 'zzz'",
+        "WITH named AS (SELECT u, i, w AS x FROM {table}) SELECT u, i FROM named WHERE x < 'zzz'",
+        "SELECT u, i, w FROM {frame} WHERE w = 'zzz' UNION ALL SELECT u, i, t AS w FROM clicks",
+    ],
+)
+@pytest.mark.parametrize("rows", ["true", "false"])
+def test_a_text_beside_a_column_of_unknown_type_is_refused_whatever_rows_there_are(
+    query, rows, connection
+):
+    """It failed where there was a row, and counted nothing where there was none."""
+    connection.execute(f"CREATE TABLE part AS FROM clicks WHERE {rows}")
+    numbers = connection.table("part").df()  # noqa: F841 - a frame has a name on no connection
+    relation = connection.sql(query.format(table="part", frame="numbers"))
+    with pytest.raises(InvalidParameter, match="relation of DuckDB may"):
+        counted(relation)
+
+
 def test_a_frame_of_texts_beside_a_table_of_numbers_is_compared_with_no_number(connection):
     """The frame has a name on no connection, so that its types are not known."""
     frame = connection.table("clicks").df().assign(w="one")

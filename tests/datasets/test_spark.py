@@ -30,7 +30,7 @@ from dptopk.datasets import (  # noqa: E402
     unread_labels,
 )
 from dptopk.datasets.backends import spark, spark_rows  # noqa: E402
-from dptopk.datasets.backends.contract import CHECKS, Broken, Tried  # noqa: E402
+from dptopk.datasets.backends.contract import CHECKS, Broken, TrialEngine  # noqa: E402
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.spark import SPARK  # noqa: E402
 from dptopk.datasets.warehouse import events_statement  # noqa: E402
@@ -312,7 +312,7 @@ def test_folder_names_are_text_whatever_other_folders_are_called(session, tmp_pa
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
 def test_it_keeps_the_contract(session, check):
-    check(Tried(ibis.pyspark.connect(session), SPARK))
+    check(TrialEngine(ibis.pyspark.connect(session), SPARK))
 
 
 @pytest.mark.parametrize("check", FILE_CHECKS, ids=lambda check: check.__name__)

@@ -182,7 +182,7 @@ def _refused_from_here_on(path):
 
 def test_a_format_that_is_not_known_is_left_alone(tmp_path, monkeypatch):
     path = tmp_path / "later.db"
-    for module in ("earlier_formats", "replay", "ledger"):
+    for module in ("earlier_formats", "replay", "administration"):
         monkeypatch.setattr(f"dptopk.ledger.{module}.FORMAT", FORMAT + 1)
     Ledger(path).close()
     monkeypatch.undo()

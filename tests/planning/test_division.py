@@ -15,7 +15,7 @@ from dptopk import Accountant, Centred, Charge, CountMLE, KnownGaussian, Sensiti
 from dptopk.cli import app
 from dptopk.errors import InvalidParameter
 from dptopk.mechanisms import SparseGaussian
-from dptopk.planning.division import BudgetItem, _scales_of_least_error, divide, queries_of
+from dptopk.planning.division import BudgetItem, _ConvexProgram, divide, queries_of
 
 COUNTS = {"kind": "counts", "labels_per_user": 1}
 PLAN = (
@@ -34,7 +34,8 @@ def divided():
 def test_the_program_finds_the_closed_form():
     """Without bounds ρ_i is proportional to (w_i c_i)^(2/3): Lagrange."""
     prices, worth = np.array([0.5, 2.0, 1.0]), np.array([3.0, 1.0, 7.0])
-    scales = _scales_of_least_error(prices, worth, np.zeros(3), np.zeros(3), 0.8)
+    program = _ConvexProgram(prices, worth, np.zeros(3), np.zeros(3))
+    scales = np.array(program.scales(0.8))
     spent = prices * scales**2
     expected = (worth * np.sqrt(prices)) ** (2 / 3)
     assert spent.sum() == pytest.approx(0.8)

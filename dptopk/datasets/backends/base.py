@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from inspect import Parameter, Signature
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -157,10 +157,23 @@ class HeldCounts(Protocol):
         ...
 
 
+class CountsAndLabels(NamedTuple):
+    """Counts by label, and the labels where these stay in the engine.
+
+    Attributes:
+        columns: the sums by name, each of shape (rows,), and the column item where labels is None.
+        labels: the labels of the rows, which are read when they are asked for; None: they are the
+            column item.
+    """
+
+    columns: dict[str, Array]
+    labels: StoredLabels | None
+
+
 class UnreadColumns(Protocol):
     """Counts in the order of a histogram, whose labels are read when they are asked for."""
 
-    def columns(self, sums: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
+    def columns(self, sums: Sequence[str]) -> CountsAndLabels:
         """Return the columns ``sums`` as arrays, and the labels, which are read later; shape
         (rows,) each.
         """
@@ -266,8 +279,8 @@ class OpenTable:
             return False
         no_rows = self.table.filter(ibis.literal(False))
         aggregates = {
-            f"p{n}": ibis.coalesce(no_rows[name].max(), one) == other
-            for n, (one, other) in enumerate(ALIKE)
+            f"p{place}": ibis.coalesce(no_rows[name].max(), first) == second
+            for place, (first, second) in enumerate(ALIKE)
         }
         answer = hide_data_of_errors(
             "table",
@@ -456,7 +469,15 @@ def _missing_operation(error: Exception) -> str:
 
 
 def import_of_extra(module: str, *, extra: str) -> ModuleType:
-    """Return a module of an optional dependency; an ImportError says which extra to install."""
+    """Return a module of an optional dependency.
+
+    Args:
+        module: its name, such as "ibis".
+        extra: the extra of dptopk that installs it.
+
+    Raises:
+        ImportError: when it is not installed; the message says how to install it.
+    """
     try:
         return import_module(module)
     except ImportError as error:

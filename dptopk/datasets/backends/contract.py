@@ -1,7 +1,7 @@
 """The contract of a backend: what an engine must get right for the bounds to hold and the answers
 to be the same.
 
-Each check is a function of a Tried engine; its docstring is the clause of the contract, and it
+Each check is a function of a TrialEngine; its docstring is the clause of the contract, and it
 raises Broken with what was found. All data are made up here, so what is found may be shown. All of
 them pass before a backend is let in.
 """
@@ -70,8 +70,13 @@ class Broken(Exception):
 
 
 @dataclass(frozen=True)
-class Tried:
-    """An engine on trial: its Ibis connection, and what it is said to do in its own way."""
+class TrialEngine:
+    """An engine on trial.
+
+    Attributes:
+        connection: the Ibis connection to it.
+        backend: what it is said to do in its own way.
+    """
 
     connection: BaseBackend
     backend: Backend
@@ -90,7 +95,9 @@ class Tried:
         )
 
     def counts(self, table: OpenTable, **options: Any) -> dict[Any, int]:
-        """Return label -> count: the bounded histogram of a table with the columns u and i."""
+        """Return label -> count: the bounded histogram of a table with the columns u and i, without
+        a cap unless ``options``, those of events_histogram, name one.
+        """
         observed = events_histogram(
             table, **({"user": "u", "item": "i", "labels_per_user": None} | options)
         )
@@ -125,11 +132,11 @@ def require_equal(observed: Answer, expected: Answer, what: str) -> None:
         raise Broken(f"{what}: {str(observed)[:200]} instead of {str(expected)[:200]}")
 
 
-def texts_are_their_bytes(tried: Tried) -> None:
+def texts_are_their_bytes(engine: TrialEngine) -> None:
     """Texts are equal when their bytes in UTF-8 are, and in the order of those; they come back as
     they were.
     """
-    table = tried.table(k=list(TEXTS) * 2)
+    table = engine.table(k=list(TEXTS) * 2)
     exact = table.table.select(k=table.exact_text(table.table.k))
     grouped = exact.group_by("k").agg(n=exact.count()).order_by("k")
     observed = table.run(grouped.select(text=table.text(grouped.k), n=grouped.n)).to_pylist()
@@ -141,37 +148,39 @@ def texts_are_their_bytes(tried: Tried) -> None:
     require_equal({row["n"] for row in observed}, {2}, "the size of groups of equal texts")
 
 
-def missing_values_are_dropped(tried: Tried) -> None:
+def missing_values_are_dropped(engine: TrialEngine) -> None:
     """NULL is no user and no label, the empty text is one like any other, and NULL weights add
     nothing.
     """
-    plain = tried.table(u=["a", "-", "b", "", "c"], i=["x", "x", "-", "", "x"], w=[2, 1, 1, -1, -1])
+    plain = engine.table(
+        u=["a", "-", "b", "", "c"], i=["x", "x", "-", "", "x"], w=[2, 1, 1, -1, -1]
+    )
     user = plain.table.u.nullif("-")
     item = plain.table.i.nullif("-")
     weight = plain.table.w.nullif(-1)
     columns = plain.table.select(u=user, i=item, w=weight)
     table = replace(plain, table=columns)
-    require_equal(tried.counts(table), {"x": 2, "": 1}, "the labels of users")
-    require_equal(tried.counts(table, weight="w", per_label_cap=3), {"x": 2}, "sums of weights")
-    require_equal(tried.counts(table, labels_per_user=1), {"x": 2, "": 1}, "the labels kept")
+    require_equal(engine.counts(table), {"x": 2, "": 1}, "the labels of users")
+    require_equal(engine.counts(table, weight="w", per_label_cap=3), {"x": 2}, "sums of weights")
+    require_equal(engine.counts(table, labels_per_user=1), {"x": 2, "": 1}, "the labels kept")
 
 
-def integers_are_64_bits_wide(tried: Tried) -> None:
+def integers_are_64_bits_wide(engine: TrialEngine) -> None:
     """Integers keep all their 64 bits, are ordered with their sign, and sums are exact beyond 2^31
     and 2^53.
     """
-    table = tried.table(u=list(EDGES), i=list(EDGES))
+    table = engine.table(u=list(EDGES), i=list(EDGES))
     for cap in (None, 1):
         observed = events_histogram(table, user="u", item="i", labels_per_user=cap, top=len(EDGES))
         require_equal(observed.labels.tolist(), sorted(EDGES), "integers in their order")
     cap = 2**31 - 1
-    many = tried.table(u=list(range(9)), i=["x"] * 9, w=[2**62] * 9)
+    many = engine.table(u=list(range(9)), i=["x"] * 9, w=[2**62] * 9)
     require_equal(
-        tried.counts(many, weight="w", per_label_cap=cap),
+        engine.counts(many, weight="w", per_label_cap=cap),
         {"x": 9 * cap},
         "the sum of large amounts",
     )
-    table = tried.table(n=[2**53, 1, 1, 1])
+    table = engine.table(n=[2**53, 1, 1, 1])
     require_equal(
         table.run(table.table.agg(n=table.table.n.sum())).to_pylist(),
         [{"n": 2**53 + 3}],
@@ -179,12 +188,12 @@ def integers_are_64_bits_wide(tried: Tried) -> None:
     )
 
 
-def remainders_have_a_sign(tried: Tried) -> None:
+def remainders_have_a_sign(engine: TrialEngine) -> None:
     """(n % p + p) % p is in 0..p-1 for negative n too, and dividing integers does not go through
     fractions.
     """
     numbers = [number for number in EDGES if abs(number) < 2**63 - 1]
-    table = tried.table(n=numbers)
+    table = engine.table(n=numbers)
     observed = table.run(table.table.select("n", r=(table.table.n % 7 + 7) % 7)).to_pylist()
     require_equal(
         {row["n"]: row["r"] for row in observed},
@@ -193,7 +202,7 @@ def remainders_have_a_sign(tried: Tried) -> None:
     )
 
 
-def weights_become_whole_numbers(tried: Tried) -> None:
+def weights_become_whole_numbers(engine: TrialEngine) -> None:
     """A weight is rounded down and clipped to [0, τ]; NaN, NULL and text that is no number, or
     one with too many digits, are 0; nothing fails.
     """
@@ -205,12 +214,12 @@ def weights_become_whole_numbers(tried: Tried) -> None:
     spelt |= dict.fromkeys(too_long, 0)
     for weights, expected in ((numbers, whole), (list(spelt), list(spelt.values()))):
         places = list(range(len(weights)))
-        table = tried.table(u=places, i=places, w=weights)
-        observed = tried.counts(table, weight="w", per_label_cap=3)
+        table = engine.table(u=places, i=places, w=weights)
+        observed = engine.counts(table, weight="w", per_label_cap=3)
         require_equal(observed, {n: w for n, w in enumerate(expected) if w}, f"weights {weights}")
 
 
-def the_hash_is_a_function(tried: Tried) -> None:
+def the_hash_is_a_function(engine: TrialEngine) -> None:
     """A lot depends on key, user and item, on nothing else, and is the same when it is asked for
     again.
     """
@@ -220,14 +229,14 @@ def the_hash_is_a_function(tried: Tried) -> None:
     items = [*TEXTS[:6], "ab"]
     pairs = [(user, item) for user in users for item in items]
     bounds = Bounds(labels_per_user=1)
-    first = tried.lots(pairs, bounds)
-    other = tried.lots(pairs, Bounds(labels_per_user=1, key="k"))
-    again = tried.lots(pairs[::-1], bounds)
+    first = engine.lots(pairs, bounds)
+    other = engine.lots(pairs, Bounds(labels_per_user=1, key="k"))
+    again = engine.lots(pairs[::-1], bounds)
     require_equal(again, first, "lots asked for again")
     _require_different_lots([first, other], "the number of different lots of different keys")
     _require_different_lots([first], "the number of different lots of different pairs")
     wide = [(user, item) for user in EDGES for item in EDGES]
-    _require_different_lots([tried.lots(wide, bounds)], "lots of integers")
+    _require_different_lots([engine.lots(wide, bounds)], "lots of integers")
 
 
 def _require_different_lots(draws: Sequence[dict[tuple[Any, Any], Any]], subject: str) -> None:
@@ -236,12 +245,15 @@ def _require_different_lots(draws: Sequence[dict[tuple[Any, Any], Any]], subject
     Args:
         draws: (user, item) -> the keys by which items are ordered, of which the first is the lot.
         subject: what was asked, for the message.
+
+    Raises:
+        Broken: if two are.
     """
     lots = [keys[0] for draw in draws for keys in draw.values()]
     require_equal(len(set(lots)), len(lots), subject)
 
 
-def the_hash_spreads(tried: Tried) -> None:
+def the_hash_spreads(engine: TrialEngine) -> None:
     """All orders of a user's items are about equally frequent: none is preferred, and no two decide
     about a third.
     """
@@ -250,7 +262,7 @@ def the_hash_spreads(tried: Tried) -> None:
     of_texts: tuple[list[Any], list[Any]] = (list(map(str, numbers)), list(letters))
     of_integers: tuple[list[Any], list[Any]] = (list(numbers), list(map(ord, letters)))
     for users, items in (of_texts, of_integers):
-        orders = _orders_of_items(tried, users, items)
+        orders = _orders_of_items(engine, users, items)
         expected = len(users) / 6
         chi2 = sum(
             (orders[order] - expected) ** 2 / expected for order in itertools.permutations(items)
@@ -263,10 +275,10 @@ def the_hash_spreads(tried: Tried) -> None:
 
 
 def _orders_of_items(
-    tried: Tried, users: Sequence[Any], items: Sequence[Any]
+    engine: TrialEngine, users: Sequence[Any], items: Sequence[Any]
 ) -> Counter[tuple[Any, ...]]:
     """Return order of the items, by their lots -> the number of users who have it."""
-    lots = tried.lots(list(itertools.product(users, items)), Bounds(labels_per_user=1))
+    lots = engine.lots(list(itertools.product(users, items)), Bounds(labels_per_user=1))
     orders: Counter[tuple[Any, ...]] = Counter()
     for user in users:
         lot_of_item = {item: lots[user, item] for item in items}
@@ -274,9 +286,9 @@ def _orders_of_items(
     return orders
 
 
-def sha256_is_sha256(tried: Tried) -> None:
+def sha256_is_sha256(engine: TrialEngine) -> None:
     """The portable lot is the start of the SHA-256 of key | user | item in UTF-8, as everywhere."""
-    table = tried.table(u=list(TEXTS), i=list(reversed(TEXTS)))
+    table = engine.table(u=list(TEXTS), i=list(reversed(TEXTS)))
     user = table.exact_text(table.table.u)
     item = table.exact_text(table.table.i)
     observed = table.run(table.table.select("u", "i", d=digest(table, user, item, "k"))).to_pylist()
@@ -292,7 +304,7 @@ def _digest(user: str, item: str, key: str) -> str:
     return hashlib.sha256(f"{prefix}|{user}|{item}".encode()).hexdigest()[:12]
 
 
-def windows_rank_as_said(tried: Tried) -> None:
+def windows_rank_as_said(engine: TrialEngine) -> None:
     """row_number breaks ties by the next key; rank and dense_rank give equal rows one place, rank
     that of the first.
     """
@@ -300,7 +312,7 @@ def windows_rank_as_said(tried: Tried) -> None:
 
     # Rows of a group ``g`` in the order of the keys ``k`` and ``t``, of which two are equal.
     group = ["a", "a", "a", "a", "b", "a"]
-    table = tried.table(g=group, k=[2, 2, 1, 1, 9, 3], t=[1, 1, 5, 4, 0, 0])
+    table = engine.table(g=group, k=[2, 2, 1, 1, 9, 3], t=[1, 1, 5, 4, 0, 0])
     each = table.table
     window = ibis.window(group_by="g", order_by=[each.k, each.t])
     ranked = each.mutate(
@@ -310,7 +322,7 @@ def windows_rank_as_said(tried: Tried) -> None:
     )
     ranked = ranked.mutate(new=ranked.number == ranked["rank"])
     columns = ["g", "k", "t", "number"]
-    if tried.backend.peers:
+    if engine.backend.peers:
         columns += ["dense", "rank", "new"]
     observed = [tuple(row.values()) for row in table.run(ranked.select(*columns)).to_pylist()]
     expected: list[tuple[Any, ...]] = [
@@ -322,7 +334,7 @@ def windows_rank_as_said(tried: Tried) -> None:
         ("b", 9, 0, 0, 0, 0, True),
     ]
     expected = [row[: len(columns)] for row in expected]
-    if tried.backend.peers:
+    if engine.backend.peers:
         # Which of two equal rows comes first is not said: numbers are compared by themselves.
         numbers = [row[3] for row in observed]
         require_equal(sorted(numbers), [0, 0, 1, 2, 3, 4], "row numbers")
@@ -331,73 +343,73 @@ def windows_rank_as_said(tried: Tried) -> None:
     require_equal(sorted(observed), sorted(expected), "places in windows")
 
 
-def the_cut_is_by_count_then_label(tried: Tried) -> None:
+def the_cut_is_by_count_then_label(engine: TrialEngine) -> None:
     """A cut leaves the largest counts, of equal ones the first in the order of the labels'
     bytes.
     """
     items = ("b", "B", "\uffff", "😀", "ä", "a", "Z")
     times = (3, 2, 2, 2, 2, 2, 1)
     events = [(user, item) for item, n in zip(items, times, strict=True) for user in range(n)]
-    table = tried.table(u=[user for user, _ in events], i=[item for _, item in events])
+    table = engine.table(u=[user for user, _ in events], i=[item for _, item in events])
     for delta in (None, 9):
         observed = events_histogram(table, user="u", item="i", labels_per_user=delta, top=5)
         require_equal(observed.labels.tolist(), ["b", "B", "a", "ä", "\uffff"], "the top 5")
         require_equal(observed.counts.tolist(), [3, 2, 2, 2, 2], "their counts")
 
 
-def names_and_values_are_quoted(tried: Tried) -> None:
+def names_and_values_are_quoted(engine: TrialEngine) -> None:
     """Columns may be called anything, and conditions may hold any text."""
     names = ('a "quoted" name', "it's", "select", "per cent %s", "Größe", "semi;colon", "dot.ted\\")
-    plain = tried.table(**{f"c{place}": ["x", "y", "y"] for place in range(len(names))})
+    plain = engine.table(**{f"c{place}": ["x", "y", "y"] for place in range(len(names))})
     table = replace(
         plain, table=plain.table.rename({name: f"c{place}" for place, name in enumerate(names)})
     )
     for place in range(0, len(names), 3):
         user, item, condition = (names[(place + step) % len(names)] for step in range(3))
         require_equal(
-            tried.counts(table, user=user, item=item, where={condition: "y"}),
+            engine.counts(table, user=user, item=item, where={condition: "y"}),
             {"y": 1},
             f"the columns {user}, {item}",
         )
-    table = tried.table(u=list(range(len(TEXTS))), i=list(TEXTS))
+    table = engine.table(u=list(range(len(TEXTS))), i=list(TEXTS))
     for half in (TEXTS[::2], TEXTS[1::2]):
         require_equal(
-            tried.counts(table, where={"i": half}),
+            engine.counts(table, where={"i": half}),
             dict.fromkeys(half, 1),
             "rows with one of many texts",
         )
 
 
-def long_texts_are_whole(tried: Tried) -> None:
+def long_texts_are_whole(engine: TrialEngine) -> None:
     """A text of a million letters is as good as a short one, up to its last letter."""
     long = ["x" * 1_000_000 + end for end in "ab"]
-    table = tried.table(u=[0, 1, 1], i=[long[0], long[0], long[1]])
+    table = engine.table(u=[0, 1, 1], i=[long[0], long[0], long[1]])
     for portable in (False, True):
-        observed = tried.counts(table, labels_per_user=2, portable=portable)
+        observed = engine.counts(table, labels_per_user=2, portable=portable)
         if observed != {long[0]: 2, long[1]: 1}:
             raise Broken("long texts are not told apart")
 
 
-def types_are_written_alike(tried: Tried) -> None:
+def types_are_written_alike(engine: TrialEngine) -> None:
     """Dates are labels as 2024-01-31, truth values as true, whole decimals as 7; what is not whole
     is missing.
     """
     days = [dt.date(1969, 12, 31), dt.date(2024, 1, 31), dt.date(9999, 12, 31)]
     decimals = [Decimal("7.00"), Decimal("7.50"), Decimal("-12345678901234567890.00")]
-    table = tried.table(
+    table = engine.table(
         u=[0, 1, 2], d=days, f=[True, False, None], r=[7.0, 7.5, np.nan], n=decimals, m=decimals
     )
-    require_equal(tried.counts(table, item="d"), {str(day): 1 for day in days}, "dates")
-    require_equal(tried.counts(table, item="f"), {"true": 1, "false": 1}, "truth values")
-    require_equal(tried.counts(table, item="r"), {7: 1}, "floating-point numbers as integers")
+    require_equal(engine.counts(table, item="d"), {str(day): 1 for day in days}, "dates")
+    require_equal(engine.counts(table, item="f"), {"true": 1, "false": 1}, "truth values")
+    require_equal(engine.counts(table, item="r"), {7: 1}, "floating-point numbers as integers")
     require_equal(
-        tried.counts(table, user="m", item="n"),
+        engine.counts(table, user="m", item="n"),
         {"7": 1, "-12345678901234567890": 1},
         "decimal numbers",
     )
 
 
-def conditions_compare_values(tried: Tried) -> None:
+def conditions_compare_values(engine: TrialEngine) -> None:
     """A condition holds for equal values of its column's type, to the last microsecond and bit, and
     for no others.
     """
@@ -413,11 +425,11 @@ def conditions_compare_values(tried: Tried) -> None:
     # The first row meets all conditions, each other row all but one.
     rows = [same, *({**same, name: other[name]} for name in same)]
     columns = {name: [row[name] for row in rows] for name in same}
-    table = tried.table(u=list(range(len(rows))), i=list(range(len(rows))), **columns)
-    require_equal(tried.counts(table, where=same), {0: 1}, "the rows that meet all conditions")
+    table = engine.table(u=list(range(len(rows))), i=list(range(len(rows))), **columns)
+    require_equal(engine.counts(table, where=same), {0: 1}, "the rows that meet all conditions")
 
 
-def integers_of_any_width_are_alike(tried: Tried) -> None:
+def integers_of_any_width_are_alike(engine: TrialEngine) -> None:
     """Integers of 16, 32 and 64 bits are the same users and labels and have the same lots, negative
     ones too.
     """
@@ -426,8 +438,8 @@ def integers_of_any_width_are_alike(tried: Tried) -> None:
     pairs = [(user, item) for user in range(-9, 9) for item in range(-4, 4)]
     users, items = map(list, zip(*pairs, strict=True))
     answers = [
-        tried.counts(
-            tried.table(u=pa.array(users, kind), i=pa.array(items, kind)), labels_per_user=2
+        engine.counts(
+            engine.table(u=pa.array(users, kind), i=pa.array(items, kind)), labels_per_user=2
         )
         for kind in (pa.int16(), pa.int32(), pa.int64())
     ]
@@ -435,25 +447,25 @@ def integers_of_any_width_are_alike(tried: Tried) -> None:
         require_equal(narrow, answers[2], "the histogram of narrow integers")
 
 
-def users_are_one_where_texts_are_equal(tried: Tried) -> None:
+def users_are_one_where_texts_are_equal(engine: TrialEngine) -> None:
     """Texts that the engine takes for equal are one user, under a collation too; labels are equal
     by their bytes.
     """
-    table = tried.table(u=list(TEXTS), i=list(TEXTS))
-    require_equal(tried.counts(table), dict.fromkeys(TEXTS, 1), "labels without a cap")
+    table = engine.table(u=list(TEXTS), i=list(TEXTS))
+    require_equal(engine.counts(table), dict.fromkeys(TEXTS, 1), "labels without a cap")
     users = len(table.run(table.table.group_by("u").agg(n=table.table.count())))
     for portable in (False, True):
-        observed = tried.counts(table, labels_per_user=1, portable=portable)
+        observed = engine.counts(table, labels_per_user=1, portable=portable)
         require_equal(
             sum(observed.values()), users, "the sum of counts of users with one label each"
         )
 
 
-def answers_are_of_one_state(tried: Tried) -> None:
+def answers_are_of_one_state(engine: TrialEngine) -> None:
     """Where rows may change between two statements, a histogram is that of one state of them."""
-    before = tried.table(u=["a", "b"], i=["x", "y"])
-    after = tried.table(u=["a", "c", "d"], i=["x", "z", "z"])
-    states = [tried.counts(before), tried.counts(after)]
+    before = engine.table(u=["a", "b"], i=["x", "y"])
+    after = engine.table(u=["a", "c", "d"], i=["x", "z", "z"])
+    states = [engine.counts(before), engine.counts(after)]
     for change in (1, 2):
         calls = itertools.count()
 
@@ -463,20 +475,20 @@ def answers_are_of_one_state(tried: Tried) -> None:
             """Run an expression on the rows before the change or, from a call on, after it."""
             state = before if next(calls) < change else after
             replaced = expression.op().replace({before.table.op(): state.table.op()})
-            return tried.connection.to_pyarrow(replaced.to_expr())
+            return engine.connection.to_pyarrow(replaced.to_expr())
 
-        observed = tried.counts(replace(before, run=run, keep=None))
+        observed = engine.counts(replace(before, run=run, keep=None))
         if observed not in states:
             raise Broken(f"the histogram {observed} is of neither state, {states}")
 
 
-def tables_are_taken_row_by_row(tried: Tried) -> None:
+def tables_are_taken_row_by_row(engine: TrialEngine) -> None:
     """Tables and conditions that look at several rows are refused by name; a union of filtered rows
     is added up.
     """
     import ibis
 
-    table = tried.table(u=["a", "a", "b"], i=["x", "y", "x"], w=[1, 1, 2])
+    table = engine.table(u=["a", "a", "b"], i=["x", "y", "x"], w=[1, 1, 2])
     each = table.table
     counted = each.count().over(group_by="i")
     refused = {
@@ -493,7 +505,7 @@ def tables_are_taken_row_by_row(tried: Tried) -> None:
     }
     for name, across in refused.items():
         try:
-            observed = str(tried.counts(replace(table, table=across)))
+            observed = str(engine.counts(replace(table, table=across)))
         except InvalidParameter as error:
             observed = str(error)
         if name not in observed:
@@ -503,18 +515,18 @@ def tables_are_taken_row_by_row(tried: Tried) -> None:
     rows = wide.filter(wide.w > 1).mutate(i=wide.i.upper()).union(wide.select("u", "i", "w"))
     twice = replace(table, table=rows.union(rows))
     require_equal(
-        tried.counts(twice, weight="w", per_label_cap=9),
+        engine.counts(twice, weight="w", per_label_cap=9),
         {"X": 4, "x": 6, "y": 2},
         "the sums over a union",
     )
 
 
-def the_answer_is_the_definition(tried: Tried) -> None:
+def the_answer_is_the_definition(engine: TrialEngine) -> None:
     """Histograms are those of the definition: a user's Δ labels of least lot, or the most frequent,
     and τ on each.
     """
     events = _odd_events()
-    table = tried.table(u=[user for user, _ in events], i=[item for _, item in events])
+    table = engine.table(u=[user for user, _ in events], i=[item for _, item in events])
     pairs = sorted(set(events))
     _check_users_by_labels(table, pairs)
     for bounds in (
@@ -526,8 +538,8 @@ def the_answer_is_the_definition(tried: Tried) -> None:
         if bounds.portable:
             lots = {pair: (_digest(*pair, "k"), pair[1].encode()) for pair in pairs}
         else:
-            lots = tried.lots(pairs, bounds)
-        observed = tried.counts(table, **asdict(bounds))
+            lots = engine.lots(pairs, bounds)
+        observed = engine.counts(table, **asdict(bounds))
         require_equal(
             observed,
             histogram_by_definition(Counter(events), lots, bounds),
@@ -541,7 +553,7 @@ def _odd_events() -> list[tuple[str, str]]:
     users = ("a", "b", "", "a|b", "😀", *map(str, range(8)))
     items = ("x", "X", "b|x", "", "日本", "%", *map(str, range(6)))
     places = zip(rng.integers(0, len(users), 300), rng.zipf(1.3, 300) % len(items), strict=True)
-    return [(users[u], items[i]) for u, i in places]
+    return [(users[user], items[item]) for user, item in places]
 
 
 def _check_users_by_labels(table: OpenTable, pairs: Sequence[tuple[str, str]]) -> None:
@@ -589,15 +601,15 @@ def histogram_by_definition(
     return dict(counts)
 
 
-def one_user_moves_what_was_said(tried: Tried) -> None:
+def one_user_moves_what_was_said(engine: TrialEngine) -> None:
     """Without any one user, at most Δ counts are lower, by at most τ, and no count is higher; in
     segments as well.
     """
     events = _events_in_segments()
-    whole = _counts_in_segments(tried, events)
+    whole = _counts_in_segments(engine, events)
     for removed_user in ("u0", "u1", "u2"):
         other_events = [event for event in events if event[0] != removed_user]
-        counts_without_user = _counts_in_segments(tried, other_events)
+        counts_without_user = _counts_in_segments(engine, other_events)
         changes = [_change(*counts) for counts in zip(whole, counts_without_user, strict=True)]
         for change in changes:
             if len(change) > 2 or not all(0 < move <= 2 for move in change.values()):
@@ -619,11 +631,13 @@ def _change(before: Counter[str], after: Counter[str]) -> dict[str, int]:
     return {item: change for item, change in changes.items() if change}
 
 
-def _counts_in_segments(tried: Tried, events: Sequence[tuple[str, str, str]]) -> list[Counter[str]]:
+def _counts_in_segments(
+    engine: TrialEngine, events: Sequence[tuple[str, str, str]]
+) -> list[Counter[str]]:
     """Return the counts of each segment, under caps of 2 labels of 2 events in one segment."""
     user, item, segment = (list(column) for column in zip(*events, strict=True))
     observed = segment_histograms(
-        tried.table(u=user, i=item, s=segment),
+        engine.table(u=user, i=item, s=segment),
         user="u",
         item="i",
         segment="s",
@@ -639,7 +653,7 @@ def _counts_in_segments(tried: Tried, events: Sequence[tuple[str, str, str]]) ->
     ]
 
 
-CHECKS: tuple[Callable[[Tried], None], ...] = (
+CHECKS: tuple[Callable[[TrialEngine], None], ...] = (
     texts_are_their_bytes,
     missing_values_are_dropped,
     integers_are_64_bits_wide,

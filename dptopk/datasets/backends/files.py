@@ -159,7 +159,10 @@ class Files:
         separator, and with the header in the first line.
         """
         formats = [self.text_format(path, columns) for path in self.paths]
-        return all(each.is_plain and each.separator == self.delimiter for each in formats)
+        return all(
+            file_format.is_plain and file_format.separator == self.delimiter
+            for file_format in formats
+        )
 
     def is_read_alike(self, columns: Sequence[str] | None) -> bool:
         """Return whether DuckDB, where it can read the text files, takes each row as our
@@ -207,8 +210,7 @@ class Files:
             return
         for path in self.paths:
             names = self.text_format(path, columns).names
-            wanted = names if columns is None else columns
-            for name in wanted:
+            for name in names if columns is None else columns:
                 if name and names.count(name) > 1:
                     raise InvalidParameter(
                         f"table: {Path(path).name!r} has two columns {name!r}; rename one of them"
@@ -235,25 +237,27 @@ class Files:
         return run_and_check
 
 
-def _write_copy(path: str, copy: Path, form: TextFormat, columns: Sequence[str] | None) -> None:
+def _write_copy(
+    path: str, copy: Path, file_format: TextFormat, columns: Sequence[str] | None
+) -> None:
     """Write the columns of a text file that are asked for as UTF-8 with commas.
 
     Args:
         path: the text file.
         copy: the file to write.
-        form: the format of the text file.
+        file_format: the format of the text file.
         columns: the columns that are asked for; None, or one of them missing: all are written.
     """
-    needed = needed_names(columns, form.names)
-    numbered_names = enumerate(form.names)
+    needed = needed_names(columns, file_format.names)
+    numbered_names = enumerate(file_format.names)
     places = [
         place for place, name in numbered_names if needed is None or name.casefold() in needed
     ]
     places = places or [0]  # a table has at least one column
     with copy.open("w", encoding="utf-8", errors="replace", newline="") as file:
         writer = csv.writer(file, quoting=csv.QUOTE_ALL, lineterminator="\n")
-        writer.writerow([form.names[place] for place in places])
-        for row in rows(path, form):
+        writer.writerow([file_format.names[place] for place in places])
+        for row in rows(path, file_format):
             writer.writerow([row[place] for place in places])
 
 
@@ -298,7 +302,7 @@ def _copy_short_lines(path: str, copy: Path) -> None:
 
 def _folder_columns(path: Path) -> dict[str, str]:
     """Return the columns that folders of a path name, as i in i=01, by their names without case."""
-    names = [part.partition("=")[0] for part in path.parts if "=" in part]
+    names = [folder.partition("=")[0] for folder in path.parts if "=" in folder]
     return {name.casefold(): name for name in names}
 
 
@@ -378,8 +382,8 @@ def common_columns(paths: Sequence[str]) -> list[str]:
     types = dict[str, tuple[str, str]]()
     names = list[str]()
     for place, path in enumerate(paths):
-        present, kinds = _parquet_columns(path)
-        for column, kind in kinds.items():
+        present, type_of_field = _parquet_columns(path)
+        for column, kind in type_of_field.items():
             if types.setdefault(column, kind) != kind:
                 raise InvalidParameter(DIFFERING)
         present_names = {name.casefold() for name in present}

@@ -137,12 +137,12 @@ def _null_outside(values: pa.Array, least: int, largest: int) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    stored = pa.int32() if values.type.bit_width == 32 else pa.int64()
-    numbers = values.cast(stored).cast(pa.int64())
+    storage_type = pa.int32() if values.type.bit_width == 32 else pa.int64()
+    numbers = values.cast(storage_type).cast(pa.int64())
     is_between = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, largest))
     is_between = pc.fill_null(is_between, False)
     # DuckDB converts what is stored below a NULL of a duration as well.
-    readable = pc.if_else(is_between, numbers, 0).cast(stored).cast(values.type)
+    readable = pc.if_else(is_between, numbers, 0).cast(storage_type).cast(values.type)
     return pc.if_else(is_between, readable, pa.scalar(None, values.type))
 
 
@@ -150,10 +150,10 @@ def _readable_fields(values: pa.StructArray) -> pa.StructArray:
     """Return a structure each of whose fields is readable, or NULL."""
     import pyarrow as pa
 
-    parts = [_readable_values(part) for part in values.flatten()]
-    pairs = zip(values.type, parts, strict=True)
-    fields = [field.with_type(part.type).with_nullable(True) for field, part in pairs]
-    return pa.StructArray.from_arrays(parts, fields=fields, mask=values.is_null())
+    columns = [_readable_values(column) for column in values.flatten()]
+    pairs = zip(values.type, columns, strict=True)
+    fields = [field.with_type(column.type).with_nullable(True) for field, column in pairs]
+    return pa.StructArray.from_arrays(columns, fields=fields, mask=values.is_null())
 
 
 def _is_text(kind: pa.DataType) -> bool:
@@ -181,8 +181,9 @@ def _decoded_texts(texts: pa.Array) -> pa.Array:
     """Return an array of texts with NULL for those that are not UTF-8."""
     import pyarrow as pa
 
-    stored = texts.cast(pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary())
-    return pa.array([_text_or_null(value) for value in stored.to_pylist()], texts.type)
+    kind = pa.large_binary() if pa.types.is_large_string(texts.type) else pa.binary()
+    values = texts.cast(kind).to_pylist()
+    return pa.array([_text_or_null(value) for value in values], texts.type)
 
 
 def _without_rows(values: pa.Array, is_left_out: NDArray[np.bool_]) -> pa.Array:
@@ -218,8 +219,8 @@ def _unreadable_rows(values: pa.Array) -> NDArray[np.bool_]:
     if _limits_of_duckdb(kind) is not None:
         return _has_become_null(values, _readable_values(values))
     if pa.types.is_struct(kind):
-        for part in values.flatten():
-            is_unreadable |= _unreadable_rows(part)
+        for column in values.flatten():
+            is_unreadable |= _unreadable_rows(column)
         return is_unreadable
     return _unreadable_lists(values)
 
@@ -384,19 +385,21 @@ class ReadableFiles:
             file_of_stored_types(path, coerce_int96_timestamp_unit="s") as in_seconds,
         ):
             schema = in_seconds.schema_arrow
-            stored = _spelling_in_file(names, schema.names)
+            name_in_file = _spelling_in_file(names, schema.names)
             doubtful_names = [
                 name
-                for name, file_name in stored.items()
+                for name, file_name in name_in_file.items()
                 if _may_be_unreadable(_stored_type(schema.field(file_name).type))
             ]
-            rows = _readable_batches(file, in_seconds, [stored[name] for name in doubtful_names])
+            rows = _readable_batches(
+                file, in_seconds, [name_in_file[name] for name in doubtful_names]
+            )
             self.connection.con.register("dptopk_stream", rows)
             column_list = ", ".join(map(quote_name, names))
             other_names = [name for name in names if name not in doubtful_names]
             # Columns that the file itself does not have are the names of folders.
-            others = _query_of_file(other_names, has_folders=len(stored) < len(names))
-            joined_rows = f"FROM dptopk_stream JOIN ({others}) USING ({_ROW})"
+            other_columns = _query_of_file(other_names, has_folders=len(name_in_file) < len(names))
+            joined_rows = f"FROM dptopk_stream JOIN ({other_columns}) USING ({_ROW})"
             query = f"SELECT {column_list} {joined_rows}"
             run(f"INSERT INTO {_ROWS} ({column_list}) {query}", {"path": escape(path)}).fetchall()
             self.connection.con.unregister("dptopk_stream")

@@ -1,4 +1,4 @@
-"""Letting a backend in: it is tried on every clause of the contract, on the user's own
+"""Letting a backend in: it is engine on every clause of the contract, on the user's own
 connection.
 """
 
@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend
-from dptopk.datasets.backends.contract import CHECKS, Tried
+from dptopk.datasets.backends.contract import CHECKS, TrialEngine
 from dptopk.datasets.backends.opening import REGISTERED
 from dptopk.errors import InvalidParameter
 
@@ -29,12 +29,12 @@ def check_backend(connection: BaseBackend, backend: Backend) -> pd.DataFrame:
     """
     import pandas as pd
 
-    tried = Tried(connection, backend)
+    engine = TrialEngine(connection, backend)
     rows = []
     for check in CHECKS:
         difference = ""
         try:
-            check(tried)
+            check(engine)
         except Exception as error:  # noqa: BLE001 - an engine may raise anything; the row says it
             difference = f"{type(error).__name__}: {error}"
         clause = (check.__doc__ or "").strip()
@@ -54,7 +54,7 @@ def register_backend(connection: BaseBackend, backend: Backend) -> None:
     are.
 
     Args:
-        connection: an Ibis connection to the engine, on which the contract is tried.
+        connection: an Ibis connection to the engine, on which the contract is engine.
         backend: what the engine does in its own way.
 
     Raises:

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 _NAME = "dptopk_relation"
 _ALLOWED = (
     "table: a relation of DuckDB may pick, rename and TRY_CAST columns of tables and frames, keep "
-    "rows that hold comparisons of one column with constants (a text must be a value of the "
-    "column's type, a number stands beside numbers alone), and be a UNION ALL of such"
+    "rows that hold comparisons of one column, under its name in a table, with constants (a text "
+    "must be a value of the column's type, a number stands beside numbers alone), and be a UNION "
+    "ALL of such"
 )
 # What each part of a query may hold. Every other part is refused, also those of a later SQL.
 _PARTS: dict[str, set[str]] = {
@@ -88,14 +89,14 @@ def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.Record
     pyarrow = import_of_extra("pyarrow", extra="data")
     query = hide_data_of_errors("table", "the relation has no SQL", relation.sql_query)
     _refuse_across_rows(query, relation)
-    chosen = relation.project(", ".join(map(quote_name, names)))
-    for name, kind in zip(chosen.columns, map(str, chosen.types), strict=True):
+    columns = relation.project(", ".join(map(quote_name, names)))
+    for name, kind in zip(columns.columns, map(str, columns.types), strict=True):
         if kind.startswith("VARCHAR"):
-            _refuse_collation(chosen, name)
+            _refuse_collation(columns, name)
     return hide_data_of_errors(
         "table",
         "the relation cannot be run",
-        lambda: pyarrow.RecordBatchReader.from_stream(chosen),
+        lambda: pyarrow.RecordBatchReader.from_stream(columns),
     )
 
 
@@ -112,7 +113,9 @@ class _Columns:
     types: Mapping[str, set[str]]
 
     def types_of(self, column: exp.Expression) -> set[str]:
-        """Return the types of a column or TRY_CAST; none where they are not known."""
+        """Return the types of a column or TRY_CAST; none where they are not known, as of a name
+        that the query gives.
+        """
         if type(column).__name__ == "TryCast":
             kind = column.args["to"].sql("duckdb")
             return set(map(str, self._select_value(f"CAST(NULL AS {kind})").types))
@@ -137,18 +140,24 @@ def _column_types(
     relation: DuckDBPyRelation, tables: Iterable[exp.Expression]
 ) -> dict[str, set[str]]:
     """Return the types of columns, by their names in lower case, in the result and in each table
-    that has them; in the result alone where a table is not known.
+    that has them.
+
+    A table that is not known, as a frame, has the types of the result where it is the only one;
+    beside another table none is known, since the result's may be wider than its own.
 
     Args:
         relation: the relation.
         tables: the tables that its query names.
     """
-    sources = [_table_relation(relation, table) for table in tables]
-    known = [source for source in sources if source is not None]
-    if len(known) < len(sources):
-        known = []
+    table_of_name = {table.sql("duckdb"): table for table in tables}
+    sources = [_table_relation(relation, table) for table in table_of_name.values()]
+    present_sources = [source for source in sources if source is not None]
     types = dict[str, set[str]]()
-    for source in (relation, *known):
+    if len(present_sources) < len(sources):
+        if len(sources) > 1:
+            return types
+        present_sources = []
+    for source in (relation, *present_sources):
         for name, kind in zip(source.columns, map(str, source.types), strict=True):
             types.setdefault(name.casefold(), set()).add(kind)
     return types
@@ -176,7 +185,8 @@ def _refuse_collation(relation: DuckDBPyRelation, name: str) -> None:
     """
     largest = f"(SELECT max({quote_name(name)}) FROM {_NAME} WHERE false)"  # noqa: S608
     comparisons = [
-        f"coalesce({largest}, {text_literal(one)}) = {text_literal(other)}" for one, other in ALIKE
+        f"coalesce({largest}, {text_literal(first)}) = {text_literal(second)}"
+        for first, second in ALIKE
     ]
     query = f"SELECT {', '.join(comparisons)}"
     answer = hide_data_of_errors(
@@ -229,8 +239,8 @@ def _is_allowed(node: exp.Expression, columns: _Columns) -> bool:
 
 
 def _class_names(node: exp.Expression) -> list[str]:
-    """Return the class names of the parts of an expression, in their order."""
-    return [type(part).__name__ for part in node.iter_expressions()]
+    """Return the class names of the expressions in an expression, in their order."""
+    return [type(inner).__name__ for inner in node.iter_expressions()]
 
 
 def _joins_conditions(node: exp.Expression) -> bool:
@@ -275,9 +285,11 @@ def _compares_without_failing(node: exp.Expression, columns: _Columns) -> bool:
     if type(column).__name__ not in ("Column", "TryCast"):
         return False
     types = columns.types_of(column)
+    if not types:
+        return False
     if kinds == {"text"}:
         return all(columns.can_hold(constant, kind) for constant in constants for kind in types)
-    if kinds != {"number"} or not types or not all(map(_is_short, constants)):
+    if kinds != {"number"} or not all(map(_is_short, constants)):
         return False
     return all(map(_is_number, types))
 

@@ -201,6 +201,11 @@ class Spark:
 def _rows(session: SparkSession, connection: SparkConnection, expression: ir.Table) -> pa.Table:
     """Return the rows of an expression as an Arrow table. From Spark 4.0 on it hands them over so:
     texts are never objects of Python, as they would be in pandas.
+
+    Args:
+        session: the session that runs it.
+        connection: the Ibis connection to that session, which compiles it.
+        expression: what is run.
     """
     operations = import_module("ibis.expr.operations")
     if expression.op().find(operations.InMemoryTable):
@@ -215,7 +220,7 @@ def _held_counts(
     session: SparkSession, connection: SparkConnection, expression: ir.Table
 ) -> SparkCounts | None:
     """Return counts by label in Spark's executors; None before Spark 4.0, which hands on no Arrow
-    data.
+    data. Arguments as for ``_rows``.
     """
     frame = session.sql(connection.compile(expression))
     if not hasattr(frame, "toArrow"):
@@ -296,7 +301,7 @@ def _parquet_rows(session: SparkSession, files: Files) -> SparkFrame:
     column_names = list(dict.fromkeys([*names, *of_folders]))
     columns = ["`" + name.replace("`", "``") + "`" for name in column_names]
     return reduce(
-        lambda one, other: one.unionByName(other), [part.select(columns) for part in parts]
+        lambda first, second: first.unionByName(second), [part.select(columns) for part in parts]
     )
 
 
@@ -362,7 +367,7 @@ def _text_rows(session: SparkSession, files: Files) -> SparkFrame:
     )
     reader = strict_reader.options(unescapedQuoteHandling="RAISE_ERROR")
     return reduce(
-        lambda one, other: one.unionByName(other),
+        lambda first, second: first.unionByName(second),
         [reader.csv(_exact_patterns(paths)) for paths in paths_by_header.values()],
     )
 

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk.datasets.backends.base import Array, Result, arrays_of, hide_data_of_errors
+from dptopk.datasets.backends.base import (
+    Array,
+    CountsAndLabels,
+    Result,
+    arrays_of,
+    hide_data_of_errors,
+)
 from dptopk.histogram.stored_labels import StoredLabels
 
 if TYPE_CHECKING:
@@ -97,12 +103,12 @@ class SparkRows:
     def __len__(self) -> int:
         return int(self.starts[-1])
 
-    def columns(self, names: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
+    def columns(self, names: Sequence[str]) -> CountsAndLabels:
         """Return the counts of all rows, and labels that are read when they are asked for."""
         columns = self._all_rows(names)
         is_integer = dict(self.frame.dtypes)["item"] == "bigint"
         dtype: np.dtype[Any] = np.dtype(np.int64) if is_integer else np.dtypes.StringDType()
-        return columns, StoredLabels(len(self), dtype, self.labels, self.places)
+        return CountsAndLabels(columns, StoredLabels(len(self), dtype, self.labels, self.places))
 
     def labels(self, rows: Array | None) -> Array:
         """Return the labels of rows, in their order; None stands for all rows."""

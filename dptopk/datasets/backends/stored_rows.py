@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dptopk.datasets.backends.base import Array, arrays_of, hide_data_of_errors
+from dptopk.datasets.backends.base import Array, CountsAndLabels, arrays_of, hide_data_of_errors
 from dptopk.histogram.stored_labels import StoredLabels
 
 if TYPE_CHECKING:
@@ -111,12 +111,11 @@ class StoredRows:
         """Compress what all tables of the connection's own hold."""
         self.connection.con.execute(f"CHECKPOINT {KEPT}").fetchall()
 
-    def columns(self, sums: Sequence[str]) -> tuple[dict[str, Array], StoredLabels]:
+    def columns(self, sums: Sequence[str]) -> CountsAndLabels:
         """Return the values of the columns ``sums``, and labels that are read when they are asked
         for.
 
-        Returns:
-            Both of shape (rows,). The labels keep the connection open as long as they live.
+        The labels keep the connection open as long as they live.
         """
         column_list = ", ".join(sums)
         counts = f"SELECT {column_list} FROM {TABLES}.{self.table}"  # noqa: S608
@@ -131,7 +130,7 @@ class StoredRows:
         # The labels refer to this object, by the two methods they were given: it goes with them.
         self.holder.hold()
         weakref.finalize(self, self.holder.close)
-        return columns, labels
+        return CountsAndLabels(columns, labels)
 
     @property
     def _labels_query(self) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import date, datetime, time
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -55,17 +56,33 @@ _PLACES = 18
 _INTEGER_DIGITS = 20  # of 64 bits
 _DAY = "[0-9]{4}-[0-9]{2}-[0-9]{2}"
 _CLOCK = "[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]{1,6})?"
-# Of a type of column: whether it is one, and how every engine reads a constant text as its value.
-_SPELT: tuple[tuple[Callable[[dt.DataType], bool], re.Pattern[str], Callable[[str], Any]], ...]
-_SPELT = (
-    (lambda kind: kind.is_date(), re.compile(_DAY), date.fromisoformat),
-    (
+
+
+@dataclass(frozen=True)
+class _Spelling:
+    """How every engine reads a constant text beside a column of some type.
+
+    Attributes:
+        is_of_kind: whether a type of column is the one that this is about.
+        pattern: the texts that engines read alike.
+        value_of: the function from such a text to its value; it raises ValueError for a text that
+            has none, such as a 31st of February.
+    """
+
+    is_of_kind: Callable[[dt.DataType], bool]
+    pattern: re.Pattern[str]
+    value_of: Callable[[str], Any]
+
+
+_SPELLINGS = (
+    _Spelling(lambda kind: kind.is_date(), re.compile(_DAY), date.fromisoformat),
+    _Spelling(
         lambda kind: kind.is_timestamp(),
         re.compile(f"{_DAY}([ T]{_CLOCK})?"),
         datetime.fromisoformat,
     ),
-    (lambda kind: kind.is_time(), re.compile(_CLOCK), time.fromisoformat),
-    (lambda kind: kind.is_uuid(), re.compile("[0-9a-fA-F-]{36}"), UUID),
+    _Spelling(lambda kind: kind.is_time(), re.compile(_CLOCK), time.fromisoformat),
+    _Spelling(lambda kind: kind.is_uuid(), re.compile("[0-9a-fA-F-]{36}"), UUID),
 )
 
 
@@ -104,6 +121,11 @@ def total_expression(argument: str, expression: ir.Expr, backend: Backend) -> ir
 def _total_value(argument: str, operation: ops.Value, backend: Backend) -> ops.Value:
     """Return an operation on one row in a form that fails for no value.
 
+    Args:
+        argument: the argument whose expression it is, for messages.
+        operation: the operation.
+        backend: the engine.
+
     Raises:
         InvalidParameter: when the engine has no such form; it names the operation.
     """
@@ -137,8 +159,8 @@ def _with_filled_nulls(argument: str, relation: ops.FillNull, backend: Backend) 
     columns: dict[str, ir.Value] = {}
     for name, constant in constants.items():
         if constant is not None:
-            chosen = ibis.coalesce(table[name], constant)
-            columns[name] = _total_value(argument, chosen.op(), backend).to_expr()
+            filled = ibis.coalesce(table[name], constant)
+            columns[name] = _total_value(argument, filled.op(), backend).to_expr()
     return table.mutate(**columns).op()
 
 
@@ -216,7 +238,7 @@ def _argument_groups(operation: ops.Value) -> tuple[tuple[ops.Value, ...], tuple
 def _are_of_one_kind(values: tuple[ops.Value, ...]) -> bool:
     """Return whether values that the engine brings to one type are of one kind."""
     constants, types = _constants_and_types(values)
-    if len({_group_of(each) for each in types} - {"boolean", "null"}) > 1:
+    if len({_group_of(kind) for kind in types} - {"boolean", "null"}) > 1:
         return False
     return all(_is_comparable(constant, kind) for constant in constants for kind in types)
 
@@ -227,20 +249,22 @@ def _are_of_one_type(values: tuple[ops.Value, ...]) -> bool:
     Ibis; beside a time a constant day is a time, and a day to Ibis.
     """
     constants, types = _constants_and_types(values)
-    pairs = [(constant.dtype, each) for constant in constants for each in types]
-    return all(_is_chosen_as(given, each) for given, each in pairs)
+    pairs = [(constant.dtype, kind) for constant in constants for kind in types]
+    return all(_is_chosen_as(constant_type, kind) for constant_type, kind in pairs)
 
 
-def _is_chosen_as(given: dt.DataType, kind: dt.DataType) -> bool:
+def _is_chosen_as(constant_type: dt.DataType, kind: dt.DataType) -> bool:
     """Return whether a constant beside a column leaves its type to what is chosen of both.
 
     Args:
-        given: the type of the constant.
+        constant_type: the type of the constant.
         kind: the type of the column.
     """
-    if given.is_null() or kind.is_null():
+    if constant_type.is_null() or kind.is_null():
         return True
-    if given.is_string() != kind.is_string() or given.is_date() != kind.is_date():
+    if constant_type.is_string() != kind.is_string():
+        return False
+    if constant_type.is_date() != kind.is_date():
         return False
     return not _is_of_nanoseconds(kind)
 
@@ -271,17 +295,17 @@ def _is_comparable(constant: ops.Literal, kind: dt.DataType) -> bool:
     return _class_of(constant_type) == _class_of(kind)
 
 
-def _is_moment(value: date, given: dt.DataType, kind: dt.DataType) -> bool:
+def _is_moment(value: date, constant_type: dt.DataType, kind: dt.DataType) -> bool:
     """Return whether a constant day or time can become a value of a type. Days are beside days
     alone: as times, those of the largest years do not fit.
 
     Args:
         value: the day or time.
-        given: the type of the constant.
+        constant_type: the type of the constant.
         kind: the type of the values that it stands beside.
     """
     if kind.is_date():
-        return given.is_date()
+        return constant_type.is_date()
     in_range = not _is_of_nanoseconds(kind) or value.year in _YEARS_OF_NANOSECONDS
     return kind.is_timestamp() and in_range
 
@@ -337,7 +361,7 @@ def _has_room(number: float | Decimal, kind: dt.Decimal, digits: int) -> bool:
 
     Args:
         number: the constant.
-        kind: the decimal type; None for its digits: any number of them.
+        kind: the decimal type; without a precision or a scale its numbers may have any digits.
         digits: the most digits of the engine's decimal types.
     """
     if isinstance(number, float) and ("e" in repr(number) or not math.isfinite(number)):
@@ -374,10 +398,10 @@ def _spells(text: str | None, kind: dt.DataType) -> bool:
     """
     if text is None or kind.is_string() or kind.is_null():
         return True
-    for is_of_kind, pattern, read in _SPELT:
-        if is_of_kind(kind) and pattern.fullmatch(text):
+    for spelling in _SPELLINGS:
+        if spelling.is_of_kind(kind) and spelling.pattern.fullmatch(text):
             try:
-                value = read(text)
+                value = spelling.value_of(text)
             except ValueError:
                 return False
             return not _is_of_nanoseconds(kind) or value.year in _YEARS_OF_NANOSECONDS
