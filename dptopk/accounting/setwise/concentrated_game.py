@@ -424,13 +424,13 @@ class ConcentratedGame:
         ranges = dict(sorted(ranges.items()))
         if not 0 < charge.count <= MOST_COSTS or not math.isfinite(reach):
             return None
-        counts_of = _counts_of_classes(charge)
-        if not counts_of:
+        count_of_class = _counts_of_classes(charge)
+        if not count_of_class:
             return None
-        classes = tuple(sorted(counts_of, key=lambda moments: (moments.rho, moments.xi)))
-        counts_of_classes = tuple(counts_of[moments] for moments in classes)
-        counts = (*counts_of_classes, *ranges.values())
-        if _states(counts_of_classes) > MOST_STATES or _states(counts) > MOST_STATES_WITH_RANGES:
+        classes = tuple(sorted(count_of_class, key=lambda moments: (moments.rho, moments.xi)))
+        class_counts = tuple(count_of_class[moments] for moments in classes)
+        counts = (*class_counts, *ranges.values())
+        if _states(class_counts) > MOST_STATES or _states(counts) > MOST_STATES_WITH_RANGES:
             return None
         widest, narrowest = _widest_and_narrowest(classes, ranges)
         if widest > min(LARGEST_RATIO * narrowest, LARGEST_DEVIATION):

@@ -196,8 +196,8 @@ class SetwiseGame:
 
     def needs_lower_bound(self, query: Query) -> bool:
         """Return whether a lower bound is computed as well: because the query asks for one, or to
-        judge whether a split of the ranges into groups is sharp enough, where there are not so many
-        of them that a strategy takes too long.
+        judge whether a split of the ranges into groups is sharp enough, where these are few enough
+        (less than MOST_RANGES / 2) for a strategy to be found in time.
         """
         several = 1 < len(self.ranges) < tuning.MOST_RANGES / 2
         return query.lower or (several and not self.concentrated.costs)

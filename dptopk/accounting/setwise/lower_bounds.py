@@ -417,7 +417,8 @@ def nearly_best_strategy(
     if len(last) > 1:
         return Strategy(atoms, _several_ranges_in_order(last, grid_steps, reach))
     ((epsilon, count),) = last.items()
-    # The ladder of so many steps from above is there already, so that it costs nothing.
+    # The ladder from above with ``steps`` is computed already, so that one with as many steps costs
+    # nothing.
     grid_steps = max(grid_steps, steps.get(epsilon, 0))
     lower_ladder = ladder(epsilon, grid_steps, upper=False, reach=reach)
     upper_ladder = ladder(epsilon, grid_steps, upper=True, reach=reach)

@@ -72,6 +72,30 @@ class StatedGame(TypedDict):
 
 
 @dataclass(frozen=True)
+class _Tangents:
+    """Tangents of a majorant at points where the checker compares them with V, one entry each.
+
+    Attributes:
+        shortfalls: the amount by which V exceeds the tangent.
+        moments: the part of the tangent that comes from the moments.
+        sizes: the sum of the absolute values of the tangent's terms.
+    """
+
+    shortfalls: Floats
+    moments: Floats
+    sizes: Floats
+
+    @classmethod
+    def join(cls, parts: Sequence[_Tangents]) -> _Tangents:
+        """Return the tangents of all parts, one part after the other."""
+        return cls(
+            np.concatenate([part.shortfalls for part in parts]),
+            np.concatenate([part.moments for part in parts]),
+            np.concatenate([part.sizes for part in parts]),
+        )
+
+
+@dataclass(frozen=True)
 class Provable:
     """A majorant with the nodes at which the checker compares it with V.
 
@@ -114,22 +138,23 @@ class Provable:
 
     def is_proven(self, value: ValueTable) -> bool:
         """Return whether the checker, with its rounding, will find the majorant above V."""
-        shortfall, _, sizes = self._shortfall_of_tangents(value)
-        return bool((shortfall <= -CHECKER_ROUNDING / 2 * sizes).all())
+        tangents = self._tangents(value)
+        return bool((tangents.shortfalls <= -CHECKER_ROUNDING / 2 * tangents.sizes).all())
 
     def with_shortfall_added(self, value: ValueTable) -> Provable:
         """Return this majorant with its shortfall added: as a constant, or as a share of the
         moments, whichever adds less at x.
         """
         majorant = self.majorant
-        shortfall, moments, sizes = self._shortfall_of_tangents(value)
+        tangents = self._tangents(value)
         # Four times what ``is_proven`` asks for, as the sizes grow with what is added.
-        short = shortfall + 2 * CHECKER_ROUNDING * sizes
+        short = tangents.shortfalls + 2 * CHECKER_ROUNDING * tangents.sizes
         constant = float(short.max())
         if constant <= 0:
             return self
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-            shares = np.where(short > 0, np.where(moments > 0, short / moments, np.inf), 0.0)
+            needed = np.where(tangents.moments > 0, short / tangents.moments, np.inf)
+            shares = np.where(short > 0, needed, 0.0)
             moment_worth = float(
                 majorant.weights @ np.exp(np.minimum(majorant.limits, LARGEST_EXPONENT))
             )
@@ -140,15 +165,14 @@ class Provable:
             raised = replace(majorant, constant=majorant.constant + constant)
         return replace(self, majorant=raised)
 
-    def _shortfall_of_tangents(self, value: ValueTable) -> tuple[Floats, Floats, Floats]:
-        """Return the amount by which V exceeds each of the majorant's tangents, the part of the
-        moments in the tangent, and the sum of the absolute values of its terms.
+    def _tangents(self, value: ValueTable) -> _Tangents:
+        """Return the tangents of the majorant beside V, where the checker compares them.
 
         The class of the moments is not centred: the majorant has no terms in ln t (c = d = 0).
-        The first entry is about the tangent at the first node, which is compared with 1 at w = 0;
-        then come all cells with their left ends, then all with their right ends. The tangent of
-        t^{-e} at the middle of a cell has at an end, a factor e^{±h/2} away, the share 1 - e
-        (e^{±h/2} - 1) of its value.
+        The first tangent is that at the first node, which is compared with 1 at w = 0; then come
+        all cells with their left ends, then all with their right ends. The tangent of t^{-e} at the
+        middle of a cell has at an end, a factor e^{±h/2} away, the share 1 - e (e^{±h/2} - 1) of
+        its value.
 
         Args:
             value: upper bounds on V of what is left.
@@ -159,17 +183,18 @@ class Provable:
         terms = majorant.terms(y[:-1] + value.h / 2)
         first_terms = majorant.terms(y[:1])
         at_origin = 1 + majorant.exponents
-        moments = [at_origin @ first_terms]
-        sizes = [1 + abs(majorant.constant) + np.abs(at_origin) @ first_terms]
-        shortfalls = [1 - majorant.constant - moments[0]]
+        moments = at_origin @ first_terms
+        size = 1 + abs(majorant.constant) + np.abs(at_origin) @ first_terms
+        tangents = [_Tangents(1 - majorant.constant - moments, moments, size)]
         for end in (0, 1):
             cells = slice(end, len(y) - 1 + end)
             shares_of_terms = 1 - majorant.exponents * math.expm1((end - 0.5) * value.h)
             linear = majorant.slope * np.exp(y[cells])
-            moments.append(shares_of_terms @ terms)
-            sizes.append(abs(majorant.constant) + np.abs(linear) + np.abs(shares_of_terms) @ terms)
-            shortfalls.append(v_at_nodes[cells] - majorant.constant - linear - moments[-1])
-        return np.concatenate(shortfalls), np.concatenate(moments), np.concatenate(sizes)
+            moments = shares_of_terms @ terms
+            size = abs(majorant.constant) + np.abs(linear) + np.abs(shares_of_terms) @ terms
+            shortfall = v_at_nodes[cells] - majorant.constant - linear - moments
+            tangents.append(_Tangents(shortfall, moments, size))
+        return _Tangents.join(tangents)
 
     def statement(self) -> StatedMajorant:
         """Return the majorant as a certificate states it: x, the ends of the nodes, a, b, and (e,

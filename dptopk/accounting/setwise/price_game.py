@@ -183,8 +183,8 @@ def capacity(weights: Mapping[Cost, int], epsilon: float, delta: float, work: Wo
     Raises:
         OutOfTime: with the largest S found, where the deadline cuts the search.
     """
-    # So many deviations beyond its mean a loss matters: three more than those at which e^{-z²/2}
-    # is δ.
+    # A loss matters up to this many deviations beyond its mean: three more than the z at which
+    # e^{-z²/2} is δ.
     reach = max(tuning.REACH, math.sqrt(-2 * math.log(delta)) + 3)
     largest = 0
     game = CustomRules(list(weights), delta, steps=tuning.WEIGHT_STEPS, reach=reach)

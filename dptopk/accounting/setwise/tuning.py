@@ -47,11 +47,11 @@ SPLITTING = 5.0
 # What lies beyond a group's window is worth this share of δ; its reach is a multiple of REACHES
 # standard deviations, so that groups can be used again.
 WINDOW_SHARE = 1e-5
-# Where δ is asked for, the guess of it is taken to be at most so many times too large.
+# Where δ is asked for, the guess of it is taken to be at most this many times too large.
 GUESS_ABOVE_DELTA = 100
 REACHES = 0.5
-# Orders among which the best one of the Rényi route is looked for: a grid of this many, refined so
-# often; of very many different costs a smaller one.
+# Orders among which the best one of the Rényi route is looked for: a grid of ORDERS, refined ZOOMS
+# times; of FEW_ORDERS where there are very many different costs.
 ORDERS = 60
 ZOOMS = 5
 FEW_ORDERS = 12
@@ -112,8 +112,8 @@ FOR_WEIGHTS = 1.4
 # that take too much work are made coarser, until they add this share of the variance.
 STEPS_JOINED = (10, 16, 32)
 COARSEST_GRIDS = 0.02
-# Of more different ranges than this one split is made only, and one first run is planned: plans
-# themselves take time.
+# With more different ranges than this, only one split is made and one first run is planned, because
+# plans themselves take time.
 MOST_TRIED = 40
 # Share of the work that groups of several ranges may take.
 JOINED_SHARE = 0.95
