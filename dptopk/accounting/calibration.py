@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from dptopk._internal import validate
@@ -198,64 +199,73 @@ def _largest_fitting(
         start: the first x.
         rtol: as for ``calibrate``.
     """
-    low = 0.0
-    high = math.inf
-    at_low = math.nan
-    at_high = math.nan
+    known = _ScaleBracket()
     x = start
     for step in range(MOST_STEPS):
         value = epsilon(x)
         if value <= target:
-            low = x
-            at_low = value
+            known = replace(known, low=x, at_low=value)
             if value >= target * (1 - rtol):
                 break
         else:
-            high = x
-            at_high = value
-        known_closely = high <= low * (1 + rtol / 10)
-        out_of_range = high < SMALLEST_SCALE or low > LARGEST_SCALE
-        if known_closely or out_of_range or (low and late()):
+            known = replace(known, high=x, at_high=value)
+        known_closely = known.high <= known.low * (1 + rtol / 10)
+        out_of_range = known.high < SMALLEST_SCALE or known.low > LARGEST_SCALE
+        if known_closely or out_of_range or (known.low and late()):
             break
-        x = _next_scale(low, at_low, high, at_high, target, step)
-    return low, min(x, high)
+        x = known.next_scale(target, step)
+    return known.low, min(x, known.high)
 
 
-def _next_scale(
-    low: float, at_low: float, high: float, at_high: float, target: float, step: int
-) -> float:
-    """Return the scale x to try next: ε is interpolated or extrapolated as a power of x, to a point
-    just below the target.
+@dataclass(frozen=True)
+class _ScaleBracket:
+    """The scales between which the largest one that fits lies.
 
-    Outside the known bracket, the least stride doubles with every ``step``: beside costs that take
-    nearly all of the budget, ε hardly depends on x. It begins at 5e-4 upwards and 1e-3 downwards,
-    below which a step would tell little; strides decide how many steps the search takes, not what
-    fits.
-
-    Args:
+    Attributes:
         low: the largest x known to fit, or 0.
         at_low: ε there.
         high: the smallest x known not to fit, or inf.
         at_high: ε there.
-        target: the ε of the budget.
-        step: the number of steps so far.
     """
-    aim = math.log(target)
-    if low and high < math.inf:
+
+    low: float = 0.0
+    at_low: float = math.nan
+    high: float = math.inf
+    at_high: float = math.nan
+
+    def next_scale(self, target: float, step: int) -> float:
+        """Return the scale x to try next: ε is interpolated or extrapolated as a power of x, to a
+        point just below the target.
+
+        Outside the bracket, the least stride doubles with every ``step``: beside costs that take
+        nearly all of the budget, ε hardly depends on x. It begins at 5e-4 upwards and 1e-3
+        downwards, below which a step would tell little; strides decide how many steps the search
+        takes, not what fits.
+
+        Args:
+            target: the ε of the budget.
+            step: the number of steps so far.
+        """
+        if self.low and self.high < math.inf:
+            return self._inner_scale(target)
+        if self.low:  # ε is close to linear in x when x is small, and grows faster later
+            if self.at_low > 0:
+                ratio = max(target / self.at_low, 1 + 5e-4 * 2.0**step)
+                return self.low * min(ratio, LARGEST_STRIDE)
+            return self.low * LARGEST_STRIDE
+        ratio = min(target / self.at_high, 1 / (1 + 1e-3 * 2.0**step))
+        return self.high * max(ratio, 1 / LARGEST_STRIDE)
+
+    def _inner_scale(self, target: float) -> float:
+        """Return a scale between both ends at which ε should be just below the target."""
         share = 0.5
-        if at_low > 0 and math.isfinite(at_high):
+        if self.at_low > 0 and math.isfinite(self.at_high):
             # A little to the left of where the target is met: the answer must fit.
-            share = (aim - math.log(at_low)) / math.log(at_high / at_low) - 1e-4
+            log_rise = math.log(self.at_high / self.at_low)
+            share = (math.log(target) - math.log(self.at_low)) / log_rise - 1e-4
         # Away from the ends, which are known: else a poor guess hardly narrows the bracket.
         inner = min(max(share, 0.02), 0.98)
-        return math.exp(math.log(low) + inner * math.log(high / low))
-    if low:  # ε is close to linear in x when x is small, and grows faster later
-        if at_low > 0:
-            ratio = max(target / at_low, 1 + 5e-4 * 2.0**step)
-            return low * min(ratio, LARGEST_STRIDE)
-        return low * LARGEST_STRIDE
-    ratio = min(target / at_high, 1 / (1 + 1e-3 * 2.0**step))
-    return high * max(ratio, 1 / LARGEST_STRIDE)
+        return math.exp(math.log(self.low) + inner * math.log(self.high / self.low))
 
 
 def queries_affordable(

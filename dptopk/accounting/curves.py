@@ -29,14 +29,15 @@ if TYPE_CHECKING:
     from dptopk.costs import Charge
 
 LARGEST_EPSILON = 500.0  # of a profile: e^ε and its products stay finite
-SAMPLES = 201  # of a trade-off curve
-# Of a bracket: where points are tried beside the root of its secant, and how far from its ends at
-# least, because a point at an end would not narrow it.
+SAMPLES = 201  # points of a trade-off curve that is plotted: steps of 0.005 are smooth to the eye
+# Shares of a bracket: how far beside the root of its secant points are tried, and how far from its
+# ends at least, because a point at an end would not narrow it. Any shares find the same root.
 NUDGE = 1e-3
 INSET = 1e-6
 LARGEST_ROOT = 1e300  # an ε beyond which no root is looked for
 ROOT_WIDTH = 1e-13  # of a bracket of ε, relative: some hundred units of roundoff
-MOST_STEPS = 200  # of a root: each at least halves its bracket
+# Steps to a root: each tries the middle of its bracket, so that far fewer end at ROOT_WIDTH.
+MOST_STEPS = 200
 LARGEST_LOG_INVERSE_DELTA = 745.0  # e^-745 is the smallest float
 SMALLEST_SURE_DELTA = 1e-300  # what is below may be a δ that underflowed and was moved up
 

@@ -44,12 +44,16 @@ from dptopk.budgets.running_totals import RunningTotals, prices_of
 from dptopk.costs import ZCDP, ApproxDP, Budget, Charge, Cost, PureDP, sum_up
 from dptopk.errors import BudgetExceeded, DptopkError, IncompatibleCosts, InvalidParameter
 
-PRICE_TOLERANCE = 1e-9  # relative difference of a recorded price from today's that is rounding
-# Of the ε of a statement: the width at which ``compose`` may stop.
+# By how much, relatively, a recorded price may be below today's: another processor may round a
+# price otherwise, by far less.
+PRICE_TOLERANCE = 1e-9
+# The same of the ε of a statement, which ``compose`` brackets to its ``rtol`` of 1e-3.
 STATEMENT_TOLERANCE = 1e-3
-MOST_WAYS = 100  # of entering equal charges, which ``fits`` counts
-# The largest ε that is looked for as one that still fits, and the halvings of its bracket: it is
-# known to a relative 2^-40, and rounded down.
+# Runs of equal charges, each entered in its own way, that ``fits`` counts at most; where there are
+# more, its answer is smaller than what fits.
+MOST_WAYS = 100
+# The largest ε that ``pure_left`` looks for, far above any budget of use; and the halvings of its
+# bracket, which ends at the side that fits: the answer is a relative 2^-40 too small at most.
 LARGEST_PURE = 1e6
 PURE_HALVINGS = 40
 
@@ -81,7 +85,8 @@ class Filter(Account):
             costs may take; cut by the guard it is sound, smaller, and not reproducible.
 
     Raises:
-        InvalidParameter: on arguments out of range, or a budget too small for the order.
+        InvalidParameter: on arguments out of range, options that do not go together, or a budget
+            too small for the order.
 
     >>> from dptopk.costs import BoundedRange, Budget
     >>> budget = Filter(Budget(1.0, 1e-6))
@@ -483,6 +488,10 @@ class Filter(Account):
     def apply(self, charge: Charge, record: Record) -> None:
         """Add the prices of a record to the sums; see ``Account.apply``.
 
+        Args:
+            charge: what is spent.
+            record: what ``quote`` returned for it.
+
         Raises:
             BudgetExceeded: when they do not fit; then nothing is spent.
             InvalidParameter: when the record is not one for this charge.
@@ -541,6 +550,10 @@ class Filter(Account):
         It is sound because the filter's argument counts what ran: a cost that never ran is a round
         that never was. A statement is about the whole charge, so no part of it comes back.
 
+        Args:
+            charge: the costs that never ran, with delta 0.
+            record: that of the spend which they were part of; None: it is not known.
+
         Raises:
             InvalidParameter: when this was not spent, or delta is not 0.
         """
@@ -573,6 +586,10 @@ class Filter(Account):
 
     def revert(self, charge: Charge, record: Record) -> None:
         """Take the prices of a record of ``quote_refund`` off the sums again.
+
+        Args:
+            charge: the costs that never ran.
+            record: what ``quote_refund`` returned for them.
 
         Raises:
             InvalidParameter: when the costs are not in the sums at these prices.
@@ -639,7 +656,9 @@ class Filter(Account):
         }
 
     def restore(self, state: Record) -> None:
-        """Take over a state of a filter of the same terms."""
+        """Take over what ``state`` returned of a filter of the same terms; what was spent before is
+        forgotten.
+        """
         with self._locked_in_own_process():
             split = state.get("split")
             self._split = split
@@ -726,6 +745,12 @@ class Filter(Account):
     def growth(self, charge: Charge) -> float:
         """Return an estimate of the factor by which the ε of a question with this charge may grow,
         or must shrink, to be accepted; a search begins with it.
+
+        Args:
+            charge: the charge of the question at its present ε.
+
+        Returns:
+            A factor of at least 0; the charge that fits is found by trying.
         """
         sums = self._sums()
         factors = [0.0]

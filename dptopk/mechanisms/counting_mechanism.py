@@ -250,6 +250,10 @@ class CountingMechanism(Mechanism):
     def as_recorded(self, sensitivity: Sensitivity, labels: int) -> Self:
         """Return the mechanism as a release of ``labels`` labels records it: with the values of
         those parameters whose default depends on that number; this base has none.
+
+        Args:
+            sensitivity: the histogram's.
+            labels: how many labels are counted.
         """
         return self
 

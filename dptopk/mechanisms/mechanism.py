@@ -54,7 +54,13 @@ class Mechanism(ABC):
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Return the most that a release can cost, known before any data is seen.
 
-        ``labels`` is the number of labels whose counts are released; None if it is not known.
+        Args:
+            sensitivity: the histogram's.
+            labels: how many labels' counts are released; None where that is not known.
+
+        Raises:
+            InvalidParameter: for a sensitivity that the mechanism does not cover, and where the
+                charge depends on ``labels`` and they are not given.
         """
 
     @abstractmethod

@@ -44,7 +44,7 @@ from dptopk.mechanisms.samplers.simulation import (
 )
 from dptopk.release.release import Release
 
-# Share of ε that the choice takes; the answer has the rest.
+# Share of ε that the choice takes; the answer has the rest. It is public, and any share is sound.
 _CHOICE_SHARE = 1 / 16
 # The statistic of sequences is computed to within this share of what one user can change.
 _STATISTIC_ERROR = 1 / 100

@@ -58,7 +58,8 @@ SMALLEST_DELTA = 1e-11  # below, the float products that propose ε lose their d
 SMALLEST_SHARE = 1e-9  # of δ, beside failures: their difference is a float
 STEP_BY_STEP = 1e-5  # relative, of ε: a few concentrated costs are worth their game beyond it
 ABOVE_ONE_CURVE = 1e-6  # relative, of ε: the checker looks for an order on a grid of its own
-ABOVE_GAME = ABOVE_ONE_CURVE / 100  # the same: it computes the same majorants, but for rounding
+# The same for a game, of which the checker computes the same majorants, but for rounding.
+ABOVE_GAME = ABOVE_ONE_CURVE / 100
 EXACT_REACH = 16.0  # standard deviations of the loss that are read, of a single closed form
 LARGEST_FLOAT = 1e300  # an ε from which on it is not written down
 LARGEST_MU = 1000.0  # of a Gaussian: beyond, the checker's tails have no digits
