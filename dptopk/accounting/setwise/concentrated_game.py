@@ -391,8 +391,8 @@ class ConcentratedGame:
         sparsity: how many times farther apart the nodes are at which steps of centred losses are
             solved.
         ranges: the distinct ε's of bounded ranges, rising.
-        most_solved: 0, or how many costs a multiset may have whose programs are solved, all of one
-            kind; V of others is bounded from above by the conversion alone.
+        most_solved: 0, or how many costs a multiset may have whose programs of centred losses are
+            solved, all of one kind; in those of others only the largest mean counts.
     """
 
     classes: tuple[MomentClass, ...]
@@ -469,17 +469,24 @@ class ConcentratedGame:
         return None
 
     @classmethod
-    def sketched(cls, charge: Charge, reach: float, room: float) -> Self | None:
-        """Return a game that solves programs for few costs of one kind only, as many as fit into
-        ``room``; None where none does. From above it has pairs of parts (``pairs_of_parts``).
+    def sketched(
+        cls,
+        charge: Charge,
+        reach: float,
+        room: float,
+        ranges: Mapping[float, int] = NO_RANGES,
+    ) -> Self | None:
+        """Return a game that solves programs of centred losses for few costs of one kind only, as
+        many as fit into ``room``; None where none does.
 
         Args:
             charge: the costs, of types ZCDP and CDP.
             reach: the largest x at which V is needed.
             room: of work, in seconds.
+            ranges: the ε's of bounded ranges with counts.
         """
         for most_solved, fineness in product(tuning.MOST_SOLVED, tuning.SKETCHED_FINENESS):
-            game = cls.of(charge, reach, fineness=fineness)
+            game = cls.of(charge, reach, fineness=fineness, ranges=ranges)
             if game is None:
                 continue
             game = replace(game, most_solved=most_solved)
@@ -487,8 +494,16 @@ class ConcentratedGame:
                 return game
         return None
 
+    @property
+    def is_better_sketched(self) -> bool:
+        """Return whether its programs are so sparse that solving fewer of them seems better: where
+        all means are about as large as the moments allow, they hardly count by themselves.
+        """
+        least_mean = min(moments.mean / moments.rho for moments in self.classes)
+        return self.sparsity > 1 and least_mean >= tuning.SKETCHED_MEAN
+
     def is_solved(self, costs_left: Multiset) -> bool:
-        """Return whether programs are solved for the steps of a multiset."""
+        """Return whether programs of centred losses are solved for the steps of a multiset."""
         if not self.most_solved:
             return True
         kinds = [count for count in costs_left if count]
@@ -508,6 +523,12 @@ class ConcentratedGame:
                 larger = self._pair_of(self.of_one_kind(place, size + 1))
                 pairs.append(replace(larger, count=larger_parts))
         return pairs
+
+    def counts_of_laws(self, most: int) -> list[int]:
+        """Return the numbers of costs of a kind, up to ``most``, near the solutions of whose
+        programs laws of centred losses are played.
+        """
+        return [count for count in tuning.COUNTS_OF_LAWS if count <= most]
 
     def of_one_kind(self, place: int, count: int) -> Multiset:
         """Return the multiset of ``count`` costs of the kind at a place of ``counts``, and no
@@ -542,20 +563,23 @@ class ConcentratedGame:
         work = 0.0
         for costs_left in self.multisets:
             for moments, _ in self.firsts(costs_left):
-                if not self.is_solved(costs_left):
-                    work += per_node
-                    if moments.centred:
-                        work += tuning.WORK_PER_UNSOLVED
-                    continue
+                bounding = self.bounding_class(costs_left, moments)
                 of_one = tuning.WORK_PER_MAJORANT + per_node
-                if moments.centred:
+                if bounding.centred:
                     of_one += tuning.WORK_PER_CENTRED_MAJORANT
-                work += of_one * len(self.solved_nodes(costs_left, moments))
+                elif moments.centred:
+                    of_one += tuning.WORK_PER_UNCENTRED_MAJORANT
+                    work += tuning.WORK_PER_UNSOLVED
+                work += of_one * len(self.solved_nodes(costs_left, bounding))
             if self.ranges:
                 work += tuning.WORK_PER_MIXED_STATE + per_node * len(self.ranges)
-        for moments in self.classes:
+        for place, moments in enumerate(self.classes):
             if moments.centred:
                 work += tuning.WORK_PER_CENTRED_FAMILY
+                for count in self.counts_of_laws(self.counts[place]):
+                    before_step = self.of_one_kind(place, count)
+                    nodes = self.solved_nodes(before_step, moments)
+                    work += tuning.WORK_PER_LAW_NEAR * len(nodes)
             else:
                 work += tuning.WORK_PER_FAMILY
         return work
@@ -659,9 +683,15 @@ class ConcentratedGame:
         """Return the solutions of the programs of one class's step, from a multiset that has it,
         all over the reach.
         """
-        if not self.is_solved(costs_left):
-            return ()
-        return _solutions(self, costs_left, moments)
+        return _solutions(self, costs_left, self.bounding_class(costs_left, moments), moments)
+
+    def bounding_class(self, costs_left: Multiset, moments: MomentClass) -> MomentClass:
+        """Return the class whose programs bound the step of one class from above: itself, or where
+        its programs are not solved the larger one in which only the largest mean counts.
+        """
+        if self.is_solved(costs_left):
+            return moments
+        return replace(moments, centred=False)
 
     def conversion(self, costs_left: Multiset, x: Floats) -> Floats:
         """Return the upper bound on V of a multiset, at each x, by the Rényi conversion."""
@@ -699,7 +729,8 @@ class ConcentratedGame:
         for moments, after_first in self.firsts(self.counts):
             upper, _ = self.tables(after_first)
             nearest = _nearest_solutions(self.programs(self.counts, moments), x)
-            bounds = [_majorant_bounds(solution, moments, upper, x) for solution in nearest]
+            bounding = self.bounding_class(self.counts, moments)
+            bounds = [_majorant_bounds(solution, bounding, upper, x) for solution in nearest]
             above = np.maximum(above, np.min([converted, *bounds], axis=0))
         return above
 
@@ -768,8 +799,9 @@ def _moment_steps(
     for moments, after_first in firsts:
         upper, lower = game.tables(after_first)
         above = converted
+        bounding = game.bounding_class(costs_left, moments)
         for solution in game.programs(costs_left, moments):
-            above = np.minimum(above, _majorant_bounds(solution, moments, upper, x))
+            above = np.minimum(above, _majorant_bounds(solution, bounding, upper, x))
         below = np.zeros(last + 1)
         for laws in _laws(game, costs_left, moments):
             below = np.maximum(below, laws.step(lower, last))
@@ -868,14 +900,9 @@ def _laws(
     most = costs_left[place]
     if game.most_solved:
         most = min(most, game.most_solved)
-    for count in range(1, most + 1):
-        if game.most_solved:  # the others have no programs
-            before_step = game.of_one_kind(place, count)
-        else:
-            # With ranges left the laws are nearly the same, and there are many such multisets.
-            classes_after = costs_left[place + 1 : len(game.classes)]
-            no_ranges = (0,) * len(game.ranges)
-            before_step = (*costs_left[:place], count, *classes_after, *no_ranges)
+    for count in game.counts_of_laws(most):
+        # Beside costs of other kinds the laws are nearly the same, and there are many multisets.
+        before_step = game.of_one_kind(place, count)
         nearby = _laws_near_solutions(game, before_step, moments)
         if nearby is not None:
             families.append(nearby)
@@ -929,7 +956,7 @@ def _nearest_solutions(solutions: Sequence[ProgramSolution], x: Floats) -> list[
 
 @lru_cache(maxsize=1024)
 def _solutions(
-    game: ConcentratedGame, costs_left: Multiset, moments: MomentClass
+    game: ConcentratedGame, costs_left: Multiset, bounding: MomentClass, moments: MomentClass
 ) -> tuple[ProgramSolution, ...]:
     """Solve the programs of one class's step at nodes all over [0, reach].
 
@@ -940,7 +967,7 @@ def _solutions(
     """
     after_first = dict(game.firsts(costs_left))[moments]
     value, _ = game.tables(after_first)
-    return tuple(game.solutions(moments, value, game.solved_nodes(costs_left, moments)))
+    return tuple(game.solutions(bounding, value, game.solved_nodes(costs_left, bounding)))
 
 
 def _counts_of_classes(charge: Charge) -> dict[MomentClass, int] | None:

@@ -472,8 +472,12 @@ class Refinement:
             negligible_from = float(renyi_curve(log_mgf(costs)).epsilon(negligible))
             whole_reach = min(reach, negligible_from)
             whole = ConcentratedGame.fitting(concentrated, whole_reach, room, ranges)
-            if whole is not None:
+            if whole is None or whole.is_better_sketched:
+                sketched = ConcentratedGame.sketched(concentrated, whole_reach, room, ranges)
+                whole = sketched or whole
+            if whole is not None and whole.sparsity <= tuning.SPARSEST_WITH_RANGES:
                 return whole
+            room *= tuning.GAME_BESIDE_RANGES
         negligible_from = float(renyi_curve(log_mgf(concentrated)).epsilon(negligible))
         return ConcentratedGame.fitting(concentrated, min(reach, negligible_from), room)
 
@@ -556,8 +560,8 @@ class Refinement:
         room = query.work.budget - query.work.spent
         game = ConcentratedGame.fitting(self.game.concentrated, reach, room)
         # Where one game does not fit, or only with nodes farther apart, another one may: it solves
-        # programs for few costs of a kind only.
-        if game is None or game.sparsity > 1:
+        # programs of centred losses for few costs of a kind only.
+        if game is None or game.is_better_sketched:
             sketched = ConcentratedGame.sketched(self.game.concentrated, reach, room)
             if sketched is not None and query.work.take(sketched.work):
                 self._narrow_by_sketched_game(sketched)

@@ -230,13 +230,24 @@ CHECKER_ROOM_OF_MANY = 1e-3  # the same where costs of several kinds are read of
 # largest answer.
 GAME_NODES = 24
 GAME_NODES_OF_SMALLEST = 8  # and of the smallest cost
-GAME_FINENESS = ((3.0, 1.0), (2.0, 1.0), (1.5, 1.0), (1.0, 1.0), (1.0, 2.0), (1.0, 3.0))
+GAME_FINENESS = (
+    (3.0, 1.0),
+    (2.0, 1.0),
+    (1.5, 1.0),
+    (1.0, 1.0),
+    (1.0, 1.5),
+    (1.0, 2.0),
+    (1.0, 3.0),
+)
 GAME_BEYOND = 1.0
-# The grids, and the most costs of one kind whose programs are solved, of games that do not fit
-# otherwise; the work of another step of CDP.
+# The grids, and the most costs of one kind whose programs of centred losses are solved, of games
+# that do not fit otherwise; the share of ρ that the means of such losses should have, as in the
+# other programs only the largest mean counts; the work of such a step and of its majorants.
 SKETCHED_FINENESS = (3.0, 1.0)
 MOST_SOLVED = (8, 7, 6, 5, 4, 3, 2)
-WORK_PER_UNSOLVED = 0.02
+SKETCHED_MEAN = 0.7
+WORK_PER_UNSOLVED = 0.01
+WORK_PER_UNCENTRED_MAJORANT = 5e-4
 PROGRAM_LEFT = 3.0
 PROGRAM_RIGHT = 7.0
 # Laws with a large loss: how many to a deviation, and of centred losses; the largest one, and how
@@ -267,12 +278,16 @@ LARGEST_COEFFICIENT = 1e3  # of a column that is scaled to 1
 # which certificates have.
 MORE_ORDERS = 2
 MORE_ORDERS_UNCENTRED = 4
-# Work of a majorant and of each of its nodes, of one of centred losses, and of the laws of a class.
+# Laws near the solutions of the programs of so many costs of a kind are played, in later steps too.
+COUNTS_OF_LAWS = (1, 2, 3, 5, 8, 13)
+# Work of a majorant and of each of its nodes, of one of centred losses, of the laws of a class, and
+# of those near the solution of a program.
 WORK_PER_MAJORANT = 2e-4
 WORK_PER_NODE = 2e-7
-WORK_PER_CENTRED_MAJORANT = 2e-3
+WORK_PER_CENTRED_MAJORANT = 1.3e-3
 WORK_PER_FAMILY = 0.1
-WORK_PER_CENTRED_FAMILY = 0.5
+WORK_PER_CENTRED_FAMILY = 0.15
+WORK_PER_LAW_NEAR = 8e-4
 PROGRAM_TOLERANCE = 1e-5  # relative, of a program's value: how far from the largest it may end
 # Work of one more cost of a kind, for a share of the work of several games.
 WORK_PER_COST = 0.02
@@ -284,6 +299,9 @@ MOST_IN_GAMES = 40
 WORK_PER_MIXED_STATE = 8e-3
 FINER_FOR_RANGES = 1.3
 # Beside other costs the game is looked at up to where it is worth this share of δ; it may take this
-# share of a stage.
+# share of a stage, and where groups of ranges are needed as well this share of that.
 GAME_NEGLIGIBLE = 1e-5
 GAME_SHARE = 0.9
+GAME_BESIDE_RANGES = 0.8
+# A game of ranges and CDP costs whose nodes are farther apart than this loses more than groups do.
+SPARSEST_WITH_RANGES = 2.0
