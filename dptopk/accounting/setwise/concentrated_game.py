@@ -573,16 +573,18 @@ class ConcentratedGame:
                 work += of_one * len(self.solved_nodes(costs_left, bounding))
             if self.ranges:
                 work += tuning.WORK_PER_MIXED_STATE + per_node * len(self.ranges)
-        for place, moments in enumerate(self.classes):
-            if moments.centred:
-                work += tuning.WORK_PER_CENTRED_FAMILY
-                for count in self.counts_of_laws(self.counts[place]):
-                    before_step = self.of_one_kind(place, count)
-                    nodes = self.solved_nodes(before_step, moments)
-                    work += tuning.WORK_PER_LAW_NEAR * len(nodes)
-            else:
-                work += tuning.WORK_PER_FAMILY
-        return work
+        return work + math.fsum(map(self._work_of_laws, range(len(self.classes))))
+
+    def _work_of_laws(self, place: int) -> float:
+        """Return the work of the laws of the class at a place, in seconds."""
+        moments = self.classes[place]
+        if not moments.centred:
+            return tuning.WORK_PER_FAMILY
+        nearby = 0
+        for count in self.counts_of_laws(self.counts[place]):
+            before_step = self.of_one_kind(place, count)
+            nearby += len(self.solved_nodes(before_step, moments))
+        return tuning.WORK_PER_CENTRED_FAMILY + tuning.WORK_PER_LAW_NEAR * nearby
 
     def solved_nodes(self, costs_left: Multiset, moments: MomentClass) -> Nodes:
         """Return the nodes at which the programs of a step of one class are solved: the farther
@@ -730,8 +732,8 @@ class ConcentratedGame:
             upper, _ = self.tables(after_first)
             nearest = _nearest_solutions(self.programs(self.counts, moments), x)
             bounding = self.bounding_class(self.counts, moments)
-            bounds = [_majorant_bounds(solution, bounding, upper, x) for solution in nearest]
-            above = np.maximum(above, np.min([converted, *bounds], axis=0))
+            bounds = _least_majorant_bounds(nearest, bounding, upper, converted, x)
+            above = np.maximum(above, bounds)
         return above
 
     def below(self, x: Floats) -> Floats:
@@ -790,18 +792,16 @@ def _moment_steps(
         last: the last node.
     """
     x = np.arange(last + 1.0) * game.h
-    firsts = game.firsts(costs_left)
-    if not firsts:
+    if not game.firsts(costs_left):
         return
     every = CONVERTED_EVERY if game.ranges else 1
     # V falls, so that what bounds it at a node does at those to the right.
     converted = np.repeat(game.conversion(costs_left, x[::every]), every)[: last + 1]
-    for moments, after_first in firsts:
+    for moments, after_first in game.firsts(costs_left):
         upper, lower = game.tables(after_first)
-        above = converted
+        programs = game.programs(costs_left, moments)
         bounding = game.bounding_class(costs_left, moments)
-        for solution in game.programs(costs_left, moments):
-            above = np.minimum(above, _majorant_bounds(solution, bounding, upper, x))
+        above = _least_majorant_bounds(programs, bounding, upper, converted, x)
         below = np.zeros(last + 1)
         for laws in _laws(game, costs_left, moments):
             below = np.maximum(below, laws.step(lower, last))
@@ -926,6 +926,28 @@ def _laws_near_solutions(
     return PlayableFamily.of(nearby, moments, game.h)
 
 
+def _least_majorant_bounds(
+    solutions: Sequence[ProgramSolution],
+    moments: MomentClass,
+    upper: ValueTable,
+    converted: Floats,
+    x: Floats,
+) -> Floats:
+    """Return the least upper bounds on a step at each x that are known.
+
+    Args:
+        solutions: the solutions of programs.
+        moments: the class whose programs they solve.
+        upper: upper bounds on V of the costs left after the step.
+        converted: upper bounds on V before the step that are known already, at each x.
+        x: ε's.
+    """
+    least = converted
+    for solution in solutions:
+        least = np.minimum(least, _majorant_bounds(solution, moments, upper, x))
+    return least
+
+
 def _majorant_bounds(
     solution: ProgramSolution, moments: MomentClass, upper: ValueTable, x: Floats
 ) -> Floats:
@@ -963,6 +985,7 @@ def _solutions(
     Args:
         game: the game.
         costs_left: the multiset before the step.
+        bounding: the class whose programs are solved, which includes that of the cost.
         moments: the class of the cost that is played.
     """
     after_first = dict(game.firsts(costs_left))[moments]

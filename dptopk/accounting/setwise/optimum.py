@@ -32,16 +32,19 @@ from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
 from dptopk.accounting.setwise.concentrated_game import (
+    MOST_COSTS,
     SMALLEST_DELTA,
     ConcentratedGame,
+    PlayedPart,
     games_of_parts,
 )
 from dptopk.accounting.setwise.cost_groups import GroupPair
 from dptopk.accounting.setwise.evaluation import Evaluation, answer_of_game
 from dptopk.accounting.setwise.game import SetwiseGame, range_costs
+from dptopk.accounting.setwise.gaussian_after_game import covering_gaussian
 from dptopk.accounting.setwise.partition import CostGroup
 from dptopk.accounting.setwise.recursion import FLOOR
-from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians
+from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians, zcdp_constant
 from dptopk.accounting.work import USED_UP, OutOfTime, Work
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP
 from dptopk.errors import NotApplicable
@@ -567,7 +570,10 @@ class Refinement:
                 self._narrow_by_sketched_game(sketched)
                 return True
         if game is None:
-            self._narrow_by_several_games(reach, least_delta, room)
+            self._narrow_by_game_of_last_costs(least_delta)
+            if self.gap > query.rtol:
+                room = query.work.budget - query.work.spent
+                self._narrow_by_several_games(reach, least_delta, room)
             return False
         if not query.work.take(game.work):
             return False
@@ -577,6 +583,42 @@ class Refinement:
             self.lower = max(self.lower, ends.lower)
         self.lower = min(self.lower, self.value)
         return True
+
+    def _narrow_by_game_of_last_costs(self, least_delta: float) -> None:
+        """Narrow the bracket for very many equal concentrated costs by the game of as many as have
+        one: from above with Theorem H for the others, and from below with Gaussians before them.
+
+        Args:
+            least_delta: the least δ that matters.
+        """
+        work = self.query.work
+        costs = self.game.concentrated
+        if len(costs.costs) != 1 or costs.count <= MOST_COSTS:
+            return
+        (cost,) = costs.costs
+        last = Charge({cost: MOST_COSTS})
+        reach = float(renyi_curve(log_mgf(last)).epsilon(tuning.GAME_NEGLIGIBLE * least_delta))
+        room = tuning.LAST_GAME_SHARE * (work.budget - work.spent)
+        game = ConcentratedGame.fitting(last, reach, room)
+        if game is None or not work.take(game.work):
+            return
+        covering = covering_gaussian(game, zcdp_constant(cost), costs.count)
+        if covering is not None:
+            self.value = min(self.value, covering.answer(self.query))
+        first = Charge({cost: costs.count - MOST_COSTS})
+        self._raise_by_games([PlayedPart(last, game, Charge()), PlayedPart(first, None, Charge())])
+
+    def _raise_by_games(self, parts: list[PlayedPart]) -> None:
+        """Raise the lower end to what several games attain, where an analyst can play them.
+
+        Args:
+            parts: the games, which have all costs in them.
+        """
+        if self.query.lower and self.query.interaction == "setwise":
+            evaluation = self.evaluation_within(self.wanted, 0.0)
+            below = evaluation.lower_bound_by_games(parts, self.value)
+            self.lower = max(self.lower, below)
+        self.lower = min(self.lower, self.value)
 
     def _narrow_by_sketched_game(self, game: ConcentratedGame) -> None:
         """Narrow the bracket by a game that bounds from above parts of one kind only: by their
@@ -608,10 +650,7 @@ class Refinement:
             return
         evaluation = self.evaluation_within(self.wanted, 0.0)
         self.value = min(self.value, evaluation.bound_by_games(parts))
-        if self.query.lower and self.query.interaction == "setwise":
-            below = evaluation.lower_bound_by_games(parts, self.value)
-            self.lower = max(self.lower, below)
-        self.lower = min(self.lower, self.value)
+        self._raise_by_games(parts)
 
     def answer(self, note: str) -> Answer:
         """Return the bracket so far as an answer with this note."""

@@ -294,6 +294,12 @@ WORK_PER_COST = 0.02
 WORK_PER_CENTRED_COST = 0.07
 # More equal costs than this are one Gaussian rather than several games.
 MOST_IN_GAMES = 40
+# Of very many equal costs: how far, in units of ρ, the variance of a Gaussian that bounds a few of
+# them may be above 2ρ each, and halvings in the search for the least one; the share of the work
+# that their game may take.
+MOST_EXCESS = 8.0
+VARIANCE_HALVINGS = 30
+LAST_GAME_SHARE = 0.6
 # Work of a step of ranges beside concentrated costs; by how much a grid may be finer so that ranges
 # fit it.
 WORK_PER_MIXED_STATE = 8e-3

@@ -50,7 +50,21 @@ def concentrated_gaussian(costs: Mapping[float, float]) -> float:
     """
     total = math.fsum([times * rho for rho, times in costs.items()])
     rho = max(costs)
-    start = rho * STARTS
+    return float(np.min(variance_after(rho, total, rho * STARTS)))
+
+
+Starts = TypeVar("Starts", float, Floats)
+
+
+def variance_after(rho: float, total: float, start: Starts) -> Starts:
+    """Return upper bounds on the variance s to which steps of small costs lead from G_s of other
+    variances.
+
+    Args:
+        rho: the largest ρ of a cost, at most LARGEST_RHO.
+        total: Σ ρ of the costs.
+        start: the variances s_0 >= ρ before the steps.
+    """
     kappa, growth = _exponents_of_beta(rho, start)
     factor = 1 + np.expm1(kappa) * np.exp(growth)  # 1 + β
     largest = rho * factor
@@ -58,11 +72,8 @@ def concentrated_gaussian(costs: Mapping[float, float]) -> float:
     share = largest / start
     # Σ ρ²/s over all costs: the integral, and the first terms of its error.
     squares = np.log1p(2 * whole / start) + share + share**2 / 3
-    least = float(np.min(start + 2 * whole + largest * squares / 2))
-    return least * (1 + 128 * ROUNDOFF)  # some dozens of operations on positive numbers
-
-
-Starts = TypeVar("Starts", float, Floats)
+    after: Starts = start + 2 * whole + largest * squares / 2
+    return after * (1 + 128 * ROUNDOFF)  # some dozens of operations on positive numbers
 
 
 def _exponents_of_beta(rho: float, start: Starts) -> tuple[Starts, Starts]:

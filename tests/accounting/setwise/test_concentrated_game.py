@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from dptopk import Charge, compose
 from dptopk.accounting.pld.lattice import product
@@ -27,6 +28,7 @@ from dptopk.accounting.setwise.law_families import law_family
 from dptopk.accounting.setwise.moment_program import MomentClass
 from dptopk.accounting.setwise.playable_laws import PlayableFamily, playable_family
 from dptopk.accounting.setwise.step_program import step_solutions
+from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians
 from dptopk.costs import CDP, ZCDP
 
 RHO = 0.05
@@ -417,6 +419,33 @@ def test_a_game_that_solves_parts_only_agrees_with_the_whole(text) -> None:
         ends = delta_at(whole, x)
         assert ends.lower <= above.delta(x) <= ends.upper * 3
         assert 0.7 * ends.lower <= delta_at(sketched, x).lower <= ends.upper
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ["4*CDP(0.0045, 0.1)", "CDP(0.0045, 0.1) + 2*CDP(0.002, 0.08)"])
+def test_what_no_programs_of_centred_losses_are_solved_for_is_bounded(text) -> None:
+    """By the largest mean alone: no better than by all moments, and far better than by nothing but
+    the conversion; Gaussians in the class are never above.
+    """
+    charge = Charge.parse(text)
+    whole = ConcentratedGame.of(charge, 1.0)
+    sketched = replace(whole, most_solved=1)
+    played = played_as_gaussians(charge)
+    for x in (0.3, 0.5):
+        ends = delta_at(sketched, x)
+        assert ends.lower <= ends.upper
+        assert delta_at(whole, x).lower <= ends.upper
+        assert product_delta(played, x) <= ends.upper
+        conversion = float(whole.conversion(whole.counts, np.array([x]))[0])
+        assert ends.upper < 0.95 * conversion
+
+
+def product_delta(charge: Charge, x: float) -> float:
+    """δ(x) of Gaussian costs together."""
+    variance = sum(times * cost.mu**2 for cost, times in charge)
+    deviation = math.sqrt(variance)
+    tail = stats.norm.sf(x / deviation - deviation / 2)
+    return float(tail - math.exp(x) * stats.norm.sf(x / deviation + deviation / 2))
 
 
 class _ProductOfPairs:
