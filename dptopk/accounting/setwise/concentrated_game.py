@@ -497,10 +497,12 @@ class ConcentratedGame:
     @property
     def is_better_sketched(self) -> bool:
         """Return whether its programs are so sparse that solving fewer of them seems better: where
-        all means are about as large as the moments allow, they hardly count by themselves.
+        all means are about as large as the moments allow, they hardly count by themselves, and
+        where one is far smaller sparse programs say little.
         """
         least_mean = min(moments.mean / moments.rho for moments in self.classes)
-        return self.sparsity > 1 and least_mean >= tuning.SKETCHED_MEAN
+        between = tuning.SPARSE_MEANS[0] < least_mean < tuning.SPARSE_MEANS[1]
+        return self.sparsity > 1 and not between
 
     def is_solved(self, costs_left: Multiset) -> bool:
         """Return whether programs of centred losses are solved for the steps of a multiset."""

@@ -241,11 +241,12 @@ GAME_FINENESS = (
 )
 GAME_BEYOND = 1.0
 # The grids, and the most costs of one kind whose programs of centred losses are solved, of games
-# that do not fit otherwise; the share of ρ that the means of such losses should have, as in the
-# other programs only the largest mean counts; the work of such a step and of its majorants.
+# that do not fit otherwise; between which shares of ρ the smallest mean of such losses lies where
+# solving all programs farther apart is better; the work of a step in which only the largest mean
+# counts, and of its majorants.
 SKETCHED_FINENESS = (3.0, 1.0)
 MOST_SOLVED = (8, 7, 6, 5, 4, 3, 2)
-SKETCHED_MEAN = 0.7
+SPARSE_MEANS = (0.3, 0.7)
 WORK_PER_UNSOLVED = 0.01
 WORK_PER_UNCENTRED_MAJORANT = 5e-4
 PROGRAM_LEFT = 3.0
