@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -77,6 +78,29 @@ def seconds(query: Callable[[], None], clock: Callable[[], float]) -> float:
     start = clock()
     query()
     return clock() - start
+
+
+def measure(
+    count: Callable[[], None],
+    queries: dict[str, Callable[[], None]],
+    clock: Callable[[], float],
+) -> tuple[float, dict[str, float]]:
+    """Processor time of the plain query, and of each private one in multiples of it; the plain one
+    runs before and after each, so that what others do on the machine slows both.
+    """
+    before = seconds(count, clock)
+    plain = [before]
+    ratios = {}
+    for name, query in queries.items():
+        taken = seconds(query, clock)
+        plain.append(seconds(count, clock))
+        ratios[name] = taken / statistics.mean(plain[-2:])
+    return statistics.median(plain), ratios
+
+
+def spread(ratios: list[float]) -> str:
+    """The median and the range of some ratios, in words."""
+    return f"{statistics.median(ratios):.1f} ({min(ratios):.1f} to {max(ratios):.1f})"
 
 
 class Server:
@@ -153,15 +177,11 @@ def main() -> None:
                 connection.execute(f"COPY ({query}) TO '{path}'").fetchall()
             table = server.write(path) if server else path
             count = server.distinct if server else partial(distinct, path)
-            plain = sorted(seconds(count, clock) for _ in range(options.repeats))
-            cells = []
-            for private in QUERIES.values():
-                query_of = partial(private, table)
-                taken = sorted(seconds(query_of, clock) for _ in range(options.repeats))
-                low, high = taken[0] / plain[-1], taken[-1] / plain[0]
-                middle = taken[len(taken) // 2] / plain[len(plain) // 2]
-                cells.append(f"{middle:.1f} ({low:.1f} to {high:.1f})")
-            print(f"| {name} | {plain[len(plain) // 2]:.2f} |", " | ".join(cells), "|", flush=True)
+            asked = {name: partial(private, table) for name, private in QUERIES.items()}
+            rounds = [measure(count, asked, clock) for _ in range(options.repeats)]
+            plain = statistics.median(plain for plain, _ in rounds)
+            cells = [spread([ratios[query] for _, ratios in rounds]) for query in QUERIES]
+            print(f"| {name} | {plain:.2f} |", " | ".join(cells), "|", flush=True)
     if server:
         server.close()
 
