@@ -11,6 +11,7 @@ import sys
 import tempfile
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import asdict, dataclass
+from glob import escape, glob
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -109,6 +110,8 @@ class Source(Columns):
             raise InvalidParameter(
                 "--segment-by and --segments go together: a column, and a public list of its values"
             )
+        if self.segment_by in self.conditions:
+            raise InvalidParameter("--where: the column of --segment-by is given by --segments")
         if self.segments_per_user is not None:
             if self.segment_by is None:
                 raise InvalidParameter("--segments-per-user needs --segment-by and --segments")
@@ -225,7 +228,7 @@ class Source(Columns):
     @property
     def _is_store(self) -> bool:
         """Return whether the file is a store of events, as ``dptopk refresh`` makes it."""
-        return self.path.suffix == ".store"
+        return self.path.suffix.lower() == ".store"
 
     @property
     def _is_counted_file(self) -> bool:
@@ -295,9 +298,6 @@ class Source(Columns):
     def read_segments(self, plan: Plan) -> Segments:
         """Return the histogram of each segment that is listed, with the number of segments one user
         is in.
-
-        Raises:
-            InvalidParameter: for a table of counts, if ``--where`` has the column of the segments.
         """
         self._tell_format()
         names = list(self.segments)
@@ -309,8 +309,6 @@ class Source(Columns):
                 name: self._histogram_over_public_labels(segments[name], caps) for name in names
             }
             return Segments(histograms, segments.segments_per_user, by=column)
-        if column in self.conditions:
-            raise InvalidParameter("--where: the column of --segment-by is given by --segments")
         histograms = {}
         for name in names:
             histogram = self._histogram_of_counts(caps, self.conditions | {column: name})
@@ -547,16 +545,18 @@ def _json_label(line: str) -> Any:
 
 
 def _file_states(path: Path) -> list[list[Any]]:
-    """Return the path, inode and times of a file, or of each file in a folder.
+    """Return the path, inode and times of a file, or of each file in a folder or of a glob.
 
     What the files hold, and how large they are, is private and is left out.
     """
-    files = [path]
-    if path.is_dir():
-        files = sorted(file for file in path.rglob("*") if file.is_file())
+    pattern = f"{escape(str(path))}/**" if path.is_dir() else str(path)
+    if path.is_file():
+        files = [path]
+    else:  # as for the reader of the files, a link to a folder is followed
+        files = sorted(map(Path, glob(pattern, recursive=True)))  # noqa: PTH207
     states: list[list[Any]] = []
     for file in files:
-        if file.exists():
+        if file.is_file():
             status = file.stat()
             name = str(file.absolute())
             states.append([name, status.st_ino, status.st_mtime_ns, status.st_ctime_ns])

@@ -236,7 +236,7 @@ def _answer_of_day(
     from dptopk.datasets import EventsStore
     from dptopk.histogram.histogram import Histogram
 
-    if source.suffix == ".store":
+    if source.suffix.lower() == ".store":
         with EventsStore(source) as store:
             return stream_session.answer(number, store, partition=partition)
     public_labels = stream_session.public_labels()

@@ -421,6 +421,21 @@ def _as_number(value: Constant) -> float | Decimal | None:
     return None
 
 
+def _as_single(value: Constant) -> float | None:
+    """Return a value, or the number that a text spells, as the number of 32 bits next to it; None
+    if that is none.
+
+    Some engines compare with the number of 64 bits, which no column of 32 bits holds.
+
+    Raises:
+        ValueError: for a text that spells no number.
+    """
+    number = _as_number(value)
+    if number is None or abs(float(number)) > float(np.finfo(np.float32).max):
+        return None
+    return float(np.float32(number))
+
+
 def _as_truth(value: Constant) -> bool | None:
     """Return a value as a truth value; None if it is neither one nor the text "true" or "false"."""
     if isinstance(value, str):
@@ -461,6 +476,7 @@ _FITTING: tuple[Fitting, ...] = (
     (lambda kind: kind.is_string(), _as_text),
     (lambda kind: kind.is_integer(), _as_integer),
     (lambda kind: kind.is_boolean(), _as_truth),
+    (lambda kind: kind.is_float32(), _as_single),
     (lambda kind: kind.is_floating() or kind.is_decimal(), _as_number),
     (lambda kind: kind.is_date(), _as_date),
     (lambda kind: kind.is_timestamp(), _as_time),

@@ -138,7 +138,8 @@ def segment_histograms(  # noqa: PLR0913
 
     Raises:
         InvalidParameter: as events_histogram; for a list that is empty, names a segment twice or
-            does not fit the column; for options of EventCounts without count_capped=False.
+            does not fit the column; for a ``where`` with a value of the column of segments; for
+            options of EventCounts without count_capped=False.
 
     >>> import pandas as pd
     >>> from dptopk import BoundedRange
@@ -161,6 +162,11 @@ def segment_histograms(  # noqa: PLR0913
         portable=portable,
     )
     segment_list = _distinct_segments(segments)
+    if isinstance(where, Mapping) and segment in where:
+        raise InvalidParameter(
+            f"where: the column {segment!r} is that of the segments, which are listed",
+            parameter="where",
+        )
     if segments_per_user is None:
         most_segments = len(segment_list)
     else:

@@ -67,12 +67,36 @@ def _struct_columns(structs: pa.StructArray) -> list[Any]:
 
 def _python_cells(column: pa.ChunkedArray) -> list[object]:
     """Return the values of an Arrow column; None for one that Python does not have, such as text
-    that is not UTF-8, or a day beyond the year 9999.
+    that is not UTF-8, a day beyond the year 9999, or the time 24:00.
     """
     try:
-        return list(column.to_pylist())
+        cells = list(column.to_pylist())
     except (ValueError, OverflowError):
-        return [_python_cell(cell) for cell in column]
+        cells = [_python_cell(cell) for cell in column]
+    return _without_rounded_times(column, cells)
+
+
+def _without_rounded_times(column: pa.ChunkedArray, cells: list[object]) -> list[object]:
+    """Return the cells of an Arrow column with None for those of which Arrow makes another time or
+    day of Python's: of 24:00 it makes 0:00, and of a day in milliseconds that is not whole the day.
+
+    Args:
+        column: the column.
+        cells: its values as Arrow gives them.
+    """
+    import pyarrow as pa
+
+    kind = column.type
+    if not (pa.types.is_time(kind) or pa.types.is_date64(kind)):
+        return cells
+    stored = pa.int32() if kind.bit_width == 32 else pa.int64()
+    ticks = column.cast(stored).to_pylist()
+    ticks_of_day = _TICKS_OF_DAY["ms" if pa.types.is_date64(kind) else kind.unit]
+    if pa.types.is_date64(kind):
+        has_value = [tick is not None and tick % ticks_of_day == 0 for tick in ticks]
+    else:
+        has_value = [tick is not None and 0 <= tick < ticks_of_day for tick in ticks]
+    return [cell if keep else None for cell, keep in zip(cells, has_value, strict=True)]
 
 
 def _python_cell(cell: pa.Scalar) -> object:
@@ -91,6 +115,9 @@ def _duckdb_columns(relation: duckdb.DuckDBPyRelation) -> list[Any]:
         return [[] for _ in relation.columns]
     return list(zip(*rows, strict=True))
 
+
+# The units of times, and how many of each a day has.
+_TICKS_OF_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 
 # How the columns of a table are read, by a method that only tables of its library have.
 _COLUMNS: dict[str, Callable[[Any], list[Any]]] = {

@@ -30,6 +30,8 @@ Json: TypeAlias = dict[str, Any] | list[Any] | str | int | float | bool | None
 TEXT = np.dtypes.StringDType()
 INT64 = range(-(2**63), 2**63)
 _REAL = (int, float, bool, Fraction)  # all comparable with one another, exactly
+# Functions call themselves for each level of a nested label.
+MOST_LEVELS = 32
 # A memory address, in the text that Python gives an object whose class defines no text.
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
@@ -136,10 +138,12 @@ def check_distinct(labels: list[Any]) -> None:
     """Check that labels are hashable, distinct, and can be ordered.
 
     Raises:
-        InvalidParameter: if they are not.
+        InvalidParameter: if they are not, or one is nested too deeply.
     """
+    types = set(map(type, labels))
+    if not types <= _WRITERS.keys() and any(map(_is_nested_deeply, labels)):
+        raise InvalidParameter(f"labels: one is nested in more than {MOST_LEVELS} levels; use text")
     try:
-        types = set(map(type, labels))
         keys = labels if types <= {str, int} else map(identity, labels)
         distinct = len(set(keys))
     except TypeError:
@@ -149,6 +153,19 @@ def check_distinct(labels: list[Any]) -> None:
     if types <= _WRITERS.keys() or all(map(_is_written_by_value, labels)):
         return  # labels of these types are ordered by what is written, which differs for all
     _refuse_ties(list(map(_sort_key, labels)))
+
+
+def _is_nested_deeply(label: Label) -> bool:
+    """Return whether a tuple or the like has parts within parts of more than MOST_LEVELS levels, so
+    that functions that call themselves for each level may fail on it.
+    """
+    level = {id(label): label}  # a part that is there twice is looked at once
+    for _ in range(MOST_LEVELS):
+        parts = [part for each in level.values() for part in _parts_of(each) or ()]
+        level = {id(part): part for part in parts}
+        if not level:
+            return False
+    return True
 
 
 def is_missing(label: Label) -> bool:

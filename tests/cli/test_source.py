@@ -5,6 +5,7 @@ for.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -100,3 +101,30 @@ def test_a_condition_that_is_repeated_is_one_and_two_values_are_refused(tmp_path
     assert repeated.state_fingerprint() == once.state_fingerprint()
     with pytest.raises(InvalidParameter, match="--where"):
         Source(path=data, where=["sex=F", "sex=M"]).capped_histogram(ONE)
+
+
+def test_the_source_of_a_glob_is_the_files_that_it_finds(tmp_path):
+    """The files of all globs had one fingerprint: --reuse gave the answer about other files."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "1.parquet").touch()
+    first = Source(path=tmp_path / "a" / "*.parquet").state_fingerprint()
+    assert Source(path=tmp_path / "b" / "*.parquet").state_fingerprint() != first
+    assert Source(path=tmp_path / "a" / "*.parquet").state_fingerprint() == first
+    os.utime(tmp_path / "a" / "1.parquet", ns=(1, 1))
+    assert Source(path=tmp_path / "a" / "*.parquet").state_fingerprint() != first
+    folder = Source(path=tmp_path).state_fingerprint()
+    (tmp_path / "link").symlink_to("a")
+    assert Source(path=tmp_path).state_fingerprint() != folder
+
+
+def test_a_store_is_known_by_the_ending_of_its_name_in_any_case():
+    assert Source(path=Path("CLICKS.STORE"))._is_store
+    assert not Source(path=Path("clicks.csv"))._is_store
+
+
+@pytest.mark.parametrize("columns", [{}, {"user": "u", "item": "i"}], ids=["counts", "events"])
+def test_a_condition_on_the_column_of_segments_is_refused(columns):
+    """Events met both, so that all segments but one were empty; counts were refused."""
+    with pytest.raises(InvalidParameter, match="given by --segments"):
+        Source(path=Path("t.csv"), segment_by="s", segments=["x", "y"], where=["s=x"], **columns)

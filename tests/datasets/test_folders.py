@@ -265,3 +265,40 @@ def test_fields_that_share_a_name_are_not_of_different_types(tmp_path):
     written(tmp_path / "c.parquet", **(nested | {"m": [["q"]]}))
     with pytest.raises(InvalidParameter, match="different types"):
         counts(tmp_path)
+
+
+def test_a_parquet_file_of_a_folder_is_known_by_the_ending_of_its_name_in_any_case(tmp_path):
+    """Files called b.PARQUET and c.pq were left out without a word."""
+    for name in ("a.parquet", "b.PARQUET", "k=1/c.pq", "_d.PQ"):
+        written(tmp_path / "t" / name, user=name)
+    with pytest.raises(InvalidParameter, match="name them alike"):
+        counts(tmp_path / "t")
+    (tmp_path / "t" / "k=1" / "c.pq").rename(tmp_path / "t" / "c.pq")
+    assert counts(tmp_path / "t") == {"x": 3}
+
+
+def test_what_is_found_and_is_no_file_is_not_left_out(tmp_path):
+    """The rows of the other files were taken for those of the table."""
+    written(tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").symlink_to("on_a_disk_that_is_not_mounted.parquet")
+    for table in (tmp_path, tmp_path / "*.parquet"):
+        with pytest.raises(InvalidParameter, match=r"'b\.parquet' is no file"):
+            counts(table)
+    (tmp_path / "b.parquet").unlink()
+    written(tmp_path / "c.parquet" / "part.parquet", user="c")
+    assert counts(tmp_path) == {"x": 2}
+    with pytest.raises(InvalidParameter, match=r"'c\.parquet' is a folder"):
+        counts(tmp_path / "*.parquet")
+
+
+def test_columns_that_are_alike_but_for_case_are_refused_in_every_file(tmp_path):
+    """DuckDB took the first of them in each file: here "i" of one and "I" of the other."""
+    names = (["u", "i", "I"], ["u", "I", "i"])
+    for place, columns in enumerate(names):
+        cells = [pa.array([f"{name}{place}"]) for name in columns]
+        table = pa.Table.from_arrays(cells, names=columns)
+        pq.write_table(table, tmp_path / f"{place}.parquet")
+    for table in (tmp_path, tmp_path / "0.parquet"):
+        with pytest.raises(InvalidParameter, match=r"'0\.parquet' has several columns called 'i'"):
+            counts(table)
+    assert counts(tmp_path / "0.parquet", item="u", user=None, labels_per_user=1) == {"u0": 1}

@@ -30,6 +30,7 @@ from dptopk.datasets.backends.duckdb import DUCKDB  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
 from dptopk.datasets.backends.spark import SPARK  # noqa: E402
 from dptopk.datasets.backends.total import total_expression  # noqa: E402
+from dptopk.datasets.columns import constant_of_type  # noqa: E402
 
 NAN = float("nan")
 OPTIONS = {"user": "u", "item": "i"}
@@ -769,3 +770,65 @@ def test_a_long_line_of_json_decides_about_no_other(tmp_path, size, ends):
         "x": 2,
         **({"z": 1} if size < 2**24 else {}),
     }
+
+
+@pytest.mark.parametrize("kind", ["HUGEINT", "UHUGEINT"])
+def test_an_integer_beyond_38_digits_of_a_relation_is_missing_and_refuses_nothing(kind):
+    """Arrow has no decimals of 39 digits; the rows of all users were refused for one."""
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE TABLE e (u VARCHAR, i {kind})").fetchall()
+        connection.execute("INSERT INTO e VALUES ('a', 7)").fetchall()
+        assert counts(connection.table("e")) == {"7": 1}
+        largest = {"HUGEINT": 2**127 - 1, "UHUGEINT": 2**128 - 1}[kind]
+        connection.execute("INSERT INTO e VALUES ('b', $1)", [str(largest)]).fetchall()
+        assert counts(connection.table("e")) == {"7": 1}
+        assert counts(connection.table("e"), user="i", item="u") == {"a": 1}
+        if kind == "HUGEINT":  # DuckDB reads its own integers
+            table = ibis.duckdb.from_connection(connection).table("e")
+            assert counts(table) == {"7": 1, str(largest): 1}
+
+
+def decimals(numbers, precision):
+    """Decimals whose digits nobody has counted."""
+    data = b"".join(number.to_bytes(16, "little", signed=True) for number in numbers)
+    kind = pa.decimal128(precision, 0)
+    return pa.Array.from_buffers(kind, len(numbers), [None, pa.py_buffer(data)])
+
+
+@pytest.mark.parametrize(("precision", "number"), [(38, -(2**127)), (18, 2**63 - 1)])
+@pytest.mark.parametrize("of_file", [False, True], ids=["frame", "file"])
+def test_a_decimal_of_more_digits_than_its_type_is_missing(tmp_path, precision, number, of_file):
+    """DuckDB failed on it, in a cast or beside a constant."""
+    table = pa.table({"u": ["a", "b"], "i": decimals([7, number], precision), "x": ["x", "x"]})
+    if of_file:
+        pq.write_table(table, tmp_path / "events.parquet")
+        table = tmp_path / "events.parquet"
+    assert counts(table) == {"7": 1}
+    assert counts(table, item="x", where=lambda t: t.i.cast("string") != "8") == {"x": 1}
+    assert counts(table, item="x", weight="i", per_label_cap=9) == {"x": 7}
+    if precision < 38:
+        assert counts(table, item="x", where={"i": 7}) == {"x": 1}
+
+
+def test_a_column_of_a_callers_view_that_nobody_needs_refuses_nothing(tmp_path):
+    """DuckDB asked the file for the extremes of all columns of the view, and could not read one."""
+    times = pa.array([0, 2**62], pa.int64()).view(pa.timestamp("ms"))
+    path = tmp_path / "events.parquet"
+    pq.write_table(pa.table({"u": ["a", "b"], "i": ["x", "x"], "t": times}), path)
+    connection = ibis.duckdb.connect()
+    connection.con.execute("SET disabled_optimizers = 'top_n'").fetchall()
+    view = connection.read_parquet(path, table_name="v")
+    assert counts(view) == {"x": 2}
+    assert counts(connection.con.table("v")) == {"x": 2}
+    setting = connection.con.execute("SELECT current_setting('disabled_optimizers')").fetchall()
+    assert setting == [("top_n",)]
+
+
+def test_a_condition_on_a_column_of_32_bits_holds_for_the_number_next_to_it():
+    """Spark took 0.1 for the number of 64 bits, which no such column holds."""
+    column = pa.array([0.1, 0.5], pa.float32())
+    table = pa.table({"u": ["a", "b"], "i": ["x", "y"], "v": column})
+    assert constant_of_type(0.1, ibis.dtype("float32"), "where") == float(np.float32(0.1))
+    assert counts(table, where={"v": "0.1"}) == {"x": 1}
+    with pytest.raises(InvalidParameter, match="does not fit"):
+        counts(table, where={"v": 1e300})

@@ -263,3 +263,12 @@ def test_segments_that_differ_after_a_nul(monkeypatch, by_name):
         return
     found = read()
     assert [as_dict(histogram) for histogram in found.values()] == [{item: 1} for item in "vwxyz"]
+
+
+def test_a_value_of_the_column_of_segments_is_no_condition():
+    table = pd.DataFrame({"u": ["a"], "i": ["x"], "s": ["n"]})
+    with pytest.raises(InvalidParameter, match="where: the column 's' is that of the segments"):
+        segment_histograms(
+            table, user="u", item="i", segment="s", segments=["n", "m"], labels_per_user=1,
+            where={"s": "n"},
+        )  # fmt: skip

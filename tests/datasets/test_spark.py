@@ -483,3 +483,21 @@ def test_folders_of_columns_as_on_duckdb(tmp_path, session):
     (tmp_path / "k=2").rename(tmp_path / "k=%C3%A9")
     with pytest.raises(InvalidParameter, match="Spark does not read"):
         events_histogram(tmp_path, engine=Spark(session=session), **options)
+
+
+def test_names_and_numbers_that_spark_reads_in_its_own_way(tmp_path, session):
+    """Spark refused a file with a backtick in a name, took 0.1 for another number than those of 32
+    bits, and read isinf() as false.
+    """
+    frame = pd.DataFrame({"u": ["a", "b"], "i": ["x", "y"], "a`b": ["p", "q"]})
+    frame["v"] = np.array([0.1, np.inf], dtype=np.float32)
+    path = tmp_path / "k=1" / "f.parquet"
+    path.parent.mkdir()
+    frame.to_parquet(path)
+    conditions = [{"v": 0.1}, {"a`b": "p"}, lambda t: ~t.v.isinf()]
+    options = {"user": "u", "item": "i", "labels_per_user": 5, "engine": Spark(session=session)}
+    for where in conditions:
+        assert events_histogram(path, where=where, **options).labels.tolist() == ["x"]
+    path.parent.rename(tmp_path / "%6B=1")
+    with pytest.raises(InvalidParameter, match="for the % in it"):
+        events_histogram(tmp_path, **options)

@@ -171,3 +171,23 @@ def test_a_day_that_python_does_not_have_is_missing_in_frames(form, kind):
     without = _counted_days(days.slice(0, 1))[form]()
     assert with_odd_day.labels.tolist() == without.labels.tolist()
     assert with_odd_day.counts.tolist() == without.counts.tolist()
+
+
+ODD_TIMES = [
+    *[(form, pa.time64("us"), 86_400_000_000) for form in ("polars", "frame", "columns", "series")],
+    *[(form, pa.date64(), 1) for form in ("frame", "columns", "series")],  # a time to polars
+]
+
+
+@pytest.mark.parametrize(("form", "kind", "odd"), ODD_TIMES)
+def test_a_time_that_python_takes_for_another_one_is_missing(form, kind, odd):
+    """Arrow gave 24:00 as 0:00, and a day in milliseconds as that day, so that a label was there
+    twice and refused all.
+    """
+    labels = pa.array([0, odd], pa.int64()).view(kind)
+    with_odd_time = _counted_days(labels)[form]()
+    without = _counted_days(labels.slice(0, 1))[form]()
+    assert with_odd_time.labels.tolist() == without.labels.tolist()
+    assert with_odd_time.counts.tolist() == without.counts.tolist()
+    table = pa.table({"label": labels, "count": [30, 20]})
+    assert Histogram(table).counts.tolist() == [30]

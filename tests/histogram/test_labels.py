@@ -33,6 +33,7 @@ from dptopk import (
 )
 from dptopk.histogram.histogram import descending_order
 from dptopk.histogram.labels import (
+    MOST_LEVELS,
     as_labels,
     from_plain,
     identity,
@@ -327,3 +328,23 @@ def test_types_of_the_callers_own_are_ordered_by_their_parts():
         label_order(as_labels([one, other])).tolist()
         == label_order(as_labels([same, other])).tolist()
     )
+
+
+@pytest.mark.parametrize("kind", [lambda part: (part,), lambda part: frozenset([part])])
+def test_labels_that_are_nested_too_deeply_are_refused_at_once(kind):
+    """They ended in a RecursionError, perhaps after a charge."""
+    label = 1
+    for _ in range(MOST_LEVELS - 1):
+        label = kind(label)
+    assert Histogram([label, "a"], [2, 1]).labels.tolist() == [label, "a"]
+    for _ in range(100):
+        label = kind(label)
+    with pytest.raises(InvalidParameter, match="nested"):
+        Histogram([label, "a"], [2, 1])
+
+
+def test_a_part_that_is_there_twice_is_looked_at_once():
+    label = (1, 2)
+    for _ in range(10):
+        label = (label, label)
+    assert Histogram({label: 1}).counts.tolist() == [1]

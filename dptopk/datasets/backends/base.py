@@ -94,6 +94,9 @@ class Backend:
             another form.
         decimals: the most digits of a decimal number; None: any number. Beyond it a comparison
             fails for a value.
+        decimal_or_null: the function that returns a decimal column with NULL for numbers of more
+            digits than its type has, which files and Arrow data may hold. None: the engine fails on
+            none of them.
         total: the function that takes an operation on one row which may fail for a value of it,
             such as a cast (an Ibis node), and returns an expression that gives NULL instead, or
             None where there is none. None: such operations of a caller are refused.
@@ -117,6 +120,7 @@ class Backend:
     full: Callable[[Exception], bool] = lambda _: False
     nan: Callable[[ir.FloatingColumn], ir.BooleanValue] = nan_of_ibis
     decimals: int | None = None
+    decimal_or_null: Callable[[ir.DecimalColumn], ir.DecimalColumn] | None = None
     total: Callable[[ops.Value], ir.Value | None] | None = None
     refuses_late: bool = False
 

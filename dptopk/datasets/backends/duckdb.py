@@ -114,6 +114,28 @@ def _is_nan(column: ir.FloatingColumn) -> ir.BooleanValue:
     return ibis.array([column])[0].isnan()
 
 
+def _decimal_or_null(column: ir.DecimalColumn) -> ir.DecimalColumn:
+    """Return decimals with NULL for those of more digits than their type has, on which a cast or a
+    comparison fails.
+
+    Writers of Parquet files and Arrow data need not count digits, and DuckDB itself hands integers
+    of 128 bits over as decimals of 38 digits.
+    """
+    import ibis
+
+    kind = column.type()
+    digits = "9" * kind.precision
+    whole_digits = kind.precision - kind.scale
+    largest = f"{digits[:whole_digits]}.{digits[whole_digits:]}"
+    # The constants are of the column's type, so that the comparison converts no value. A long
+    # integer would be converted, and has no value that DuckDB fails on.
+    is_in_range = column.between(
+        ibis.literal(f"-{largest}").cast(kind), ibis.literal(largest).cast(kind)
+    )
+    is_integer = builtin("typeof", (kind,), "string")(column) == "HUGEINT"
+    return ibis.ifelse(ibis.ifelse(is_integer, True, is_in_range), column, ibis.null())
+
+
 def _total(operation: ops.Value) -> ir.Value | None:
     """Return the operation in DuckDB's TRY, which gives NULL for a row where it fails; None for an
     operation that TRY cannot make safe, so that it is refused: its texts may fill the memory, or
@@ -191,6 +213,7 @@ DUCKDB = Backend(
     full=_is_memory_full,
     nan=_is_nan,
     decimals=38,
+    decimal_or_null=_decimal_or_null,
     total=_total,
 )
 
@@ -681,7 +704,7 @@ def _parquet_rows(
     Other columns are not named: by its statistics DuckDB would convert the extremes of all that
     are, and refuse the file for one of them.
     """
-    names = common_columns(files.paths)
+    names = common_columns(files.paths, needed_columns)
     of_folders = files.columns_of_folders(names)
     options = {"hive_types_autocast": "false"}
     if not of_folders:

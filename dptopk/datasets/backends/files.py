@@ -6,6 +6,7 @@ import codecs
 import csv
 import io
 import tempfile
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ _FORMATS = {
     ".tab": "tsv", ".jsonl": "json", ".ndjson": "json",
     ".json": "json", ".duckdb": "database", ".ddb": "database", ".db": "database",
 }  # fmt: skip
+_PARQUET = frozenset(ending for ending, kind in _FORMATS.items() if kind == "parquet")
 # A format of text -> what engines take for the character between two cells.
 _DELIMITERS = {"csv": ",", "tsv": "\t"}
 _CHUNK = 2**20  # the bytes of a file that are read at a time
@@ -333,7 +335,7 @@ def files_of_table(table: EventTable) -> Files:
         )
     path = Path(table)
     if path.is_dir():
-        paths = files_matching(escape(str(path)) + "/**/*.parquet", path)
+        paths = files_matching(f"{escape(str(path))}/**/*", path, endings=_PARQUET)
         refuse_tables_with_log(paths)
         return Files("parquet", paths, str(path))
     if path.exists() and is_hidden(path.name):
@@ -369,15 +371,20 @@ def _format_of_name(path: Path) -> str:
     return kind
 
 
-def common_columns(paths: Sequence[str]) -> list[str]:
+def common_columns(paths: Sequence[str], columns: Sequence[str] | None) -> list[str]:
     """Return the columns that all of these Parquet files have, by the names in the first one.
 
     An engine that takes the columns of one file fails on another that lacks one, or reads NULL.
 
+    Args:
+        paths: the files.
+        columns: the columns that are needed; None: all.
+
     Raises:
-        InvalidParameter: when two files give a column, or a field of it, different types, or when a
-            column has a name that DuckDB needs. A field is known by its whole path: columns of
-            lists or of records share the names of theirs.
+        InvalidParameter: when two files give a column, or a field of it, different types, when a
+            file has two columns of the name of a needed one, in whatever case: engines take either
+            of them, or when a column has a name that DuckDB needs. A field is known by its whole
+            path: columns of lists or of records share the names of theirs.
     """
     types = dict[str, tuple[str, str]]()
     names = list[str]()
@@ -386,6 +393,7 @@ def common_columns(paths: Sequence[str]) -> list[str]:
         for column, kind in type_of_field.items():
             if types.setdefault(column, kind) != kind:
                 raise InvalidParameter(DIFFERING)
+        _refuse_alike(path, present, columns)
         present_names = {name.casefold() for name in present}
         if _ROW_NUMBER in present_names:
             raise InvalidParameter(
@@ -396,6 +404,26 @@ def common_columns(paths: Sequence[str]) -> list[str]:
         else:
             names = [name for name in names if name.casefold() in present_names]
     return names
+
+
+def _refuse_alike(path: str, present: Sequence[str], columns: Sequence[str] | None) -> None:
+    """Refuse a Parquet file that has two columns of the name of a needed one but for its case.
+
+    Args:
+        path: the file.
+        present: the names of its columns.
+        columns: the columns that are needed; None: all.
+
+    Raises:
+        InvalidParameter: naming the file and the column.
+    """
+    counts = Counter(name.casefold() for name in present)
+    for name in present if columns is None else columns:
+        if counts[name.casefold()] > 1:
+            raise InvalidParameter(
+                f"table: {Path(path).name!r} has several columns called {name!r} but for upper and "
+                f"lower case; rename them"
+            )
 
 
 def _parquet_columns(path: str) -> tuple[list[str], dict[str, tuple[str, str]]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from glob import glob, has_magic
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
@@ -40,23 +40,30 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 
 
-def files_matching(pattern: str, named_path: Path) -> tuple[str, ...]:
+def files_matching(
+    pattern: str, named_path: Path, *, endings: Collection[str] | None = None
+) -> tuple[str, ...]:
     """Return the paths of the files of a glob that are not hidden, in the order of their names.
 
     Args:
         pattern: the pattern of the files; links to folders are followed.
         named_path: the path or pattern that the caller named, for messages.
+        endings: the endings that a file's name may have, in lower case; the name may have it in
+            any case. None: any ending.
 
     Raises:
         InvalidParameter: when there is none, when they belong to a table with a log, when a link
-            below ``**`` leads to a folder that it is in, or when a file is found by two names.
+            below ``**`` leads to a folder that it is in, when a file is found by two names, or when
+            what is found is no file.
     """
     start = folder_before_wildcards(pattern)
     if "**" in pattern:
         _refuse_loops(start)
     # A pattern may be absolute, which ``Path.glob`` does not take.
     paths_found = glob(pattern, recursive=True)  # noqa: PTH207
-    paths = sorted(path for path in paths_found if _is_part(Path(path), start))
+    parts = [path for path in paths_found if _is_part(Path(path), start, endings)]
+    _refuse_no_files(parts, goes_into_folders="**" in pattern)
+    paths = sorted(path for path in parts if Path(path).is_file())
     for folder in _searched_folders(paths, start):
         _refuse_log(folder)
     if not paths:
@@ -234,12 +241,37 @@ def _is_escaped(part: str) -> bool:
     return not has_magic(plain)
 
 
-def _is_part(path: Path, start: Path) -> bool:
-    """Return whether a path is a file of the table: neither it nor a folder below ``start`` is
-    hidden.
+def _is_part(path: Path, start: Path, endings: Collection[str] | None) -> bool:
+    """Return whether a path is a part of the table: it has one of the endings, and neither it nor a
+    folder below ``start`` is hidden.
     """
+    if endings is not None and path.suffix.lower() not in endings:
+        return False
     names = path.relative_to(start).parts
-    return path.is_file() and not any(map(is_hidden, names))
+    return not any(map(is_hidden, names))
+
+
+def _refuse_no_files(paths: Sequence[str], *, goes_into_folders: bool) -> None:
+    """Refuse what is no file: without it the rest of a table would be taken for the whole.
+
+    Args:
+        paths: what was found.
+        goes_into_folders: whether files in the folders among them were looked for as well.
+
+    Raises:
+        InvalidParameter: naming the first one.
+    """
+    for path in map(Path, paths):
+        if path.is_dir() and not goes_into_folders:
+            raise InvalidParameter(
+                f"table: {path.name!r} is a folder; name it alone, or its files, as in "
+                f"{path.name}/*.parquet"
+            )
+        if not path.is_dir() and not path.is_file():
+            raise InvalidParameter(
+                f"table: {path.name!r} is no file, such as a link to one that is not there; remove "
+                f"it"
+            )
 
 
 def _searched_folders(paths: list[str], start: Path) -> Iterator[Path]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dptopk.datasets.backends.base import Backend, OpenTable, hide_data_of_errors
 from dptopk.datasets.backends.datafusion import DATAFUSION
 from dptopk.datasets.backends.duckdb import DUCKDB, DuckDB
+from dptopk.datasets.backends.extremes import run_without_extremes
 from dptopk.datasets.backends.frames import package_of
 from dptopk.datasets.backends.postgres import POSTGRES, with_types_of_ibis
 from dptopk.datasets.backends.spark import SPARK, Spark
@@ -142,4 +143,5 @@ def _open_ibis(table: ir.Table, engine: Engine | None) -> OpenTable:
         table = hide_data_of_errors(
             "table", "its types could not be read", partial(with_types_of_ibis, table)
         )
-    return OpenTable(table, connection.to_pyarrow, backend, passes)
+    run = run_without_extremes(connection) if backend is DUCKDB else connection.to_pyarrow
+    return OpenTable(table, run, backend, passes)

@@ -5,11 +5,12 @@ looks at one row at a time and fails for no value.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 from dptopk.datasets.backends.base import ALIKE, hide_data_of_errors, import_of_extra
+from dptopk.datasets.backends.extremes import planned_without_extremes
 from dptopk.datasets.backends.quoting import quote_name, text_literal
 from dptopk.errors import InvalidParameter
 
@@ -89,15 +90,38 @@ def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.Record
     pyarrow = import_of_extra("pyarrow", extra="data")
     query = hide_data_of_errors("table", "the relation has no SQL", relation.sql_query)
     _refuse_across_rows(query, relation)
-    columns = relation.project(", ".join(map(quote_name, names)))
+    types = dict(zip(relation.columns, map(str, relation.types), strict=True))
+    columns = relation.project(", ".join(_in_arrow(name, types[name]) for name in names))
     for name, kind in zip(columns.columns, map(str, columns.types), strict=True):
         if kind.startswith("VARCHAR"):
             _refuse_collation(columns, name)
-    return hide_data_of_errors(
-        "table",
-        "the relation cannot be run",
-        lambda: pyarrow.RecordBatchReader.from_stream(columns),
-    )
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        """Yield the rows, a batch at a time."""
+        with planned_without_extremes(relation):
+            reader = pyarrow.RecordBatchReader.from_stream(columns)
+            try:
+                yield from reader
+            finally:  # the connection runs no other statement before
+                reader.close()
+
+    def run() -> pa.RecordBatchReader:
+        """Return the rows as a stream."""
+        with planned_without_extremes(relation):
+            schema = columns.limit(0).to_arrow_table().schema
+        return pyarrow.RecordBatchReader.from_batches(schema, batches())
+
+    return hide_data_of_errors("table", "the relation cannot be run", run)
+
+
+def _in_arrow(name: str, kind: str) -> str:
+    """Return a column as one that Arrow data can hold: DuckDB hands the largest integers of 128
+    bits without a sign over as negative ones.
+    """
+    quoted = quote_name(name)
+    if kind != "UHUGEINT":
+        return quoted
+    return f"TRY_CAST({quoted} AS HUGEINT) AS {quoted}"
 
 
 @dataclass(frozen=True)

@@ -288,7 +288,8 @@ def _parquet_rows(session: SparkSession, files: Files) -> SparkFrame:
     """Return the rows of Parquet files, which must agree on their types. Values from the names of
     folders, such as i=01, are text, whatever other folders are called.
     """
-    names = common_columns(files.paths)
+    # Spark reads no file with two columns that are alike but for case.
+    names = common_columns(files.paths, None)
     of_folders = files.columns_of_folders(names)
     _refuse_misread_folders(files)
     setting = "spark.sql.sources.partitionColumnTypeInference.enabled"
@@ -299,10 +300,15 @@ def _parquet_rows(session: SparkSession, files: Files) -> SparkFrame:
     finally:
         session.conf.set(setting, str(earlier_value))
     column_names = list(dict.fromkeys([*names, *of_folders]))
-    columns = ["`" + name.replace("`", "``") + "`" for name in column_names]
+    columns = list(map(_quoted_name, column_names))
     return reduce(
         lambda first, second: first.unionByName(second), [part.select(columns) for part in parts]
     )
+
+
+def _quoted_name(name: str) -> str:
+    """Return the name of a column in the form in which Spark reads it as that name alone."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 def _read_by_base(session: SparkSession, files: Files) -> list[SparkFrame]:
@@ -332,6 +338,11 @@ def _refuse_misread_folders(files: Files) -> None:
     for path in files.paths:
         for part in column_folders(path, Path(files.folder)):
             name, _, value = part.partition("=")
+            if "%" in name:
+                raise InvalidParameter(
+                    f"table: Spark reads another name of a column from the name of a folder "
+                    f"{name}=, for the % in it; let DuckDB read the table"
+                )
             if not value or _ESCAPED_BYTE.search(value):
                 raise InvalidParameter(
                     f"table: Spark does not read an empty name of a folder {name}=, nor letters in "
@@ -345,7 +356,7 @@ def _valid_text(frame: SparkFrame) -> SparkFrame:
     if not hasattr(functions, "try_validate_utf8"):
         return frame
     texts = [name for name, kind in frame.dtypes if kind == "string"]
-    valid = {name: functions.try_validate_utf8(functions.col(f"`{name}`")) for name in texts}
+    valid = {name: functions.try_validate_utf8(functions.col(_quoted_name(name))) for name in texts}
     if valid:
         return frame.withColumns(valid)
     return frame

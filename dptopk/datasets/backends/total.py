@@ -91,7 +91,8 @@ def total_expression(argument: str, expression: ir.Expr, backend: Backend) -> ir
 
     NaN in a column of the tables it reads is NULL too: statistics of a Parquet file leave NaN out,
     so that an engine that reads them would take NaN for a number or leave its row out, by what the
-    others' rows hold.
+    others' rows hold. So are decimals of more digits than their type has, on an engine that fails
+    on them.
 
     Args:
         argument: the argument whose expression it is, for messages.
@@ -110,7 +111,7 @@ def total_expression(argument: str, expression: ir.Expr, backend: Backend) -> ir
         if isinstance(node, ops.FillNull):
             return _with_filled_nulls(argument, rewritten, backend)
         if isinstance(node, ops.Relation):
-            return _without_nan(rewritten, backend)
+            return _with_numbers_or_null(rewritten, backend)
         if not isinstance(node, ops.Value):
             return rewritten
         return _total_value(argument, rewritten, backend)
@@ -129,6 +130,9 @@ def _total_value(argument: str, operation: ops.Value, backend: Backend) -> ops.V
     Raises:
         InvalidParameter: when the engine has no such form; it names the operation.
     """
+    if type(operation).__name__ == "IsInf" and operation.arg.dtype.is_floating():
+        # Ibis writes this one as false on Spark.
+        return (operation.arg.to_expr().abs() == math.inf).op()
     if is_total(operation, backend):
         return operation
     instead = None if backend.total is None else backend.total(operation)
@@ -164,15 +168,21 @@ def _with_filled_nulls(argument: str, relation: ops.FillNull, backend: Backend) 
     return table.mutate(**columns).op()
 
 
-def _without_nan(relation: ops.Relation, backend: Backend) -> ops.Relation:
-    """Return the table with NULL for NaN; other relations stay as they are."""
+def _with_numbers_or_null(relation: ops.Relation, backend: Backend) -> ops.Relation:
+    """Return the table with NULL for NaN, and for decimals of more digits than their type has;
+    other relations stay as they are.
+    """
     if type(relation).__name__ not in TABLES:
         return relation
     table = relation.to_expr()
-    floating_columns = [name for name, kind in table.schema().items() if kind.is_floating()]
-    if not floating_columns:
+    numbers: dict[str, ir.Value] = {}
+    for name, kind in table.schema().items():
+        if kind.is_floating():
+            numbers[name] = _number_or_null(table[name], backend.nan)
+        if kind.is_decimal() and backend.decimal_or_null is not None:
+            numbers[name] = backend.decimal_or_null(table[name])
+    if not numbers:
         return relation
-    numbers = {name: _number_or_null(table[name], backend.nan) for name in floating_columns}
     return table.mutate(**numbers).op()
 
 
