@@ -218,6 +218,9 @@ class Filter(Account):
     def totals_of_prices(self, charge: Charge) -> RunningTotals:
         """Return the totals of a charge by the prices of its costs, also where that is not covered.
 
+        Args:
+            charge: costs, each with a price on some metric.
+
         Raises:
             IncompatibleCosts: when a cost has no price on any metric.
         """

@@ -170,6 +170,10 @@ class ContinualTopK:
         It is ``delta`` for users of the mechanism's own ``participation``, for whom the thresholds
         were made; for another ``user`` it is computed from these thresholds.
 
+        Args:
+            sensitivity: of one user-day.
+            user: the days on which the user may be active.
+
         Raises:
             InvalidParameter: where such a user alone can reach a threshold, or the bound is 1 or
                 more.
@@ -241,6 +245,10 @@ class ContinualTopK:
         """Return an upper bound on the standard deviation, in counts, of the noise of a total
         before it is rounded: of the given day, or of the noisiest one.
 
+        Args:
+            sensitivity: of one user-day.
+            day: from 1 to ``days``; None: the noisiest one.
+
         Raises:
             InvalidParameter: for other neighbours than add_remove, or a day that there is not.
         """
@@ -304,6 +312,10 @@ class ContinualTopK:
         Q((T - c)/spread), where Q is the normal tail with the distance of ``total_noise``. Q is
         convex in c, so that all pass with at most l0 times (the probability of one total of
         a·linf and of a - 1 totals of 0). T is at least the solution of this inequality.
+
+        Args:
+            sensitivity: of one user-day.
+            day: from 1 to ``days``.
 
         Raises:
             InvalidParameter: for a day that there is not; without δ or a finite l0, or for a δ that

@@ -73,6 +73,13 @@ def loss_components(charge: Charge) -> list[LossComponent]:
 def grid_product(parts: Sequence[LossComponent], grid: Grid) -> LossDistribution:
     """Return the product of all components on one grid: dominating (``grid.side`` = 1) or dominated
     (-1).
+
+    Args:
+        parts: the loss components, at least one.
+        grid: the step, the tilt and the side.
+
+    Raises:
+        OverflowError: for a product of too many places.
     """
     pairs = [pair for part in parts for pair in part.pairs(grid)]
     return product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)

@@ -319,6 +319,10 @@ def _number_of_outcomes(kinds: int, count: int) -> int:
 
     Two kinds have (count + 1)² losses. Of more kinds, j draws come from the first two and the
     others from the rest, for each j (``_law_of_several_epsilons``).
+
+    Args:
+        kinds: at least 1.
+        count: at least 0.
     """
     if count == 1:
         return 2 * kinds
@@ -368,12 +372,22 @@ def _mixture_without_atom(worst: RandomizedResponseMixture) -> Responses:
 
 
 def _with_divided_weights(responses: Responses, total: float) -> Responses:
-    """Return the mixture with its weights divided by ``total``."""
+    """Return the mixture with its weights divided by ``total``.
+
+    Args:
+        responses: (ε, weight) of each randomised response.
+        total: above 0.
+    """
     return tuple((epsilon, weight / total) for epsilon, weight in responses)
 
 
 def _law_of_copies(responses: Responses, count: int) -> LossLaw:
-    """Return the law of the sum of ``count`` draws from one mixture."""
+    """Return the law of the sum of ``count`` draws from one mixture.
+
+    Args:
+        responses: (ε, weight) of each randomised response, the weights adding up to 1.
+        count: how many draws there are, at least 1.
+    """
     epsilon = largest_epsilon(responses)
     # Of a loss, a sum of two products: a few units of roundoff of the largest one, and of the sums
     # of laws that are made of it.
@@ -408,6 +422,10 @@ def _law_of_one_draw(responses: Responses, loss_error: float) -> LossLaw:
 def _law_of_two_epsilons(responses: Responses, count: int) -> tuple[Floats, Floats, float]:
     """Return losses, masses and the mass left out for draws from a mixture of two ε's; the first
     two are indexed [v, u] as in Theorem 3.
+
+    Args:
+        responses: (ε, weight) of each of two randomised responses.
+        count: how many draws there are.
     """
     (u1_v0, u0_v0), (u1_v1, u0_v1) = _step_chances(responses)
     chance_v0 = u1_v0 + u0_v0

@@ -116,7 +116,11 @@ class LossDistribution:
         return LossCurve(losses, log_masses, log_error=self.log_error, loss_error=self.shift)
 
     def log_unit(self, x: float) -> float:
-        """Return ln F(x), where F(x) is how much a unit of tilted mass can change δ(x)."""
+        """Return ln F(x), where F(x) is how much a unit of tilted mass can change δ(x).
+
+        Args:
+            x: ε.
+        """
         return self.log_scale - self.tilt * (x - self.shift) + log_peak(self.tilt) + self.log_error
 
     def _slack(self, x: float) -> float:
@@ -316,6 +320,10 @@ def pair_on_grid(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
 def _cells_of_losses(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
     """Return the first grid index; for each loss the number of its cell, counted from there; and
     the distance of each loss from the grid point at which its cell begins.
+
+    Args:
+        losses: shape (n,).
+        step: the distance of two grid points.
     """
     lower_points = np.floor(losses / step)
     first = int(lower_points.min())

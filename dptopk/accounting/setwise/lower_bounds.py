@@ -267,6 +267,10 @@ def best_t(epsilon: float, order: float) -> float:
     ``order`` (DDR Theorem 5); any t in (0, ε) can be played.
 
     With b = ε/2 it is t = b + s, e^s = λ sinh((λ+1) b) / ((λ+1) sinh(λb)) (``pld.log_mgf``).
+
+    Args:
+        epsilon: ε > 0.
+        order: λ > 0.
     """
     b = epsilon / 2
     # ln sinh(y) = y - ln 2 + ln(1 - e^{-2y})
