@@ -260,6 +260,16 @@ class DatasetSpec:
             return SHIPPED
         return _resolved_source(self.source)
 
+    def path_of(self, version: str) -> str:
+        """Return the path or URL of a version of the data."""
+        return self.source.replace("{version}", version)
+
+    def identity_of(self, version: str) -> str:
+        """Return the canonical identity of a version of the data, as ``identity`` does."""
+        if self.source == SHIPPED:
+            return SHIPPED
+        return _resolved_source(self.path_of(version))
+
     @property
     def domain(self) -> Domain:
         """Return the domain of the labels: "public" if they are listed, else "private"."""
@@ -435,15 +445,18 @@ class Catalog:
         places = {name: str(getattr(self, name) or "") for name in PLACES}
         files = {name: place for name, place in places.items() if place and "://" not in place}
         sources = {
-            f"datasets.{name}.source": spec.identity
+            f"datasets.{name}.source": spec
             for name, spec in self.datasets.items()
             if spec.source != SHIPPED  # built in: any number of data sets may have it
         }
         # Neither two places nor two sources may be one file.
-        file_identities = {name: _resolved_source(place) for name, place in files.items()}
-        refuse_mistakes(
-            [*_repeated_place_problems(file_identities), *_repeated_place_problems(sources)]
-        )
+        identities = [
+            {name: _resolved_source(place) for name, place in files.items()},
+            {name: spec.identity for name, spec in sources.items()},
+            {name: spec.identity_of(spec.version) for name, spec in sources.items()},
+        ]
+        problems = [words for places in identities for words in _repeated_place_problems(places)]
+        refuse_mistakes(problems)
         # ``Ledger`` itself refuses such a head_file.
         for name in {"access", "key_file"} & files.keys():
             refuse_own_file(self.ledger, Path(files[name]), name)

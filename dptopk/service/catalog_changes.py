@@ -168,13 +168,18 @@ def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iter
         tables: the access database; None: there is none yet, so that no data were served.
 
     Raises:
-        LedgerError: when a data set's unit, sensitivity or segments differ: these never change.
+        LedgerError: when a data set's unit, sensitivity or segments differ: these never change; or
+            when the present versions of two data sets are one file.
     """
     sources = _Sources() if tables is None else _Sources.read(tables)
     in_ledger = ledger.datasets()
+    versions = {name: spec.version for name, spec in catalog.datasets.items()}
+    versions |= {name: ledger.state(name).version for name in versions.keys() & set(in_ledger)}
+    _refuse_shared_files(catalog, versions)
     for spec in catalog.datasets.values():
         is_in_ledger = spec.name in in_ledger
-        yield from _source_differences(spec, sources, catalog, is_in_ledger=is_in_ledger)
+        owner = sources.owner_of(spec, versions[spec.name])
+        yield from _source_differences(spec, sources, owner, catalog, is_in_ledger=is_in_ledger)
         if is_in_ledger:
             yield from _payer_differences(spec, sources, ledger)
             state = ledger.state(spec.name)
@@ -185,7 +190,7 @@ def differences(catalog: Catalog, ledger: Ledger, tables: Tables | None) -> Iter
 
 
 def _source_differences(
-    spec: DatasetSpec, sources: _Sources, catalog: Catalog, *, is_in_ledger: bool
+    spec: DatasetSpec, sources: _Sources, owner: str, catalog: Catalog, *, is_in_ledger: bool
 ) -> Iterator[Difference]:
     """Yield the difference of a source that is another data set's, or is not the one that was
     served before.
@@ -193,10 +198,10 @@ def _source_differences(
     Args:
         spec: the data set in the catalog.
         sources: the sources that the access database records.
+        owner: the data set that its source, or the present version of it, belongs to.
         catalog: the catalog, for the place of the access database.
         is_in_ledger: whether the ledger has an account of the data set.
     """
-    owner = sources.owners.get(spec.identity, spec.name)
     served = sources.source_of(spec)
     if owner != spec.name:
         yield Difference(
@@ -223,6 +228,27 @@ def _payer_differences(
     present = f"that it is {_short(ledger.identities()[0])}"
     earlier = f"data that were paid from {_short(paid_from)}"
     yield Difference(spec.name, "another ledger", present, earlier)
+
+
+def _refuse_shared_files(catalog: Catalog, versions: Mapping[str, str]) -> None:
+    """Refuse a catalog of which two data sets have one file in their present versions.
+
+    Args:
+        catalog: the catalog.
+        versions: data set -> its present version.
+
+    Raises:
+        LedgerError: naming the two.
+    """
+    dataset_of: dict[str, str] = {}  # by file
+    for name, spec in catalog.datasets.items():
+        file = spec.identity_of(versions[name])
+        first = dataset_of.setdefault(file, name)
+        if first != name and spec.source != SHIPPED:
+            raise LedgerError(
+                f"datasets.{name}.source is the file of version {versions[first]!r} of {first!r}, "
+                "which would have its budget twice"
+            )
 
 
 def _same_source(ledger_source: str, catalog_source: str, catalog: Catalog) -> bool:
@@ -271,6 +297,13 @@ class _Sources:
         current = {row.dataset: row.source for row in tables.rows(sa.select(Tables.current))}
         ledgers = {row.dataset: row.ledger for row in tables.rows(sa.select(Tables.ledgers))}
         return cls(owners, current, ledgers)
+
+    def owner_of(self, spec: DatasetSpec, version: str) -> str:
+        """Return the data set that the source, or this version of its data, belongs to."""
+        owner = self.owners.get(spec.identity, spec.name)
+        if owner != spec.name:
+            return owner
+        return self.owners.get(spec.identity_of(version), spec.name)
 
     def source_of(self, spec: DatasetSpec) -> str:
         """Return the recorded source of a data set; of a new one, the source in the catalog.
@@ -397,16 +430,76 @@ def _record_source(
         "INSERT INTO service_ledgers (dataset, ledger) VALUES (:dataset, :ledger) "
         "ON CONFLICT (dataset) DO UPDATE SET ledger = :ledger"
     )
-    texts = [current]
-    if spec.source != SHIPPED:
-        texts.append(owner)
     values = {"source": spec.identity, "dataset": spec.name}
-    statements = [sa.text(text).bindparams(**values) for text in texts]
+    statements = [sa.text(current).bindparams(**values)]
+    if spec.source != SHIPPED:
+        version = ledger.state(spec.name).version
+        recorded = _sources_to_record(tables, spec, version)
+        statements += [
+            sa.text(owner).bindparams(**values | {"source": source}) for source in recorded
+        ]
     identities = ledger.identities()
     if identities:
         paid_from = {"dataset": spec.name, "ledger": identities[0]}
         statements.append(sa.text(payer).bindparams(**paid_from))
     tables.change(*statements, *further, durable=True)
+
+
+def _sources_to_record(tables: Tables, spec: DatasetSpec, version: str) -> set[str]:
+    """Return what is recorded as the data of a data set: its source, this version of it, and the
+    versions that the former owner of the source has read.
+
+    Args:
+        tables: the access database.
+        spec: the data set.
+        version: the present version of its data.
+    """
+    owners = served_before(tables)
+    sources = {spec.identity, spec.identity_of(version)}
+    former = owners.get(spec.identity, spec.name)
+    if former != spec.name:
+        before, _, after = spec.identity.partition("{version}")
+        sources |= {
+            source
+            for source, owner in owners.items()
+            if owner == former and source.startswith(before) and source.endswith(after)
+        }
+    return sources
+
+
+def claim_version(tables: Tables, spec: DatasetSpec, version: str) -> None:
+    """Record that a version's data belong to a data set, before they are read for it.
+
+    The name of a version may be the rest of the name of another data set's file, whose budget would
+    be evaded.
+
+    Args:
+        tables: the access database.
+        spec: the data set.
+        version: the version of its data.
+
+    Raises:
+        InvalidParameter: when they belong to another data set.
+        LedgerError: when the access database cannot be read or written.
+    """
+    if spec.source == SHIPPED:
+        return
+    source = spec.identity_of(version)
+    sources = Tables.sources
+    owner_of_source = sa.select(sources.c.dataset).where(sources.c.source == source)
+    owners = tables.rows(owner_of_source)
+    if not owners:
+        claim = (
+            "INSERT INTO service_sources (source, dataset) VALUES (:source, :dataset) "
+            "ON CONFLICT (source) DO NOTHING"
+        )
+        values = {"source": source, "dataset": spec.name}
+        tables.change(sa.text(claim).bindparams(**values), durable=True)
+        owners = tables.rows(owner_of_source)
+    if [owner for (owner,) in owners] != [spec.name]:
+        raise InvalidParameter(
+            "version: its file belongs to another data set, whose budget pays for it"
+        )
 
 
 def _refuse_fixed_differences(spec: DatasetSpec, state: DatasetState) -> None:

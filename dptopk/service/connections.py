@@ -35,6 +35,10 @@ MOST_HEADERS = 100  # and one with more headers
 MOST_PIPELINED = 16  # the requests that may wait for the answer to the one before
 PIECE = 4096  # the bytes that the parser gets at a time
 
+# One of several workers that has given no sign of life for so long is replaced. Its imports alone,
+# before which it can give none, take more than uvicorn's 5 s where processors are busy.
+SILENT_SECONDS = 120
+
 _OPEN: WeakKeyDictionary[ServerState, Connections] = WeakKeyDictionary()
 
 
@@ -379,6 +383,8 @@ class UvicornSettings(TypedDict):
         ws: "none": there are no web sockets.
         log_level, access_log: what uvicorn logs.
         server_header: whether answers name uvicorn.
+        timeout_worker_healthcheck: the seconds without a sign of life after which one of several
+            workers is replaced.
     """
 
     http: type[asyncio.Protocol]
@@ -386,6 +392,7 @@ class UvicornSettings(TypedDict):
     log_level: str
     access_log: bool
     server_header: bool
+    timeout_worker_healthcheck: int
 
 
 SETTINGS: UvicornSettings = {
@@ -394,4 +401,5 @@ SETTINGS: UvicornSettings = {
     "log_level": "warning",
     "access_log": False,
     "server_header": False,
+    "timeout_worker_healthcheck": SILENT_SECONDS,
 }

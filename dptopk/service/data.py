@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,8 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.opening import Engine
 
 Progress = Callable[[int, int], None]
+# It records that a version's data belong to a data set, and refuses those of another one.
+Claim = Callable[[DatasetSpec, str], None]
 # Segment -> histogram; a question without segments has one histogram, under the name "".
 HistogramOfSegment = Mapping[str, Histogram]
 
@@ -38,12 +39,19 @@ class Histograms:
         datasets: the data sets of the catalog that is served; None: all that are asked about. A
             question that began before the catalog was read again brings a data set of the old one,
             perhaps with another source under the same version: it is read and not stored.
+        claim: a function that is called with a data set and a version before that is read, and
+            raises an error if it may not be; None: every version may.
     """
 
     def __init__(
-        self, size: int = 32, *, datasets: Mapping[str, DatasetSpec] | None = None
+        self,
+        size: int = 32,
+        *,
+        datasets: Mapping[str, DatasetSpec] | None = None,
+        claim: Claim | None = None,
     ) -> None:
         self._datasets = datasets
+        self._claim = claim
         self._read: LRUCache[HistogramOfSegment] = LRUCache(size)
 
     def get(
@@ -66,9 +74,15 @@ class Histograms:
 
         Raises:
             Unreadable: when the source cannot be read.
-            DptopkError: the error that ``progress`` raises.
+            DptopkError: the error that ``claim`` or ``progress`` raises.
         """
-        reading = partial(_read, spec, version, where, segment_reading, progress)
+
+        def reading() -> HistogramOfSegment:
+            """Read the version, unless it belongs to another data set."""
+            if self._claim is not None:
+                self._claim(spec, version)
+            return _read(spec, version, where, segment_reading, progress)
+
         if self._datasets is not None and self._datasets.get(spec.name) is not spec:
             return reading()
         key = (spec.name, version, tuple(sorted(where.items())), segment_reading)
@@ -178,7 +192,7 @@ def _read_source(
     """
     if spec.source == SHIPPED:
         return {"": macbeth(sensitivity=spec.sensitivity)}
-    path = spec.source.replace("{version}", version)
+    path = spec.path_of(version)
     if "://" not in path:
         refuse_special(Path(path))
     if spec.user is None or spec.item is None:

@@ -35,6 +35,7 @@ from dptopk.service.authentication import (
 )
 from dptopk.service.budget_reports import Further
 from dptopk.service.catalog import DatasetSpec, valid_name
+from dptopk.service.catalog_changes import claim_version
 from dptopk.service.jobs import PROGRESS_SECONDS, Job
 from dptopk.service.models import Divide, NewVersion, Problem
 from dptopk.service.plan_summary import plan_summary
@@ -303,6 +304,7 @@ def release(
 def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> dict[str, Any]:
     """Say that the data changed: later questions read the new version; budgets stay as they are."""
     version = valid_name(version=new.version)
+    claim_version(service.tables, spec, version)
     service.reports.ledger.set_version(spec.name, version)
     detail = {"version": version}
     line = service.access.line_statement(person.analyst, "version", spec.name, "done", detail)

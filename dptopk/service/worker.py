@@ -23,7 +23,7 @@ from dptopk.service.access import Access, Person
 from dptopk.service.answering import AnswerService, KeyUsed, job_of, sent_answer, sent_stream
 from dptopk.service.budget_reports import BudgetReports
 from dptopk.service.catalog import Catalog, DatasetSpec
-from dptopk.service.catalog_changes import open_ledger, write_new_accounts
+from dptopk.service.catalog_changes import claim_version, open_ledger, write_new_accounts
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.data import Histograms
 from dptopk.service.jobs import HEARTBEAT_SECONDS, Cancelled, Jobs
@@ -103,7 +103,8 @@ class Service:
         self.catalog = catalog
         self.plans = Plans(datasets=catalog.datasets)
         self.pages: LRUCache[Any] = LRUCache(PAGES)
-        self.histograms = Histograms(datasets=catalog.datasets)
+        claim = partial(claim_version, self.tables)
+        self.histograms = Histograms(datasets=catalog.datasets, claim=claim)
         self.answer_service = AnswerService(
             self.reports.ledger, self.histograms, self.plans, self.jobs
         )

@@ -4,6 +4,7 @@ by command.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -12,7 +13,9 @@ import sqlite3
 import subprocess
 import sys
 import time
+from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -186,6 +189,45 @@ def test_a_refused_start_ends_with_a_code_and_a_sentence(tmp_path, workers):
     assert told.returncode == 4
     assert "the ledger says epsilon 4.0" in told.stderr
     assert "Traceback" not in told.stderr
+
+
+SLOW_START = """
+import os, sys, time
+if any("spawn_main(" in word for word in sys.orig_argv):
+    with open(os.environ["STARTS"], "a") as starts:
+        starts.write("one more\\n")
+    time.sleep(7)
+"""
+
+
+@pytest.mark.slow
+def test_workers_that_start_slowly_are_not_replaced(tmp_path):
+    """uvicorn replaced each worker whose imports took more than 5 s, for ever."""
+    server = Server(tmp_path)
+    server.service.close()
+    server.tables.close()
+    (tmp_path / "sitecustomize.py").write_text(SLOW_START, encoding="utf-8")
+    starts = tmp_path / "starts"
+    port = free_port()
+    paths = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    command = [*SERVE, str(tmp_path / "catalog.toml"), "--workers", "2", "--port", str(port)]
+    with subprocess.Popen(
+        command, env={**os.environ, "PYTHONPATH": paths, "STARTS": str(starts)}
+    ) as parent:
+        try:
+            answered = False
+            while not answered and number_of_lines(starts) <= 2:
+                assert parent.poll() is None
+                time.sleep(0.1)
+                with contextlib.suppress(httpx.HTTPError):
+                    answered = httpx.get(f"http://127.0.0.1:{port}/health").status_code == 200
+            assert number_of_lines(starts) == 2
+        finally:
+            parent.terminate()
+
+
+def number_of_lines(path: Path) -> int:
+    return len(path.read_text(encoding="utf-8").splitlines()) if path.exists() else 0
 
 
 def test_a_worker_that_is_refused_ends_the_others(tmp_path, monkeypatch):

@@ -21,7 +21,12 @@ from dptopk.ledger.ledger import Ledger
 from dptopk.service.access import Access
 from dptopk.service.app import create_app
 from dptopk.service.catalog import CatalogBudget, SegmentReading
-from dptopk.service.catalog_changes import _plain_terms_of_catalog, apply, open_ledger
+from dptopk.service.catalog_changes import (
+    _plain_terms_of_catalog,
+    apply,
+    claim_version,
+    open_ledger,
+)
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.check import check
 from dptopk.service.questions import TopK
@@ -280,6 +285,60 @@ def test_a_source_has_one_budget_whatever_it_is_called(catalog, source):
         create_app(load_catalog(catalog))
     assert run(catalog, "--apply", "--reason", "other people").exit_code == 0
     create_app(load_catalog(catalog)).state.service.close()
+
+
+def test_a_file_has_one_budget_whichever_version_names_it(catalog):
+    """The data of another data set were read with the budget of the one whose version named them."""
+    text = CATALOG.split("[datasets.hidden]", maxsplit=1)[0]
+    other = text.partition("[datasets.words]")[2].replace("epsilon = 4.0", "epsilon = 0.1")
+    other = f"[datasets.other]{other.replace('{version}', '1')}"
+    catalog.write_text(text + other, encoding="utf-8")
+    with pytest.raises(InvalidParameter, match="are the same file"):
+        load_catalog(catalog)
+    catalog.write_text(text + other.replace("words-1", "words-2"), encoding="utf-8")
+    with Ledger(catalog.with_name("ledger.db")) as ledger:
+        ledger.set_version("words", "2")
+    with pytest.raises(LedgerError, match="the file of version '2' of 'words'"):
+        create_app(load_catalog(catalog))
+
+
+@pytest.mark.slow
+def test_no_version_names_the_file_of_another_data_set(tmp_path):
+    """An administrator's token opened the data of one data set to the budget of another."""
+    text = CATALOG.replace(
+        'source = "macbeth"', 'source = "words-own.csv"\nlabel="word"\ncount="n"'
+    )
+    write_words(tmp_path, "own")
+    with (
+        Server(tmp_path, text).running() as server,
+        server.client("ann") as ann,
+        server.client("eve") as eve,
+    ):
+        url = "/v1/datasets/words"
+        assert eve.post(f"{url}/versions", json={"version": "2"}).status_code == 200
+        refused = eve.post(f"{url}/versions", json={"version": "own"})
+        assert refused.status_code == 422
+        assert "belongs to another data set" in refused.json()["message"]
+        server.service.reports.ledger.set_version("words", "own")  # as the command line does it
+        asked = ann.post(f"{url}/topk", json=ASKED, headers={"Idempotency-Key": "a-key-of-ann"})
+        assert asked.status_code == 422
+        assert "belongs to another data set" in asked.json()["message"]
+        assert not server.service.reports.ledger.history("words")
+
+
+def test_the_versions_of_a_source_move_with_it(catalog):
+    tables = Tables(load_catalog(catalog).access)
+    spec = load_catalog(catalog).datasets["words"]
+    claim_version(tables, spec, "2")
+    rewritten(catalog, ("[datasets.words]", "[datasets.verba]"))
+    moved = load_catalog(catalog).datasets["verba"]
+    with pytest.raises(InvalidParameter, match="belongs to another data set"):
+        claim_version(tables, moved, "2")
+    assert run(catalog, "--apply", "--reason", "another name").exit_code == 0
+    claim_version(tables, moved, "2")
+    with pytest.raises(InvalidParameter, match="belongs to another data set"):
+        claim_version(tables, spec, "2")
+    tables.close()
 
 
 def test_tokens_expire_and_readers_spend_nothing(server):
