@@ -14,7 +14,7 @@ again. Wherever the process is killed, what was charged covers what was released
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -80,12 +80,16 @@ class AnswerService:
         histograms: the cache of histograms.
         plans: the cache of plans.
         jobs: the status of each question.
+        wait: the function that waits for the next time at which answers are sent. A charge and an
+            answer are seen as soon as the ledger has them: so each is written after a wait, and
+            does not show how long the data were read.
     """
 
     ledger: Ledger
     histograms: Histograms
     plans: Plans
     jobs: Jobs
+    wait: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
         # Writes of one kind share durable commits. Charges and answers do not share them, so that
@@ -172,6 +176,7 @@ class AnswerService:
         version = self.ledger.state(spec.name).version
         for histogram in self._read(spec, version, question, plan, job).values():
             plan.check(histogram)
+        self.wait()
         self.jobs.begin_charging(job)
         record = record_of(question, plan) | kind_record(spec, question)
         segments = spec.paying_segments(question.segments, question.where)
@@ -263,6 +268,7 @@ class AnswerService:
             if not plan.charge.includes(release.charge):
                 raise ReleaseWithheld(plan.charge, release.charge)
             releases[segment] = release
+        self.wait()
         # The data, or the budget, may have been renewed while the data were read.
         _refuse_other_data(spend, self.ledger.state(spec.name))
         answer = _stored_answer(question, releases) | {"version": state.version}

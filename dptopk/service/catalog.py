@@ -417,7 +417,7 @@ class Catalog:
         key_file: the file with the secret of the ledger's hash chain.
         head_file: the file, best on another disk, or database URL that stores the ledger's head,
             which is checked at every write.
-        answers_every: a number of seconds: answers to requests that spend are sent at whole
+        answers_every: a number of seconds: requests that spend are charged, and answered, at whole
             multiples of it, so that the time they took does not show. 0: at once.
         free_per_second, spending_per_second: the units of work that one token may ask for in each
             worker; a simple request is one.

@@ -24,7 +24,7 @@ from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name, canonical_name
 from dptopk.ledger.recorded import RecordedTerms
-from dptopk.service.access import Access
+from dptopk.service.access import BEGUN, Access
 from dptopk.service.catalog import SHIPPED, Catalog, CatalogBudget, DatasetSpec
 from dptopk.service.tables import Tables
 
@@ -35,6 +35,7 @@ HOW_TO_CHANGE = (
 )
 
 
+LIMIT = "limit of "  # a difference between limits begins with it
 NOT_ANEW = (
     "the access database knows data that were served before, so no new ledger is made for them: is "
     "its disk mounted, or does the catalog name another? To begin anew on purpose: dptopk serve "
@@ -339,7 +340,7 @@ def _terms_differences(spec: DatasetSpec, state: DatasetState) -> Iterator[Diffe
     for analyst, terms in spec.limits.items():
         if canonical_name(analyst) in state.limits:
             ledger_terms, _ = state.limits[canonical_name(analyst)]
-            pairs.append((f"limit of {analyst!r}", ledger_terms, terms))
+            pairs.append((f"{LIMIT}{analyst!r}", ledger_terms, terms))
     for what, ledger_terms, catalog_terms in pairs:
         in_ledger = _plain_terms(ledger_terms)
         in_catalog = _plain_terms_of_catalog(catalog_terms)
@@ -378,9 +379,13 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
                 # The renewal of a new account records the reason for it.
                 if change.what in {"budget", "ledger"}:
                     ledger.renew(spec.name, reason=reason, **spec.terms.arguments())
-                _set_limit(ledger, spec, change)
                 detail = {"what": change.what, "reason": reason}
-                line = access.line_statement("", "apply", spec.name, "done", detail)
+                write_line = partial(access.line_statement, "", "apply", spec.name)
+                if change.what.startswith(LIMIT):
+                    # A limit records no reason in the ledger, so that the line comes first.
+                    tables.change(write_line(BEGUN, detail), durable=True)
+                    _set_limit(ledger, spec, change)
+                line = write_line("done", detail)
                 if has_new_payer:
                     _record_source(tables, spec, ledger, line)
                 else:
@@ -392,7 +397,7 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
 
 
 def _set_limit(ledger: Ledger, spec: DatasetSpec, difference: Difference) -> None:
-    """Set the limit that a difference is about to the catalog's, if it is about one.
+    """Set the limit that a difference is about to the catalog's.
 
     Args:
         ledger: the open ledger.
@@ -400,7 +405,7 @@ def _set_limit(ledger: Ledger, spec: DatasetSpec, difference: Difference) -> Non
         difference: one of ``differences``, about this data set.
     """
     for analyst, terms in spec.limits.items():
-        if difference.what == f"limit of {analyst!r}":
+        if difference.what == f"{LIMIT}{analyst!r}":
             ledger.set_limit(spec.name, analyst, **terms.arguments())
             return
 

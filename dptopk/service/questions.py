@@ -75,6 +75,7 @@ class PostedQuestion(Body):
         segments: column -> the values whose rows are one segment each.
         action: the word for it in the audit log.
         cancellable: whether it can be called off before it is charged.
+        paid: whether an earlier charge pays for it.
     """
 
     where: dict[str, str] = Field(
@@ -88,6 +89,7 @@ class PostedQuestion(Body):
     )
     action: ClassVar[str] = "topk"
     cancellable: ClassVar[bool] = True
+    paid: ClassVar[bool] = False
 
     @property
     def rows(self) -> int:

@@ -34,7 +34,7 @@ from dptopk.mechanisms.continual import ContinualTopK
 from dptopk.planning import plan_continual
 from dptopk.service import routes
 from dptopk.service.access import Person
-from dptopk.service.answering import sent_stream
+from dptopk.service.answering import KeyUsed, sent_stream
 from dptopk.service.authentication import Asking, Dataset, Spending, Worker, pay
 from dptopk.service.budget_reports import Further
 from dptopk.service.catalog import DatasetSpec, SegmentReading, valid_name
@@ -170,6 +170,7 @@ class NewStream(WantedStream, StreamQuestion):
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise _unusable_folder(spec, error) from None
+        service.wait_for_schedule()
         StreamSession.begin(budget, shape, self.stream, mechanism, path, self.calendar)
 
 
@@ -178,6 +179,7 @@ class StreamDayQuestion(StreamQuestion):
 
     day: int
     action: ClassVar[str] = "stream day"
+    paid: ClassVar[bool] = True
 
     def record(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
         """Answer the day if it is the next one; a day that was answered before is left as it is.
@@ -201,6 +203,7 @@ class StreamDayQuestion(StreamQuestion):
             data = service.histograms.get(
                 spec, version, {}, SegmentReading(), lambda _done, _total: None
             )
+            service.wait_for_schedule()
             stream.answer(next_day, data[""])
 
 
@@ -225,8 +228,14 @@ class StreamService:
             spec: the data set.
             analyst: the owner of the stream.
             key: the key of the stream's charge or of the day's answer.
+
+        Raises:
+            KeyUsed: when another question was charged under the key.
         """
-        return self.service.reports.ledger.asked(spec.name, analyst, key)
+        spend = self.service.reports.ledger.asked(spec.name, analyst, key)
+        if spend is not None and not _is_of_stream(spend):
+            raise KeyUsed("the key of this stream, or of its day, was used for another question")
+        return spend
 
     def ask(
         self, spec: DatasetSpec, analyst: str, key: str, question: NewStream | StreamDayQuestion
@@ -248,6 +257,11 @@ class StreamService:
         spend = self.charge_of_key(spec, analyst, key, question)
         assert spend is not None  # noqa: S101 - record has written it
         return spend
+
+
+def _is_of_stream(spend: Spend) -> bool:
+    """Return whether an entry is the charge of a stream or the record of one of its days."""
+    return not spend.mechanism.keys().isdisjoint({"stream", "token"})
 
 
 def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
@@ -433,7 +447,7 @@ def _day_answers(
     """
     for day in numbers:
         spend = service.reports.ledger.asked(spec.name, person.analyst, stream_key(stream, day))
-        if spend is None or spend.answer is None:
+        if spend is None or spend.answer is None or not _is_of_stream(spend):
             return
         yield {"day": day} | service.page(spec, spend)
 

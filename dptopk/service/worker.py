@@ -106,7 +106,7 @@ class Service:
         claim = partial(claim_version, self.tables)
         self.histograms = Histograms(datasets=catalog.datasets, claim=claim)
         self.answer_service = AnswerService(
-            self.reports.ledger, self.histograms, self.plans, self.jobs
+            self.reports.ledger, self.histograms, self.plans, self.jobs, self.wait_for_schedule
         )
 
     def get_or_compute(
@@ -275,7 +275,7 @@ class Service:
                     )
                 return running
             self.questions.refuse_more(person.analyst)
-            self._refuse_full(person.analyst, charged=charged)
+            self._refuse_full(person.analyst, charged=charged or question.paid)
             self.jobs.start(
                 job,
                 person.analyst,
@@ -294,8 +294,9 @@ class Service:
 
         Args:
             analyst: the analyst.
-            charged: whether the question was charged before. Its answer is stored however much the
-                other answers take, since it is paid for.
+            charged: whether the question was charged before, by itself or with the stream whose day
+                it is. Its answer is stored however much the other answers take, since it is paid
+                for.
 
         Raises:
             Busy: when the answers, or today's lines of the audit log, have reached their limit.
@@ -382,15 +383,16 @@ class Service:
             ending = Ending.of_answer(len(json.dumps([spend.mechanism, self.page(spec, spend)])))
         except DptopkError as error:
             ending = Ending.of_error(error)
+            self.wait_for_schedule()
             raise
         except Exception as error:
             # A traceback may quote data.
             LOG.error("a question failed: %s", error_place(error))  # noqa: TRY400
+            self.wait_for_schedule()
             raise
         else:
             return spend
         finally:
-            self._wait_for_schedule()
             self.metrics.count_question(spec.name, ending.outcome)
             changes: list[Any] = [self.access.outcome_statement(line, ending.outcome)]
             # A line for which this call charges nothing counts against the lines of the day.
@@ -415,7 +417,7 @@ class Service:
         with self._lock:
             return job_of(analyst, dataset, key) in self._running
 
-    def _wait_for_schedule(self) -> None:
+    def wait_for_schedule(self) -> None:
         """Wait for the next time at which answers are sent, if the catalog has a schedule
         for them.
         """

@@ -10,6 +10,7 @@ import threading
 import pytest
 
 from dptopk.service import data
+from dptopk.service.answering import job_of
 from dptopk.service.jobs import KEPT_SECONDS, LOST_SECONDS, Cancelled, Jobs
 from dptopk.service.limits import Rates
 from dptopk.service.metrics import Metrics
@@ -253,7 +254,30 @@ def test_answers_leave_at_whole_multiples(tmp_path):
         for number, epsilon in enumerate((0.3, 50.0)):  # a refusal too
             key = {"Idempotency-Key": f"on-schedule-{number}"}
             ann.post("/v1/datasets/words/topk", json=ASKED | {"epsilon": epsilon}, headers=key)
-    assert waited == [1.75, 1.75]
+    # Each waits twice: before it is charged, and before its answer is stored or it is refused.
+    assert waited == [1.75] * 4
+
+
+@pytest.mark.slow
+def test_nothing_is_seen_between_the_multiples(tmp_path):
+    """The charge, its time, the stage of the job and the stored answer showed how long the data
+    were read.
+    """
+    seen = []
+
+    def look(_: float) -> None:
+        history = server.service.reports.ledger.history("words")
+        job = server.service.jobs.find(job_of("ann", "words", "on-schedule"))
+        seen.append((job.stage, [spend.answer is not None for spend in history]))
+
+    text = CATALOG.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nanswers_every = 5.0')
+    with (
+        Server(tmp_path, text, wall=lambda: 1003.25, sleep=look).running() as server,
+        server.client("ann") as ann,
+    ):
+        key = {"Idempotency-Key": "on-schedule"}
+        ann.post("/v1/datasets/words/topk", json=ASKED, headers=key)
+    assert seen == [("reading", []), ("charging", [False])]
 
 
 def test_rates_fill_steadily():

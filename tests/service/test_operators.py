@@ -267,6 +267,19 @@ def test_terms_that_differ_are_refused_until_they_are_applied(catalog):
         )
 
 
+def test_a_limit_is_never_set_without_the_reason(catalog, monkeypatch):
+    """The reason was written after the limit, and lost where the process ended between the two."""
+    rewritten(catalog, ("epsilon = 0.4", "epsilon = 0.2"))
+    monkeypatch.setattr(Ledger, "set_limit", lambda *_, **__: (_ for _ in ()).throw(SystemExit(9)))
+    with pytest.raises(SystemExit):
+        apply(load_catalog(catalog), "a smaller part")
+    tables = Tables(load_catalog(catalog).access)
+    (line,) = Access(tables).newest_lines(limit=1)
+    tables.close()
+    assert line["outcome"] == "begun"
+    assert line["detail"] == {"what": "limit of 'bob'", "reason": "a smaller part"}
+
+
 def test_another_kind_of_budget_is_another_budget(catalog):
     registered = 'budget = { registered = "9*DP(0.1)", delta = 1e-5 }'
     rewritten(catalog, (TOTAL, registered))

@@ -16,6 +16,7 @@ from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.streams import NewStream
 from dptopk.service.tables import Tables
 from dptopk.session.service_connection import ServiceError
+from dptopk.session.stream_session import stream_key
 
 from .conftest import CATALOG, Server
 
@@ -200,6 +201,36 @@ def test_a_catalog_of_streams(tmp_path):
         (tmp_path / "catalog.toml").write_text(STREAMS.replace(old, new), encoding="utf-8")
         with pytest.raises(InvalidParameter, match=r"datasets\.sales"):
             load_catalog(tmp_path / "catalog.toml")
+
+
+@pytest.mark.slow
+def test_a_day_of_a_charged_stream_is_answered_whatever_else_was_stored(server, ann):
+    """An analyst whose answers took all the room lost the days of a stream that was paid for."""
+    url = "/v1/datasets/sales/streams"
+    assert ann.post(url, json=ASKED | {"stream": "top"}).status_code == 200
+    server.service.catalog = replace(server.service.catalog, storage=0)
+    assert ann.post(url, json=ASKED | {"stream": "next"}).status_code == 429
+    assert ann.post(f"{url}/top/days", json={"day": "1"}).status_code == 200
+
+
+@pytest.mark.slow
+def test_a_stream_is_not_answered_by_another_question(server, ann):
+    """A top k under the key of a stream, or of its day, was given as the stream or the day."""
+    url = "/v1/datasets/sales"
+    question = {"k": 1, "epsilon": 0.1, "delta": 1e-7}
+    (server.folder / "sales-1.csv").write_text("label,count\ntea,50\n", encoding="utf-8")
+    assert ann.post(f"{url}/streams", json=ASKED | {"stream": "top"}).status_code == 200
+    for key in (stream_key("other"), stream_key("top", 1)):
+        headers = {"Idempotency-Key": key}
+        assert ann.post(f"{url}/topk", json=question, headers=headers).status_code == 200
+    refused = [
+        ann.post(f"{url}/streams", json=ASKED | {"stream": "other"}),
+        ann.post(f"{url}/streams/top/days", json={"day": "1"}),
+    ]
+    assert [(answer.status_code, answer.json()["error"]) for answer in refused] == [
+        (409, "key_used")
+    ] * 2
+    assert ann.get(f"{url}/streams/top/days").json()["answers"] == []
 
 
 @pytest.mark.slow
