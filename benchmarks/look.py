@@ -16,7 +16,8 @@ import numpy as np
 from regret import COUNTS, L0, K
 
 from dptopk import Budget, Histogram, Plan, Sensitivity, plan_topk
-from dptopk.planning.probe import Look, counts_at_ranks, worth_a_look
+from dptopk.planning.choose import worth_a_look
+from dptopk.planning.probe import Look, counts_at_ranks
 from dptopk.planning.shape import Shape
 
 BUDGETS = (Budget(1, 1e-6), Budget(2, 1e-9))

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dptopk.accounting import bound_order, bounds
+from dptopk.accounting import bounds, registry
 from dptopk.experiments import EXPERIMENTS
 from dptopk.mechanisms.named import names
 
@@ -87,7 +87,7 @@ def test_the_table_of_bounds_is_the_registry():
     table = {cells[0].strip("`"): cells[1:] for cells in rows("| bound")}
     assert tuple(table) == bounds.names()
     for name, (valid, source) in table.items():
-        spec = bound_order.bound_of_name(name)
+        spec = registry.bound_of_name(name)
         assert source == spec.source
         if isinstance(spec.valid_through, str):
             assert valid == f"`{spec.valid_through}`"

@@ -2,14 +2,14 @@
 
 A bound is a registered function from a charge to a Curve, with its name, its source, the costs it
 takes and the interaction models it is valid in. ``compose`` knows no theorem: it asks the registry.
-To add a theorem, add a module that registers it and list the module in ``bound_order.MODULES``.
+To add a theorem, add a module that registers it and list the module in ``registry.MODULES``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -17,27 +17,34 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import INTERACTIONS, Effort, Interaction
-from dptopk.accounting.bound_order import (
-    MANY_DIFFERENT,
-    bound_of_name,
-    bounds_in_order,
-    names,
-    registered_bounds,
-)
 from dptopk.accounting.composition_query import CompositionQuery
+from dptopk.accounting.pure_dp.homogeneous import all_pure
 from dptopk.accounting.registry import (
+    FOR_BATCH,
+    FOR_TWO,
+    PUBLISHED,
     Bound,
     BoundSpec,
     Certificate,
+    bound_of_name,
+    names,
+    registered_bounds,
 )
 from dptopk.accounting.setwise.certificates import certify
 from dptopk.accounting.work import CUT_BY_TIME, Work, has_time_limit, late, within
-from dptopk.costs import Charge, Cost, charge_of
+from dptopk.costs import BoundedRange, Charge, Cost, charge_of
 from dptopk.errors import IncompatibleCosts, NotCertified
 
 if TYPE_CHECKING:
     import pandas as pd
 
+# Numbers of different costs, and of costs, above which some bounds take long.
+MANY_DIFFERENT = 1000
+MANY_COSTS = 10_000
+# With more than MANY_DIFFERENT costs: the work of reading one, about its time in seconds, and the
+# bounds that come first.
+WORK_TO_READ = 1e-5
+FIRST_OF_MANY = ("renyi", "optimal_setwise")
 # Bounds of which each answer takes long: ``compose_near`` leaves them out where the optimum, which
 # is about as close, applies.
 LONG_EACH = ("multi_dp",)
@@ -205,7 +212,7 @@ def _answers_by_middle(questions: Sequence[CompositionQuery]) -> list[Bound]:
     answers: dict[str, Bound] = {}  # to ``typical``, by the bound's name
     quick: list[BoundSpec] = []  # those that answer each question by itself
     optimum_applies = not typical.why_not(bound_of_name("optimal_setwise"))
-    for spec in bounds_in_order(typical, answers):
+    for spec in _bounds_in_order(typical, answers):
         if spec.name in LONG_EACH and optimum_applies:
             continue
         if spec.refines:
@@ -306,7 +313,7 @@ def _smallest(question: CompositionQuery) -> Bound:
     best: Bound | None = None
     answers: dict[str, Bound] = {}
     cut = ""
-    for spec in bounds_in_order(question, answers):
+    for spec in _bounds_in_order(question, answers):
         # However late it is, bounds are asked until one says something.
         is_informative = best is not None and question.value(best) < trivial
         if is_informative and spec.refines and late():
@@ -320,6 +327,97 @@ def _smallest(question: CompositionQuery) -> Bound:
     if best is None:
         return question.no_guarantee("no registered bound takes these costs in this interaction")
     return replace(best, note=_notes(best, cut, answers))
+
+
+def _bounds_in_order(question: CompositionQuery, answers: dict[str, Bound]) -> Iterator[BoundSpec]:
+    """Yield the bounds to ask, one after the other; the caller adds each answer to ``answers``
+    before the next one is drawn.
+
+    Bounds that refine come last: they share the work that is left, and where the work ends none
+    follows, so that more work never skips a bound. A bound comes after the one that would make it
+    needless, and is left out where that has happened (``_Order.is_needless``). Where there are very
+    many different costs, reading them takes long for any bound: the Rényi curves come first, then
+    one product, then the others while there is work left.
+    """
+    costs = question.failure_free
+    no_delta = question.delta is not None and question.query.delta == 0
+    if no_delta and not question.lower and all_pure(costs):
+        yield bound_of_name("basic")  # randomised response attains the plain sum
+        return
+    specs = _candidates(question)
+    order = _Order(question, answers, {spec.name: spec.better_bound(costs) for spec in specs})
+    different = len(costs.costs)
+    first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()
+    for spec in sorted(specs, key=lambda spec: order.key(spec, first)):
+        early = spec.name in first
+        if first and not early and not question.query.work.take(WORK_TO_READ * different):
+            break
+        # Of those that come first, one that does not refine is asked in any case.
+        if (spec.refines or not early) and order.is_needless(spec.name):
+            order.needless.add(spec.name)
+        elif not question.why_not(spec):
+            yield spec
+
+
+def _candidates(question: CompositionQuery) -> list[BoundSpec]:
+    """Return the bounds that may give the best answer; other modules are not loaded."""
+    ranges = sum(question.failure_free.of(BoundedRange).values())
+    # With a single range there is none to choose by the answers of others.
+    for_batch = ranges == 1 or (ranges > 1 and question.interaction == "batch")
+    left_out = [PUBLISHED]
+    if not for_batch:
+        left_out.append(FOR_BATCH)
+    if len(question.failure_free.costs) == 1:
+        left_out.append(FOR_TWO)
+    return [spec for spec in registered_bounds(*left_out).values() if not spec.published]
+
+
+@dataclass(frozen=True)
+class _Order:
+    """The order in which bounds are asked, and which of them are needless.
+
+    Attributes:
+        question: the question.
+        answers: the answers so far, by the bound's name.
+        better: for each bound the name of one that is never larger, or "".
+        needless: the names of the bounds that were found to be needless.
+    """
+
+    question: CompositionQuery
+    answers: dict[str, Bound]
+    better: dict[str, str]
+    needless: set[str] = field(default_factory=set)
+
+    def key(self, spec: BoundSpec, first: tuple[str, ...]) -> tuple[int, bool, int]:
+        """Return the key that bounds are sorted by: bounds in ``first`` come before all others,
+        bounds that refine after those that do not, and a bound after better ones.
+        """
+        group = 0
+        if spec.name in first:  # of these the one that does not refine leads
+            group = -1 if spec.refines else -2
+        return group, spec.refines, self._depth(spec.name)
+
+    def _depth(self, name: str) -> int:
+        """Return the number of bounds in the chain from this one to ever better ones; 0 for the
+        name "".
+        """
+        if name:
+            return 1 + self._depth(self.better[name])
+        return 0
+
+    def is_needless(self, name: str) -> bool:
+        """Return whether a better bound has answered as closely as asked, is needless itself, or
+        will be asked in any case because there are very many costs.
+        """
+        other = self.better[name]
+        if not other:
+            return False
+        if other in self.needless:
+            return True
+        if other in self.answers and self.answers[other].note == "":  # as close as asked
+            return True
+        many = self.question.failure_free.count > MANY_COSTS
+        return many and not self.question.why_not(bound_of_name(other))
 
 
 def _notes(best: Bound, cut: str, answers: dict[str, Bound]) -> str:

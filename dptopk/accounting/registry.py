@@ -1,5 +1,5 @@
-"""Composition bounds: their answers, their registration, and the failure mass that is split off
-beforehand.
+"""Composition bounds: which there are, their answers, their registration, and the failure mass that
+is split off beforehand.
 
 Before any bound sees a charge, the probability mass of failure is split off (``split_failure``): an
 (ε, δ)-DP cost is, independently of everything else, ruined with probability δ and ε-DP otherwise
@@ -19,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -38,6 +39,34 @@ if TYPE_CHECKING:
 # The product of survivals is known to a few units of roundoff, of its logarithm's terms and of
 # expm1; this is 45 units.
 FAILURE_SLACK = 1e-14
+
+# Modules that register bounds, in the order in which compose tries them, optima and closed forms
+# before recursions, with the names that they register.
+MODULES: dict[str, tuple[str, ...]] = {
+    "pure_dp.homogeneous": ("basic", "optimal_dp"),
+    "pure_dp.two_epsilon": ("two_epsilon",),
+    "gaussian.gaussian_sum": ("gaussian",),
+    "bounded_range.nonadaptive": ("br_nonadaptive",),
+    "bounded_range.nonadaptive_heterogeneous": ("br_heterogeneous",),
+    "bounded_range.nonadaptive_with_dp": ("br_dp_nonadaptive",),
+    "renyi.concentrated": ("zcdp_tight",),
+    "setwise.zcdp_gaussian": ("zcdp_gaussian",),
+    "renyi.renyi_curves": ("renyi",),
+    "f_dp.multi_dp": ("multi_dp",),
+    "setwise.optimum": ("optimal_setwise",),
+    "published.dwork_rothblum_vadhan": ("advanced",),
+    "published.murtagh_vadhan": ("optimal_dp_exact", "optimal_dp_approx"),
+    "published.dong_durfee_rogers": ("dr19", "improved_drv10", "opt_kl", "mgf"),
+    "published.cesar_rogers": ("setwise_cdp", "setwise_zcdp"),
+}
+# Modules of bounds that other bounds are never larger than; they are loaded where one is named, and
+# for a table, figures and tests.
+PUBLISHED = "published."
+# Modules of bounds for analysts who do not adapt, or for a single range; they are loaded where one
+# of these may be asked.
+FOR_BATCH = "bounded_range."
+# The module of a bound for two different ε's, which one kind of cost does not have.
+FOR_TWO = "pure_dp.two_epsilon"
 
 Builder = Callable[[Charge], Curve]
 
@@ -216,6 +245,46 @@ def bound(name: str, **attributes: Any) -> Callable[[OneBuilder], OneBuilder]:
         return build
 
     return register
+
+
+@cache
+def registered_bounds(*left_out: str) -> dict[str, BoundSpec]:
+    """Return the bounds by name, in the order in which they are tried.
+
+    Modules whose names begin with one of ``left_out`` are not loaded. Bounds of others, which
+    register themselves, come last.
+    """
+    wanted = [module for module in MODULES if not module.startswith(left_out)]
+    for module in wanted:
+        import_module(f"dptopk.accounting.{module}")
+    own_names = [name for module in wanted for name in MODULES[module]]
+    return {name: REGISTRY[name] for name in [*own_names, *_third_party_names()]}
+
+
+def _third_party_names() -> list[str]:
+    """Return the names of registered bounds that are not in MODULES: those that other packages
+    registered.
+    """
+    known = {name for registered in MODULES.values() for name in registered}
+    return [name for name in REGISTRY if name not in known]
+
+
+def bound_of_name(name: str) -> BoundSpec:
+    """Load the module of one bound, and return the bound.
+
+    Raises:
+        KeyError: for a name that no bound has.
+    """
+    for module, registered in MODULES.items():
+        if name in registered:
+            import_module(f"dptopk.accounting.{module}")
+    return REGISTRY[name]
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all bounds, in the order in which they are tried."""
+    own_names = [name for registered in MODULES.values() for name in registered]
+    return (*own_names, *_third_party_names())
 
 
 def split_failure(charge: Charge, *, summed: bool = False) -> tuple[Charge, float]:

@@ -31,8 +31,7 @@ from dptopk.costs import Charge
 from dptopk.costs.budget import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
-from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.mechanisms.preconditions import require_add_remove
+from dptopk.mechanisms.mechanism import Mechanism, require_add_remove
 from dptopk.mechanisms.samplers.exact import exp_units
 from dptopk.mechanisms.samplers.listing import Listing, outcomes
 from dptopk.mechanisms.samplers.random import LISTING_BITS

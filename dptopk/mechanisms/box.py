@@ -19,7 +19,7 @@ from dptopk.costs import Charge, Cost, MultiDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.counting_mechanism import CountingMechanism
-from dptopk.mechanisms.preconditions import LARGEST_SCALE, require_add_remove
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, require_add_remove
 from dptopk.mechanisms.samplers.box_noise import box_noise, side_law
 from dptopk.mechanisms.samplers.random import Array, Bits
 from dptopk.mechanisms.samplers.simulation import (

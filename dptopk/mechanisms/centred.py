@@ -18,7 +18,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.counting_mechanism import CountingMechanism, Rows
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.mechanisms.preconditions import require_add_remove
+from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.mechanisms.samplers.random import Array, Bits, Rng, random_bits
 from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput, StandardNoise
 from dptopk.release.intervals import Measurement

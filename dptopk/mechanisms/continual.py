@@ -18,7 +18,7 @@ from dptopk.costs import Charge, Cost, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.histogram.labels import as_labels
-from dptopk.mechanisms.preconditions import (
+from dptopk.mechanisms.mechanism import (
     LARGEST_SCALE,
     finite_l0,
     require_add_remove,

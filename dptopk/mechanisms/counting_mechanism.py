@@ -17,9 +17,9 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending_order
 from dptopk.histogram.labels import labels_as_list
 from dptopk.histogram.stored_labels import StoredLabels
-from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.mechanisms.preconditions import (
+from dptopk.mechanisms.mechanism import (
     LARGEST_NAMING,
+    Mechanism,
     require_add_remove,
     require_public,
     touched_counts,

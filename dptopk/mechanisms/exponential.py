@@ -11,7 +11,7 @@ from dptopk.costs import BoundedRange, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.gumbel import gumbel_std
-from dptopk.mechanisms.preconditions import require_add_remove, require_public
+from dptopk.mechanisms.mechanism import require_add_remove, require_public
 from dptopk.mechanisms.public_selection import PublicSelection
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints
 from dptopk.mechanisms.samplers.selection import exponential_choice, gumbel_top_k, selection_rate

@@ -14,7 +14,7 @@ from dptopk.costs import Cost, DiscreteGaussianDP, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.counting_mechanism import IndependentNoise
-from dptopk.mechanisms.preconditions import LARGEST_SCALE, finite_l0
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, finite_l0
 from dptopk.mechanisms.samplers.noise import ExactNoise, gaussian_law
 from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput
 from dptopk.mechanisms.thresholds import (

@@ -16,7 +16,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.counting_mechanism import CountingMechanism, Rows
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.mechanisms.preconditions import LARGEST_SCALE, require_add_remove
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, require_add_remove
 from dptopk.mechanisms.samplers.random import Array, Bits, Rng
 from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput
 from dptopk.release.intervals import Measurement

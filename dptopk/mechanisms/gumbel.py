@@ -20,8 +20,7 @@ from dptopk._internal.choices import CHARGES, CONFIDENCE, ChargeAs
 from dptopk.costs import BoundedRange, Charge, ExponentialClockDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.mechanism import LabelsOnly
-from dptopk.mechanisms.preconditions import require_add_remove
+from dptopk.mechanisms.mechanism import LabelsOnly, require_add_remove
 from dptopk.mechanisms.public_selection import PublicSelection
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints, random_bits
 from dptopk.mechanisms.samplers.selection import gumbel_top_k, selection_rate

@@ -11,8 +11,7 @@ from dptopk._internal.rounding import smaller_of
 from dptopk.costs import BoundedRange, Charge, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.mechanisms.preconditions import require_add_remove, require_public
+from dptopk.mechanisms.mechanism import Mechanism, require_add_remove, require_public
 from dptopk.mechanisms.public_selection import PublicSelection
 from dptopk.mechanisms.samplers.level_set_sampling import Answers, Ranked, draw_answer
 from dptopk.mechanisms.samplers.random import Bits

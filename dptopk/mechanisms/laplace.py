@@ -14,7 +14,7 @@ from dptopk.costs import Cost, DiscreteLaplaceDP, PureDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.counting_mechanism import IndependentNoise
-from dptopk.mechanisms.preconditions import LARGEST_SCALE
+from dptopk.mechanisms.mechanism import LARGEST_SCALE
 from dptopk.mechanisms.samplers.noise import ExactNoise, laplace_law
 from dptopk.mechanisms.samplers.random import Array
 from dptopk.mechanisms.samplers.simulation import Noise, SimulationInput

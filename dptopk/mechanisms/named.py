@@ -14,7 +14,8 @@ from dptopk.mechanisms.mechanism import Mechanism
 Kind = TypeVar("Kind", bound=type[Mechanism])
 # These are also the classes of a mechanism's parts, which do not answer a question by themselves.
 _KINDS: dict[str, type] = dict(getmembers(mechanisms, isclass))
-_DESIGNS: list[Any] = []
+# The planning designs that were registered with mechanisms, in that order.
+OTHER_DESIGNS: list[Any] = []
 
 
 def register(kind: Kind, *designs: Any) -> Kind:
@@ -35,18 +36,13 @@ def register(kind: Kind, *designs: Any) -> Kind:
     name = kind.__name__
     if _KINDS.setdefault(name, kind) is not kind:
         raise InvalidParameter(f"kind: another mechanism has the name {name}")
-    _DESIGNS.extend(design for design in designs if design not in _DESIGNS)
+    OTHER_DESIGNS.extend(design for design in designs if design not in OTHER_DESIGNS)
     return kind
 
 
 def names() -> tuple[str, ...]:
     """Return the names of all mechanisms and of their parts."""
     return tuple(_KINDS)
-
-
-def registered_designs() -> tuple[Any, ...]:
-    """Return the planning designs that were registered with mechanisms, in that order."""
-    return tuple(_DESIGNS)
 
 
 def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:

@@ -18,8 +18,7 @@ from dptopk.accounting.renyi.coin_chances import CHANCE_ROUNDING, Chances, coin_
 from dptopk.costs import ApproxDP, Charge, LabelCoinsDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.mechanism import LabelsOnly
-from dptopk.mechanisms.preconditions import finite_l0
+from dptopk.mechanisms.mechanism import LabelsOnly, finite_l0
 from dptopk.mechanisms.public_selection import NOTE_OF_A_SET, in_label_order
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Bits, Bools, Ints, random_bits

@@ -12,8 +12,7 @@ import numpy as np
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
 from dptopk.histogram.labels import identity, label_order
-from dptopk.mechanisms.mechanism import LabelsOnly
-from dptopk.mechanisms.preconditions import require_public
+from dptopk.mechanisms.mechanism import LabelsOnly, require_public
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints, Rng, random_bits
 from dptopk.release.release import Release
 

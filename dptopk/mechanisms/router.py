@@ -24,9 +24,8 @@ from dptopk.mechanisms.canonical import CanonicalTopK
 from dptopk.mechanisms.gumbel import KnownGumbel
 from dptopk.mechanisms.joint import JointTopK, Sequences
 from dptopk.mechanisms.joint_selection import check_public, composed_share, pure_share
-from dptopk.mechanisms.mechanism import LabelsOnly, Mechanism
+from dptopk.mechanisms.mechanism import LabelsOnly, Mechanism, require_add_remove
 from dptopk.mechanisms.one_shot import OneShotTopK
-from dptopk.mechanisms.preconditions import require_add_remove
 from dptopk.mechanisms.samplers.advantage import (
     advantage,
     gumbel_inclusion,

@@ -14,8 +14,7 @@ from dptopk.costs import BoundedRange, Charge, Cost, PureDP
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.joint_selection import check_public, composed_share, pure_share
 from dptopk.mechanisms.laplace import KnownLaplace, rate
-from dptopk.mechanisms.mechanism import LabelsOnly
-from dptopk.mechanisms.preconditions import require_add_remove
+from dptopk.mechanisms.mechanism import LabelsOnly, require_add_remove
 from dptopk.mechanisms.public_selection import drawn_labels, in_label_order
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 from dptopk.mechanisms.samplers.random import Bits, Ints, random_bits

@@ -34,8 +34,7 @@ from dptopk.mechanisms.counting_mechanism import (
     IndependentNoise,
     ordered_release,
 )
-from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.mechanisms.preconditions import finite_l0, require_add_remove
+from dptopk.mechanisms.mechanism import Mechanism, finite_l0, require_add_remove
 from dptopk.mechanisms.samplers.exact import bernoulli
 from dptopk.mechanisms.samplers.random import Array, Bits, random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput, largest_above

@@ -15,7 +15,7 @@ from dptopk._internal.tails import first_offset, laplace_edge_mass, laplace_tota
 from dptopk.costs import Charge, PureDP
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.laplace import KnownLaplace, rate
-from dptopk.mechanisms.preconditions import finite_l0
+from dptopk.mechanisms.mechanism import finite_l0
 from dptopk.mechanisms.thresholds import CutMechanism
 from dptopk.mechanisms.user_total import cap_binds, chance_to_show_any, one_cost_is_less
 

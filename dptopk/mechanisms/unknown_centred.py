@@ -14,7 +14,7 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.mechanisms.centred import Centred
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
-from dptopk.mechanisms.preconditions import require_add_remove
+from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.mechanisms.samplers.random import Array, Bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism

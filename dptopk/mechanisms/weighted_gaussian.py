@@ -18,8 +18,7 @@ from dptopk.costs import Charge, GaussianDP
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending_order
 from dptopk.mechanisms.gaussian import KnownGaussian
-from dptopk.mechanisms.mechanism import LabelsOnly
-from dptopk.mechanisms.preconditions import LARGEST_SCALE
+from dptopk.mechanisms.mechanism import LARGEST_SCALE, LabelsOnly
 from dptopk.mechanisms.samplers.random import random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput, largest_above
 from dptopk.mechanisms.thresholds import FromData, is_above_threshold

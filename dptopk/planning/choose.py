@@ -4,20 +4,30 @@ mechanism.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from dptopk._internal.choices import Counts, FindBy
+from dptopk._internal import validate
+from dptopk._internal.choices import Counts, FindBy, LookShare
+from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
+from dptopk.histogram.histogram import Sensitivity
 from dptopk.planning.best_design import default_d_bar, plan_topk
-from dptopk.planning.probe import with_look
+from dptopk.planning.probe import Look, LookedPlan
 from dptopk.planning.repeated import RepeatedPlan, least_total
 from dptopk.planning.topk_plan import OnePhase, TopKPlan
 from dptopk.planning.two_phase import FINDS, TwoPhasePlan, plan_two_phases
 from dptopk.question import Events, Facts, Question
+
+# A look is taken by default if a user may touch this many labels or more, for fewer than this many
+# rows a label: else noise on all counts is best anyway; and for at most this many rows.
+LEAST_LABELS = 3
+MOST_ROWS = 2
+MOST_LABELS = 100
 
 
 def plan(question: Question, facts: Facts) -> TopKPlan:
@@ -101,6 +111,59 @@ def one_phase(question: Question, facts: Facts) -> OnePhase:
     design = with_look(question.look, planned, whole=facts.looks, **total_of(question))()
     _refuse_unused(question, design)
     return design
+
+
+def with_look(
+    look: LookShare, planner: partial[OnePhase], *, whole: bool = True, **total: Any
+) -> Callable[[], OnePhase]:
+    """Return a function that makes the plan of a question: by ``planner``, or a LookedPlan if a
+    look comes first, which public facts alone decide.
+
+    Args:
+        look: "auto" for a look where it is worth its cost, a share of ε in (0, 1), or None.
+        planner: plan_topk with all arguments but the total.
+        whole: whether a look is possible: all rows are at hand, and an account may cover it.
+        total: budget=, or accuracy= and delta=.
+
+    Raises:
+        InvalidParameter: for a share of ε, where the total is none of ε; for what is no k.
+    """
+    usual = partial(planner, **total)
+    if look is None or (look == "auto" and not whole):
+        return usual
+    arguments = planner.keywords | total
+    for name in ("budget", "sensitivity", "domain", "counts"):
+        arguments.setdefault(name, None)  # one that was left out: "auto" then takes no look
+    k = validate.count(k=arguments["k"])
+    budget = arguments["budget"]
+    if look != "auto":
+        return partial(LookedPlan.of, Look(k, budget, look), planner)
+    public_facts = (arguments["sensitivity"], arguments["domain"], arguments["counts"])
+    if worth_a_look(k, budget, *public_facts):
+        return partial(LookedPlan.of, Look(k, budget, optional=True), planner)
+    return usual
+
+
+def worth_a_look(
+    k: int, budget: Budget | None, sensitivity: Sensitivity, domain: str, counts: str | None
+) -> bool:
+    """Return whether a look is worth its cost for most data, by public facts only: in a private
+    domain, for an answer with counts, where one user may touch many labels for so few rows
+    (docs/notes/utility.md).
+
+    Args:
+        k: as for plan_topk, like all that follow.
+        budget: None where an accuracy is asked for.
+        sensitivity: of the histogram.
+        domain: "private" or "public".
+        counts: the noise on counts; None or "none" for labels only.
+    """
+    if domain != "private" or budget is None or budget.rho is not None:
+        return False
+    if counts in (None, "none") or k > MOST_LABELS:
+        return False
+    labels_per_user = sensitivity.l0 or math.inf
+    return labels_per_user >= LEAST_LABELS and k < MOST_ROWS * labels_per_user
 
 
 def _refuse_unused(question: Question, design: OnePhase) -> None:

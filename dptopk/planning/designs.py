@@ -38,7 +38,7 @@ from dptopk.mechanisms import (
 from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.mechanism import Mechanism
-from dptopk.mechanisms.named import registered_designs
+from dptopk.mechanisms.named import OTHER_DESIGNS
 from dptopk.planning.request import Request, Split, pure_epsilon
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.shape import Shape
@@ -706,7 +706,7 @@ DESIGNS = (
 
 def all_designs() -> tuple[Design, ...]:
     """Return our designs, and those that were registered with mechanisms."""
-    return (*DESIGNS, *registered_designs())
+    return (*DESIGNS, *OTHER_DESIGNS)
 
 
 def _design_of_name(name: str, domain: Domain) -> Design:

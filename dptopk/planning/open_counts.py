@@ -17,7 +17,7 @@ import numpy as np
 
 from dptopk.histogram.histogram import Histogram
 from dptopk.mechanisms import Box
-from dptopk.mechanisms.preconditions import require_add_remove
+from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.planning.mixture import Mixture
 
 if TYPE_CHECKING:

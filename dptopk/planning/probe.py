@@ -9,8 +9,6 @@ seen, is (ε + ε', δ)-DP together with it.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dptopk._internal import validate
-from dptopk._internal.choices import LookShare
 from dptopk._internal.json_text import canonical_json
 from dptopk._internal.rounding import decimal, floor_digits, round_down, sum_up
 from dptopk.costs import ApproxDP, Budget, Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms import Box
-from dptopk.mechanisms.preconditions import require_add_remove
+from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.mechanisms.samplers.random import narrow
 from dptopk.planning.mixture import Mixture
 from dptopk.planning.open_counts import draws_of_box_noise
@@ -40,11 +37,6 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 # What is looked at, in multiples of k, beside the largest count.
 RANK_FACTORS = (1, 2, 4, 10)
-# A look is taken by default if a user may touch this many labels or more, for fewer than this many
-# rows a label: else noise on all counts is best anyway; and for at most this many rows.
-LEAST_LABELS = 3
-MOST_ROWS = 2
-MOST_LABELS = 100
 # The share of ε for a look, how many shapes are drawn from what it leaves open, and from how many
 # draws of the noise they are taken.
 PROBE_SHARE = 0.035
@@ -385,37 +377,6 @@ class LookedPlan(OnePhase):
         return super().release(histogram, rng, average=average, paying=paying)
 
 
-def with_look(
-    look: LookShare, planner: partial[OnePhase], *, whole: bool = True, **total: Any
-) -> Callable[[], OnePhase]:
-    """Return a function that makes the plan of a question: by ``planner``, or a LookedPlan if a
-    look comes first, which public facts alone decide.
-
-    Args:
-        look: "auto" for a look where it is worth its cost, a share of ε in (0, 1), or None.
-        planner: plan_topk with all arguments but the total.
-        whole: whether a look is possible: all rows are at hand, and an account may cover it.
-        total: budget=, or accuracy= and delta=.
-
-    Raises:
-        InvalidParameter: for a share of ε, where the total is none of ε; for what is no k.
-    """
-    usual = partial(planner, **total)
-    if look is None or (look == "auto" and not whole):
-        return usual
-    arguments = planner.keywords | total
-    for name in ("budget", "sensitivity", "domain", "counts"):
-        arguments.setdefault(name, None)  # one that was left out: "auto" then takes no look
-    k = validate.count(k=arguments["k"])
-    budget = arguments["budget"]
-    if look != "auto":
-        return partial(LookedPlan.of, Look(k, budget, look), planner)
-    public_facts = (arguments["sensitivity"], arguments["domain"], arguments["counts"])
-    if worth_a_look(k, budget, *public_facts):
-        return partial(LookedPlan.of, Look(k, budget, PROBE_SHARE, optional=True), planner)
-    return usual
-
-
 def shapes(
     seen: Array,
     k: int,
@@ -527,25 +488,3 @@ def _nearest_falling_counts(counts: Array) -> Array:
         np.concatenate([np.full(int(size), mean) for mean, size in pools]), 0.0
     )
     return falling
-
-
-def worth_a_look(
-    k: int, budget: Budget | None, sensitivity: Sensitivity, domain: str, counts: str | None
-) -> bool:
-    """Return whether a look is worth its cost for most data, by public facts only: in a private
-    domain, for an answer with counts, where one user may touch many labels for so few rows
-    (docs/notes/utility.md).
-
-    Args:
-        k: as for plan_topk, like all that follow.
-        budget: None where an accuracy is asked for.
-        sensitivity: of the histogram.
-        domain: "private" or "public".
-        counts: the noise on counts; None or "none" for labels only.
-    """
-    if domain != "private" or budget is None or budget.rho is not None:
-        return False
-    if counts in (None, "none") or k > MOST_LABELS:
-        return False
-    labels_per_user = sensitivity.l0 or math.inf
-    return labels_per_user >= LEAST_LABELS and k < MOST_ROWS * labels_per_user

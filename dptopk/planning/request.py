@@ -13,7 +13,7 @@ from dptopk._internal.choices import CHARGES, COUNTS, DOMAINS, ChargeAs, Counts,
 from dptopk._internal.rounding import floor_digits
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.preconditions import require_add_remove
+from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.planning.mixture import Mixture, references
 from dptopk.planning.shape import Shape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dptopk._internal import validate
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
-from dptopk.mechanisms.preconditions import finite_l0
+from dptopk.mechanisms.mechanism import finite_l0
 from dptopk.release.release import Release
 
 

@@ -12,12 +12,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from dptopk._internal.choices import INTERACTIONS
-from dptopk.accounting import bound_order, registry
-from dptopk.accounting.bound_order import names, registered_bounds
+from dptopk.accounting import registry
 from dptopk.accounting.bounds import compose, table
 from dptopk.accounting.curves import DeltaCurve, Query
 from dptopk.accounting.pld.log_mgf import ChernoffCurve
-from dptopk.accounting.registry import Bound, bound, split_failure
+from dptopk.accounting.registry import Bound, bound, names, registered_bounds, split_failure
 from dptopk.costs import (
     CDP,
     ZCDP,
@@ -337,7 +336,6 @@ def test_constraints_share_their_atom() -> None:
 def test_a_bound_that_answers_nan_is_never_believed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A formula that fails gives no guarantee: inf or 1, and compose takes another."""
     monkeypatch.setattr(registry, "REGISTRY", dict(registry.REGISTRY))
-    monkeypatch.setattr(bound_order, "REGISTRY", registry.REGISTRY)
     registered_bounds.cache_clear()
     try:
 

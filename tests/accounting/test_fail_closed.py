@@ -7,10 +7,10 @@ import math
 import numpy as np
 import pytest
 
-from dptopk.accounting.bound_order import names
 from dptopk.accounting.bounds import compose, table
 from dptopk.accounting.pld import loss_components as pld_sources
 from dptopk.accounting.pld.loss_components import GaussianLoss, Grid
+from dptopk.accounting.registry import names
 from dptopk.costs import (
     ApproxDP,
     BoundedRange,

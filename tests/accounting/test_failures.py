@@ -9,10 +9,9 @@ import math
 import mpmath as mp
 import pytest
 
-from dptopk.accounting.bound_order import names
 from dptopk.accounting.bounds import compose, table
 from dptopk.accounting.published.cadir_najib_shkel.regions import composition_region
-from dptopk.accounting.registry import BoundSpec, split_failure
+from dptopk.accounting.registry import BoundSpec, names, split_failure
 from dptopk.costs import ApproxDP, Charge
 from dptopk.errors import IncompatibleCosts
 

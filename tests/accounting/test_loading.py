@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from dptopk.accounting import bound_order
+from dptopk.accounting import registry
 
 
 def loaded(program: str) -> list[str]:
@@ -29,13 +29,13 @@ def test_a_bound_that_can_not_be_best_is_not_loaded() -> None:
 
 
 def test_each_module_registers_the_names_that_are_listed() -> None:
-    for module, names in bound_order.MODULES.items():
+    for module, names in registry.MODULES.items():
         for name in names:
-            assert bound_order.bound_of_name(name).build.__module__ == f"dptopk.accounting.{module}"
-    assert set(bound_order.registered_bounds()) == set(bound_order.REGISTRY)
-    assert [n for n, spec in bound_order.registered_bounds().items() if spec.published] == [
+            assert registry.bound_of_name(name).build.__module__ == f"dptopk.accounting.{module}"
+    assert set(registry.registered_bounds()) == set(registry.REGISTRY)
+    assert [n for n, spec in registry.registered_bounds().items() if spec.published] == [
         name
-        for module, names in bound_order.MODULES.items()
+        for module, names in registry.MODULES.items()
         for name in names
-        if module.startswith(bound_order.PUBLISHED)
+        if module.startswith(registry.PUBLISHED)
     ]

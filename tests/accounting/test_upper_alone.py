@@ -9,11 +9,10 @@ import math
 import pytest
 
 from dptopk.accounting import bounds
-from dptopk.accounting.bound_order import registered_bounds
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.composition_query import CompositionQuery
 from dptopk.accounting.cost_models import dominating_pairs
-from dptopk.accounting.registry import Bound
+from dptopk.accounting.registry import Bound, registered_bounds
 from dptopk.accounting.setwise import evaluation
 from dptopk.costs import Charge, PureDP
 from dptopk.errors import InvalidParameter

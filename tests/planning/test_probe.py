@@ -22,8 +22,9 @@ from dptopk import (
     plan_topk,
 )
 from dptopk.accounting.bounds import compose
+from dptopk.planning.choose import with_look
 from dptopk.planning.mixture import Mixture
-from dptopk.planning.probe import Look, LookedPlan, counts_at_ranks, ranks, shapes, with_look
+from dptopk.planning.probe import Look, LookedPlan, counts_at_ranks, ranks, shapes
 from dptopk.planning.shape import Outcome, Shape, _averaged_outcome
 
 TOTAL = Budget(1, 1e-6)

@@ -111,8 +111,10 @@ DESIGN = Design(
 @pytest.fixture(autouse=True)
 def _registered(monkeypatch):
     monkeypatch.setattr(named, "_KINDS", dict(named._KINDS))
-    monkeypatch.setattr(named, "_DESIGNS", [])
+    others = list(named.OTHER_DESIGNS)
     named.register(StableHistogram, DESIGN)
+    yield
+    named.OTHER_DESIGNS[:] = others
 
 
 def _histogram(sensitivity=ONE):
