@@ -29,7 +29,8 @@ from dptopk import (
     compose,
 )
 from dptopk.accounting.curves import Query
-from dptopk.accounting.setwise import certificates
+from dptopk.accounting.setwise import certificate_values, certificates, product_certificates
+from dptopk.accounting.setwise.certificate_factors import Claim
 from dptopk.accounting.setwise.optimum import SetwiseCurve
 from dptopk.accounting.setwise.partition import CostGroup
 from dptopk.accounting.setwise.price_rounding import RoundingLevels
@@ -137,7 +138,7 @@ def test_stated_values_above_1_are_above_every_chord_of_the_values_before():
     N, h = 120, 0.0077
     values = np.where(np.arange(1200) < 540, 1 + 5e-9, 1e-6)
     values[:500] -= np.random.default_rng(1).random(500) * 3e-9
-    stated = certificates._step_above_checker(values, N, h)
+    stated = certificate_values._step_above_checker(values, N, h)
     near_share = np.expm1(np.arange(N + 1) * h - N * h) / math.expm1(-N * h)
     for node in range(len(stated)):
         at_near = node + N - np.arange(N + 1)
@@ -333,7 +334,10 @@ def weighted():
     curve = SetwiseCurve.of(Charge.parse(WEIGHTED))
     run = curve.proof(Query(delta=1e-6))
     run.__dict__["groups"] = [group]
-    return certificates.product_certificate(Charge.parse(WEIGHTED), 1e-6, run, 1e-6 * (1 - 1e-5))
+    charge = Charge.parse(WEIGHTED)
+    delta_left = 1e-6 * (1 - 1e-5)
+    claim = Claim(charge, charge, 1e-6, delta_left)
+    return product_certificates.product_certificate(claim, run, delta_left)
 
 
 def test_coins_and_weights_are_checked(weighted, tmp_path):
@@ -789,7 +793,7 @@ def test_node_values_decrease():
     rules = Rules.of({14.9: 5}, 1937, upper=True, reach=8.0)
     states = [(left,) for left in range(6)]
     windows = rules.windows(np.array(states))
-    _, rows = certificates._stated_values(rules, states, windows, ())
+    _, rows = certificate_values._stated_values(rules, states, windows, ())
     assert all(np.all(np.diff(row.values) <= 0) for row in rows.values())
 
 
