@@ -163,6 +163,24 @@ def describe_l0(l0: int | None) -> str:
     return f"at most {numbered(l0, 'label')}"
 
 
+def describe_caps(linf: int, l0: int | None, l1: int | None) -> str:
+    """Describe the caps that each user's events were limited to.
+
+    Args:
+        linf: the most that one user adds to one label.
+        l0: the most labels of one user; None: any number.
+        l1: the most that one user adds to all labels together; None: what the others imply.
+
+    >>> describe_caps(2, None, None)
+    'at most 2 at each label'
+    >>> describe_caps(2, 5, 7)
+    'at most 5 labels, at most 2 at each, and 7 in all'
+    """
+    at_each = f"at most {linf} at each"
+    caps = f"{at_each} label" if l0 is None else f"{describe_l0(l0)}, {at_each}"
+    return caps if l1 is None else f"{caps}, and {l1} in all"
+
+
 def number(value: float) -> str:
     """Format a count: whole numbers as they are, others to one decimal.
 

@@ -23,6 +23,7 @@ from dptopk.costs import MultiDP
 from dptopk.errors import InvalidParameter
 
 POINTS = 400  # the number of ε's at which a profile is stated, unless another is asked for
+MOST_POINTS = 100_000  # that may be asked for
 SUM_ERROR = 1e-9  # by which probabilities may miss 1
 NEGLIGIBLE = 1e-20  # a δ: beyond, a profile ends with this much mass of infinite loss
 LARGEST_LOSS = 500.0
@@ -51,20 +52,21 @@ def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
         p: shape (n,), probabilities of the n outcomes on one data set, >= 0, sum 1 to within 1e-9;
             what is missing counts as an answer that gives everything away.
         q: shape (n,), on the other.
-        points: the largest number of ε's in the cost.
+        points: the largest number of ε's in the cost, at least 2.
 
     Returns:
         MultiDP: the (ε, δ) of both directions together.
 
     Raises:
-        InvalidParameter: on negative or non-finite probabilities, other sums, unequal shapes, or
-            two equal laws, which cost nothing.
+        InvalidParameter: on negative or non-finite probabilities, other sums, unequal shapes, two
+            equal laws, which cost nothing, or points below 2.
 
     >>> from dptopk import Charge, compose
     >>> cost = from_pair([0.75, 0.25], [0.25, 0.75])  # randomised response of ln 3
     >>> round(compose(Charge({cost: 10}), delta=1e-6).epsilon, 3)
     10.986
     """
+    points = validate.count(at_least=2, at_most=MOST_POINTS, points=points)
     first = _checked_law("p", p)
     second = _checked_law("q", q)
     if first.shape != second.shape:
@@ -98,13 +100,15 @@ def from_pld(pld: DeltaByEpsilon, *, points: int = POINTS) -> MultiDP:
     Args:
         pld: of one mechanism or of a composition, estimated pessimistically; its δ's are rounded
             outward by a relative 1e-12, and its floating-point error beyond that is its own.
-        points: the largest number of ε's in the cost; chords between them are above the profile.
+        points: the largest number of ε's in the cost, at least 2; chords between them are above
+            the profile.
 
     Returns:
         MultiDP: an upper bound on the distribution's profile, in both directions.
 
     Raises:
-        InvalidParameter: when its δ's are no profile (outside [0, 1], rising), or 1 at every ε.
+        InvalidParameter: when its δ's are no profile (outside [0, 1], rising), or 1 at every ε, and
+            on points below 2.
 
     >>> from dp_accounting.pld import privacy_loss_distribution
     >>> laplace = privacy_loss_distribution.from_laplace_mechanism(10.0)
@@ -112,6 +116,7 @@ def from_pld(pld: DeltaByEpsilon, *, points: int = POINTS) -> MultiDP:
     >>> round(compose(Charge({from_pld(laplace): 10}), delta=1e-6).epsilon, 2)
     1.0
     """
+    points = validate.count(at_least=2, at_most=MOST_POINTS, points=points)
 
     def delta(x: Floats) -> Floats:
         """Return the distribution's δ at each ε."""
@@ -120,12 +125,19 @@ def from_pld(pld: DeltaByEpsilon, *, points: int = POINTS) -> MultiDP:
     return from_profile(delta, epsilons_of(delta, points))
 
 
-def from_profile(delta: Callable[[Floats], Floats], epsilons: Floats) -> MultiDP:
+def from_profile(
+    delta: Callable[[Floats], Floats], epsilons: Floats, *, zero_from: float | None = None
+) -> MultiDP:
     """Return the cost of a mechanism whose δ at some ε's is known from above.
 
     Args:
         delta: maps ε's to upper bounds on δ, the larger of both directions.
         epsilons: the ε's, in any order.
+        zero_from: an ε at which δ is known to be 0, not only to rounding; None: none is known.
+
+    Returns:
+        MultiDP: an upper bound on the profile. Every δ is raised by FLOAT_ERROR and is not 0, but
+        that at ``zero_from``.
 
     Raises:
         InvalidParameter: when the δ's are not in [0, 1], rise, or are all 1.
@@ -141,7 +153,9 @@ def from_profile(delta: Callable[[Floats], Floats], epsilons: Floats) -> MultiDP
     informative = falling < 1
     if not informative.any():
         raise InvalidParameter("a mechanism with δ = 1 at every ε has no cost")
-    pairs = zip(x[informative].tolist(), falling[informative].tolist(), strict=True)
+    pairs = list(zip(x[informative].tolist(), falling[informative].tolist(), strict=True))
+    if zero_from is not None:
+        pairs.append((zero_from, 0.0))
     return MultiDP(tuple(pairs))
 
 
@@ -151,7 +165,7 @@ def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
 
     Args:
         delta: maps ε's to δ's.
-        points: how many ε's are returned; at least two are.
+        points: how many ε's are returned, at least 2.
 
     Raises:
         InvalidParameter: for δ's that rise, or are no numbers.
@@ -168,7 +182,7 @@ def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
             low = middle
         else:
             high = middle
-    return np.linspace(0.0, high, max(points, 2))
+    return np.linspace(0.0, high, points)
 
 
 def _checked_law(name: str, law_values: ArrayLike) -> Floats:

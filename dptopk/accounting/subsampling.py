@@ -9,8 +9,10 @@ joint convexity,
     without against with: δ'(y) = (1 - g(1 - q)) δ(ln(gq / (1 - g(1 - q)))) while g < 1/(1 - q),
     then 0,
 
-and the larger one holds for both (Balle-Barthe-Gaboardi 2018, Theorem 8, for the first; Zhu-Dong-
-Wang 2022, Theorem 11, for both). The points of this profile are a ``MultiDP`` cost.
+(Balle-Barthe-Gaboardi 2018, Theorem 8, for the first; Zhu-Dong-Wang 2022, Theorem 11, for both).
+The first one holds for both: the second is s δ(ln(1 + (g - 1)/s)) with s = 1 - g(1 - q) = q -
+(g - 1)(1 - q) <= q, and as δ falls, s δ(ln(1 + (g - 1)/s)) rises with s. Its points are a
+``MultiDP`` cost.
 """
 
 from __future__ import annotations
@@ -23,12 +25,19 @@ from dptopk._internal import validate
 from dptopk._internal.rounding import Floats
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.gaussian.pair import gaussian_curve
-from dptopk.accounting.imported_costs import LARGEST_LOSS, POINTS, epsilons_of, from_profile
+from dptopk.accounting.imported_costs import (
+    LARGEST_LOSS,
+    MOST_POINTS,
+    POINTS,
+    epsilons_of,
+    from_profile,
+)
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.costs import CDP, ZCDP, Charge, Cost, GaussianDP, LaplaceDP, MultiDP, PureDP
 from dptopk.errors import IncompatibleCosts
 
 ROUNDING = 1e-12  # relative, far above that of the formulas
+UNDERFLOW = float(np.finfo(float).tiny)  # above what products lose that are below it
 POINTS_ONE_BY_ONE = 100  # where each takes a composition
 
 
@@ -39,18 +48,17 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
         cost: of the mechanism on the sample, for neighbours that differ by one user.
         rate: q in (0, 1), the chance of each user to be in the sample, independently of all others
             and secret.
-        points: the largest number of (ε, δ) in the cost; at most POINTS_ONE_BY_ONE where each takes
-            a composition.
+        points: the largest number of (ε, δ) in the cost, at least 2; at most POINTS_ONE_BY_ONE
+            where each takes a composition.
 
     Returns:
         MultiDP: an upper bound on the profile of the sampled mechanism, whichever direction: at its
         points exact where the cost's own profile is (pure, Gaussian and Laplace costs), for bounded
-        range and other classes from the best bound on a single one. Accounts that compose the two
-        directions apart are tighter for many of them, by 7 to 15% at a thousand; here every cost
-        may have its own. More points bring less than 1e-4.
+        range and other classes from the best bound on a single one. For a pure ε its last point is
+        (ln(1 + q(e^ε - 1)), 0), rounded up: a sample is pure too. More points bring less than 1e-4.
 
     Raises:
-        InvalidParameter: on another rate.
+        InvalidParameter: on another rate, or points below 2.
         IncompatibleCosts: for a cost whose δ does not fall.
 
     >>> from dptopk.accounting import compose
@@ -60,14 +68,20 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
     """
     share = validate.probability(rate=rate, allow_zero=False)
     validate.instance(Cost, cost=cost)
+    points = validate.count(at_least=2, at_most=MOST_POINTS, points=points)
 
     def delta_of_cost(x: Floats) -> Floats:
         """Return upper bounds on the δ of the mechanism itself."""
         return _cost_deltas(cost, x)
 
+    def delta_of_sampled(y: Floats) -> Floats:
+        """Return upper bounds on δ' of the sampled mechanism; arguments of δ are rounded down."""
+        return share * delta_of_cost(np.log1p(np.expm1(y) / share) * (1 - ROUNDING))
+
     # The largest ε of the profile: that of pure DP, else where δ is negligible.
-    reach = compose(Charge({cost: 1}), delta=0.0).epsilon
-    if reach > LARGEST_LOSS:
+    pure = compose(Charge({cost: 1}), delta=0.0).epsilon
+    reach = pure
+    if pure > LARGEST_LOSS:
         _, reach = epsilons_of(delta_of_cost, 2).tolist()
     if not reach < LARGEST_LOSS:
         raise IncompatibleCosts(f"{cost} has no profile that falls")
@@ -75,35 +89,14 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
         points = min(points, POINTS_ONE_BY_ONE)
     x = np.linspace(0.0, reach * (1 + ROUNDING), points)
     y = np.log1p(share * np.expm1(x))
-    # The other direction ends where g = e^x / (q + e^x (1 - q)).
-    other_direction = x - np.log(share + np.exp(x) * (1 - share))
-    # Half of the points suit the one direction, half the other; the last one ends the profile.
-    grid = np.unique(np.concatenate([y[::2], other_direction[1::2], y[-1:]]))
-
-    def delta_of_sampled(epsilons: Floats) -> Floats:
-        """Return upper bounds on the δ of the sampled mechanism."""
-        return _delta_of_sampled(cost, share, epsilons)
-
-    return from_profile(delta_of_sampled, np.maximum(grid, 0.0))
-
-
-def _delta_of_sampled(cost: Cost, share: float, y: Floats) -> Floats:
-    """Return upper bounds on δ' of the sampled mechanism at each y, the larger of the two
-    directions; arguments of δ are rounded down.
-
-    Args:
-        cost: of the mechanism on the sample.
-        share: q.
-        y: ε's >= 0.
-    """
-    gain = np.expm1(y)  # g - 1
-    with_user = share * _cost_deltas(cost, np.log1p(gain / share) * (1 - ROUNDING))
-    scale = share - gain * (1 - share)  # 1 - g (1 - q)
-    is_positive = scale > 0  # else δ' is 0 in this direction, and any ε will do
-    shifted = np.log1p(gain / np.where(is_positive, scale, 1.0)) * (1 - ROUNDING)
-    x = np.where(is_positive, shifted, LARGEST_LOSS)
-    without_user = np.where(is_positive, scale * _cost_deltas(cost, x), 0.0)
-    return np.maximum(with_user, without_user)
+    # Half of the points are evenly spaced in the argument of δ, half lie below -ln(1 - q), where
+    # the profile is steep; the last one ends it.
+    steep = x - np.log(share + np.exp(x) * (1 - share))
+    grid = np.unique(np.concatenate([y[::2], steep[1::2], y[-1:]]))
+    zero_from = None
+    if pure <= LARGEST_LOSS:
+        zero_from = float(y[-1]) * (1 + ROUNDING) + UNDERFLOW
+    return from_profile(delta_of_sampled, np.maximum(grid, 0.0), zero_from=zero_from)
 
 
 def _cost_deltas(cost: Cost, x: Floats) -> Floats:

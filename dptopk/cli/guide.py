@@ -267,7 +267,7 @@ def _parsed_people(text: str) -> int | None:
     """Return the stated number of people; None for "unknown"."""
     if text == "unknown":
         return None
-    return validate.count(users=int(text.replace(",", "")))
+    return validate.count(at_most=validate.LARGEST, users=int(text.replace(",", "")))
 
 
 def _show_plan(answers: GuidedAnswers, console: Console) -> None:

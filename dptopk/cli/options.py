@@ -94,12 +94,13 @@ def with_delta(question: Question) -> Question:
     The δ that is filled in is told on standard error.
 
     Raises:
-        InvalidParameter: unless exactly one total (ε, ρ or accuracy) is given.
+        InvalidParameter: unless exactly one total (ε, ρ or accuracy) is given, and for a number of
+            users below 1 or above 2^62.
     """
     question.check_total(mark="--")
     if question.delta is not None or question.users is None:
         return question
-    users = validate.count(users=question.users)
+    users = validate.count(at_most=validate.LARGEST, users=question.users)  # so that δ is above 0
     delta = float(format_lower(1 / (10 * users), digits=1))
     tell(f"δ = {delta:g}, about 1/(10 users), as --delta was not given.")
     return replace(question, delta=delta)

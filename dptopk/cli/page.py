@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dptopk._internal.formatting import (
-    describe_l0,
+    describe_caps,
     format_upper,
     html_lines,
     html_page,
@@ -101,11 +101,13 @@ def _remaining_section(budget_lines: Sequence[str]) -> str:
     return f"<h2>What is left</h2>\n{html_lines(budget_lines)}"
 
 
-def _meaning_of_counts(plan: TopKPlan, release: Release) -> str:
-    """Return one sentence on what the numbers count, and whether caps made them smaller."""
+def _meaning_of_counts(release: Release) -> str:
+    """Return one sentence on what the numbers count, with the caps that made them smaller."""
     count = "a label's count"
     if release.capped:
-        count += f" on data with {describe_l0(plan.sensitivity.l0)} of one user"
+        under = release.sensitivity
+        caps = describe_caps(under.linf, under.l0, under.l1)
+        count += f" after each user was limited to {caps},"
     return f"Each number is {count} plus random noise, which protects every user."
 
 
@@ -165,7 +167,7 @@ def notes(plan: TopKPlan, release: Release, rows: pd.DataFrame) -> list[str]:
                 "threshold."
             )
     if release.counts is not None and len(release):
-        lines.append(_meaning_of_counts(plan, release))
+        lines.append(_meaning_of_counts(release))
     if release.measurement is not None and len(release):
         lines.append(_interval_promise(release, rows))
     lines += release.omissions()

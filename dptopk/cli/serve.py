@@ -53,30 +53,60 @@ def serve(
     ] = False,
 ) -> None:
     """Let analysts ask over HTTP, see what it costs, and share a budget."""
-    if demo == (catalog is not None):
+    if reason and not apply:
+        raise InvalidParameter("--reason goes with --apply: nothing else changes terms")
+    maintains = check or apply or reload
+    if catalog is None:
+        if not demo:
+            raise InvalidParameter("give a catalog, or --demo")
+        if maintains:
+            raise InvalidParameter(
+                "--check, --apply and --reload are for a catalog, not for --demo"
+            )
+        _serve_demo(host, port, workers)
+        return
+    if demo:
         raise InvalidParameter("give a catalog, or --demo")
-    if demo and (check or apply or reload):
-        raise InvalidParameter("--check, --apply and --reload are for a catalog, not for --demo")
-    if catalog is not None and (check or apply or reload):
-        if apply:
-            _apply_terms(catalog, reason)
-        _refuse_unfit_catalog(catalog)
-        if reload:
-            _ask_workers_to_reload(catalog)
-        else:
-            typer.echo("The catalog can be served.")
+    if maintains:
+        _maintain(catalog, reason, apply=apply, reload=reload)
         return
-    if host not in {"127.0.0.1", "::1", "localhost"}:
-        typer.echo(
-            f"warning: --host {host}: tokens and answers travel unencrypted: put TLS before it",
-            err=True,
-        )
-    _refuse_taken_address(host, port)
-    if catalog is not None:
-        _run(load_catalog(catalog), host, port, workers)
-        return
-    # uvicorn ends the process by the signal that it was sent. With a handler that raises, the
-    # folder is deleted before.
+    _prepare_address(host, port)
+    _run(load_catalog(catalog), host, port, workers)
+
+
+def _maintain(catalog: Path, reason: str, *, apply: bool, reload: bool) -> None:
+    """Check a catalog, and change what was asked for; nothing is served.
+
+    Args:
+        catalog: the catalog's file.
+        reason: why the terms change.
+        apply: whether the ledger's terms are changed to the catalog's before.
+        reload: whether the workers that run read the catalog again.
+
+    Raises:
+        InvalidParameter: for a catalog that cannot be read, or a change without a reason.
+        LedgerError: when something differs that never changes.
+        typer.Exit: with code 1, if the catalog cannot be served.
+    """
+    if apply:
+        _apply_terms(catalog, reason)
+    _refuse_unfit_catalog(catalog)
+    if reload:
+        _ask_workers_to_reload(catalog)
+    else:
+        typer.echo("The catalog can be served.")
+
+
+def _serve_demo(host: str, port: int, workers: int) -> None:
+    """Serve data of examples from a folder that is deleted at the end, and print two tokens.
+
+    Args:
+        host: the address to listen at.
+        port: the port; 0: any that is free.
+        workers: the number of processes.
+    """
+    _prepare_address(host, port)
+    # Without this handler SIGTERM ends the process at once and leaves the folder.
     signal.signal(signal.SIGTERM, _exit_on_signal)
     with tempfile.TemporaryDirectory(prefix="dptopk-demo-") as folder:
         from dptopk.service.demo import create_tokens, demo_catalog
@@ -84,6 +114,24 @@ def serve(
         demonstration = demo_catalog(Path(folder))
         _print_tokens(host, port, create_tokens(demonstration))
         _run(demonstration, host, port, workers)
+
+
+def _prepare_address(host: str, port: int) -> None:
+    """Print a warning about an address that others can reach, and refuse one that is taken.
+
+    Args:
+        host: the address to listen at.
+        port: the port; 0: any that is free.
+
+    Raises:
+        InvalidParameter: when the address cannot be listened at.
+    """
+    if host not in {"127.0.0.1", "::1", "localhost"}:
+        typer.echo(
+            f"warning: --host {host}: tokens and answers travel unencrypted: put TLS before it",
+            err=True,
+        )
+    _refuse_taken_address(host, port)
 
 
 def _exit_on_signal(number: int, _frame: object) -> None:

@@ -97,7 +97,8 @@ class Request:
             charge_as=validate.member(("auto", *CHARGES), charge_as=self.charge_as),
         )
         if self.users is not None:
-            validate.assign(self, users=validate.count(users=self.users))
+            users = validate.count(at_most=validate.LARGEST, users=self.users)
+            validate.assign(self, users=users)
         if self.selection_share is not None and self.selection_share != "best":
             share = validate.probability(allow_zero=False, selection_share=self.selection_share)
             validate.assign(self, selection_share=share)

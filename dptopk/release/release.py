@@ -13,7 +13,7 @@ import numpy as np
 from dptopk._internal.choices import CONFIDENCE, Intervals
 from dptopk._internal.formatting import (
     answer_rows,
-    describe_l0,
+    describe_caps,
     format_upper,
     html_lines,
     html_rows,
@@ -491,11 +491,9 @@ def _import_optional(module: str) -> Any:
 
 def capped_note(sensitivity: Sensitivity) -> str:
     """Return a note that says what the caps of a histogram of events mean for its counts."""
-    labels = "" if sensitivity.l0 is None else f"{describe_l0(sensitivity.l0)}, "
-    together = "" if sensitivity.l1 is None else f", and {sensitivity.l1} in all"
+    caps = describe_caps(sensitivity.linf, sensitivity.l0, sensitivity.l1)
     return (
-        f"counts are of capped data: each user was limited to {labels}at most "
-        f"{sensitivity.linf} at each{together}. True totals "
+        f"counts are of capped data: each user was limited to {caps}. True totals "
         "may be higher. Each interval covers the count after capping; only its lower end holds "
         "for the true count"
     )

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 from dptopk._internal.json_text import canonical_json
 from dptopk._internal.lru import LRUCache
@@ -101,6 +101,40 @@ class AfterQuestion(TypedDict):
     largest_epsilon: float | None
     share_after: float
     shares_after: dict[str, float]
+
+
+class BudgetPage(TypedDict):
+    """One budget in numbers.
+
+    Attributes:
+        owner: whose share or limit it is; missing for the budget of a data set.
+        epsilon: the ε of the whole budget, at ``delta``.
+        epsilon_spent: the ε of what was charged, at ``delta``.
+        epsilon_left: the largest ε at which ``question`` still fits.
+        question: the kind of question for which ``epsilon_left`` is stated.
+        delta: the δ of the budget.
+        share: the used share of the budget.
+        shares: the used share of each part of the budget.
+        remaining: what is left, in words.
+        fits, refused, why, largest_epsilon, share_after, shares_after: those of ``AfterQuestion``;
+            missing where no question is asked about.
+    """
+
+    owner: NotRequired[str]
+    epsilon: float
+    epsilon_spent: float
+    epsilon_left: float | None
+    question: NotRequired[str]
+    delta: float
+    share: float
+    shares: Mapping[str, float]
+    remaining: str
+    fits: NotRequired[int]
+    refused: NotRequired[str]
+    why: NotRequired[str]
+    largest_epsilon: NotRequired[float | None]
+    share_after: NotRequired[float]
+    shares_after: NotRequired[dict[str, float]]
 
 
 class SpendingPoint(TypedDict, total=False):
@@ -229,7 +263,12 @@ class BudgetReports:
             compute: the function that computes it.
             key: the name of the report.
         """
-        return self._pages.get((self.ledger.head()["hash"], *key), compute)
+        return self._pages.get((self._head(), *key), compute)
+
+    def _head(self) -> str:
+        """Return the hash of the ledger's last entry."""
+        head: str = self.ledger.head()["hash"]
+        return head
 
     def balance(
         self,
@@ -238,7 +277,7 @@ class BudgetReports:
         further: Further | None = None,
         *,
         segments: tuple[str, ...] | None = None,
-    ) -> dict[str, Any]:
+    ) -> dict[str, BudgetPage]:
         """Return the budgets that an analyst's question must fit, before and after the question.
 
         Args:
@@ -248,16 +287,20 @@ class BudgetReports:
             segments: the declared segments that would pay; None: all data.
 
         Returns:
-            "total" is the budget of the data set. "mine" is the share or the limit of the analyst,
-            if there is one; its "owner" is the reserve for an analyst without a share.
+            "total" is the ``BudgetPage`` of the data set. "mine" is that of the share or the limit
+            of the analyst, if there is one; its "owner" is the reserve for an analyst without a
+            share.
         """
         name = canonical_name(analyst)
         key = ("balance", dataset, name, segments, None if further is None else further.key)
-        return self._cached_report(lambda: self._balance(dataset, name, further, segments), *key)
+        balance: dict[str, BudgetPage] = self._cached_report(
+            lambda: self._balance(dataset, name, further, segments), *key
+        )
+        return balance
 
     def _balance(
         self, dataset: str, name: str, further: Further | None, segments: tuple[str, ...] | None
-    ) -> dict[str, Any]:
+    ) -> dict[str, BudgetPage]:
         """Return the report of ``balance``, computed anew.
 
         Args:
@@ -266,24 +309,28 @@ class BudgetReports:
             further: the question that would be charged; None: no question.
             segments: the declared segments that would pay; None: all data.
         """
+        # The head is read before the state: a charge in between makes numbers newer than their
+        # head, of which nobody asks again. With a later head they would be older than it.
+        head = self._head()
         state = self.ledger.state(dataset)  # a copy, on which the question can be tried
         kind = kind_of(state.kind, state.account, state.sensitivity)
         shares = state.terms.get("shares")
         if shares is None:
             account = _account_of(state.account, segments)
-            balance = {"total": self._page(account, kind, further, dataset, segments)}
-            for owner, limit in state.limits_of(name, segments).items():
-                page = self._page(limit, kind, further, dataset, owner, segments)
-                balance["mine"] = {"owner": name} | page
+            balance = {"total": self._page(account, kind, further, head, dataset, segments)}
+            limit = next(iter(state.limits_of(name, segments).values()), None)
+            if limit is not None:
+                page = self._page(limit, kind, further, head, dataset, "limit of", name, segments)
+                balance["mine"] = {"owner": name, **page}
             return balance
         owner = name if name in shares else RESERVE
         # The question is tried on the share that would pay, and not on all shares together.
-        total = self._page(state.account, kind, None, dataset)
+        total = self._page(state.account, kind, None, head, dataset)
         if owner not in shares:
             return {"total": total, "mine": _no_share(name)}
         share = _account_of(state.account.account(name), segments)
-        page = self._page(share, kind, further, dataset, owner, segments)
-        return {"total": total, "mine": {"owner": owner} | page}
+        page = self._page(share, kind, further, head, dataset, "share of", owner, segments)
+        return {"total": total, "mine": {"owner": owner, **page}}
 
     def budget(self, dataset: str, analyst: str, *, everyone: bool = False) -> dict[str, Any]:
         """Return the balance, what the analyst was charged, and how often earlier kinds of
@@ -327,35 +374,35 @@ class BudgetReports:
             for text, spend in reversed(kinds)  # in the order in which they were asked
         ]
         spent = str(state.spent(analyst=analyst))
-        return self.balance(dataset, analyst) | {"spent_by_me": spent, "fits": fits}
+        return {**self.balance(dataset, analyst), "spent_by_me": spent, "fits": fits}
 
     def _page(
-        self, account: Account, kind: Kind, further: Further | None, *owner: Hashable
-    ) -> dict[str, Any]:
+        self, account: Account, kind: Kind, further: Further | None, *key: Hashable
+    ) -> BudgetPage:
         """Return one budget in numbers.
 
         Args:
             account: a copy of its account, on which the question is tried.
             kind: the kind of question for which epsilon_left is stated.
             further: the question; None: no question.
-            owner: the names that tell this budget from others, for the cache.
+            key: what ``epsilon_left`` is cached by: the head of the ledger before the account was
+                read, and the names that tell this budget from others.
         """
         summary = account.summary()
-        page = {
+        left = self._pages.get(("left", *key), lambda: epsilon_left(account, kind))
+        page: BudgetPage = {
             "epsilon": summary.epsilon_total,
             "epsilon_spent": summary.epsilon_spent,
-            "epsilon_left": self._cached_report(
-                lambda: epsilon_left(account, kind), "left", *owner
-            ),
+            "epsilon_left": left,
             "question": str(kind),
             "delta": summary.delta,
             "share": summary.share,
             "shares": summary.shares,
             "remaining": str(account.remaining()),
         }
-        if further is not None:
-            page |= further.apply_to(account)
-        return page
+        if further is None:
+            return page
+        return {**page, **further.apply_to(account)}
 
     def spending(self, dataset: str) -> SpendingPage:
         """Return the report for the owner of a data set."""
@@ -421,8 +468,8 @@ def _times_that_fit(state: DatasetState, analyst: str, spend: Spend) -> int:
     return min(account.fits(spend.charge, spend.stated) for account in accounts)
 
 
-def _no_share(analyst: str) -> dict[str, Any]:
-    """Return the numbers of ``_page`` for an analyst who has no share, when there is no reserve."""
+def _no_share(analyst: str) -> BudgetPage:
+    """Return the numbers of a budget for an analyst who has no share, when there is no reserve."""
     reason = "there is neither a share of this analyst nor a reserve"
     return {
         "owner": analyst,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from decimal import Decimal, localcontext
 from itertools import product
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from dptopk import Charge, compose
 from dptopk.accounting import imported_costs
 from dptopk.accounting.imported_costs import from_pair, from_pld
-from dptopk.accounting.subsampling import subsampled
+from dptopk.accounting.subsampling import _cost_deltas, subsampled
 from dptopk.costs import ZCDP, BoundedRange, GaussianDP, LaplaceDP, PureDP
 from dptopk.errors import InvalidParameter
 
@@ -155,6 +156,58 @@ def test_a_sample_of_randomised_response_is_its_law(rate) -> None:
         found = compose(charge, epsilon=x).delta
         exact = _exact_delta([(mixed, q)], x)
         assert exact <= found <= exact * (1 + 1e-2) + 1e-9
+
+
+@pytest.mark.parametrize("rate", [1e-300, 0.1, 1 - 1e-16])
+@pytest.mark.parametrize("epsilon", [1e-300, 1.0, 400.0])
+def test_a_pure_cost_on_a_sample_is_pure(epsilon, rate) -> None:
+    """ln(1 + q(e^ε - 1)), by 80 digits, and never less."""
+    with localcontext() as context:
+        context.prec = 80
+        context.Emin = -10_000
+        # Up to a gain of 1e-60 the first term of the series has 60 digits.
+        if epsilon < 1e-60:
+            gain = Decimal(rate) * Decimal(epsilon)
+        else:
+            gain = Decimal(rate) * (Decimal(epsilon).exp() - 1)
+        exact = gain if gain < Decimal("1e-60") else (1 + gain).ln()
+        found = compose(Charge({subsampled(PureDP(epsilon), rate): 1}), delta=0.0).epsilon
+        assert exact <= Decimal(found) <= exact * Decimal(1 + 1e-6) + Decimal("1e-300")
+
+
+def test_bounded_range_and_laplace_on_a_sample_are_pure_and_others_are_not() -> None:
+    for cost in (BoundedRange(0.4), LaplaceDP(2.5, 1.0)):
+        found = compose(Charge({subsampled(cost, 0.1): 3}), delta=0.0).epsilon
+        assert found == pytest.approx(3 * math.log1p(0.1 * math.expm1(0.4)), rel=1e-9)
+    for cost in (GaussianDP(0.5), ZCDP(0.02)):
+        assert compose(Charge({subsampled(cost, 0.1): 1}), delta=0.0).epsilon == math.inf
+
+
+@pytest.mark.parametrize("points", [-1, 0, 1, 2.5, "x", True, 10**400])
+def test_points_are_a_number_from_two_on(points) -> None:
+    class Falling:
+        def get_delta_for_epsilon(self, epsilon):
+            return np.exp(-1 - np.asarray(epsilon))
+
+    for imported in (
+        lambda: subsampled(PureDP(1.0), 0.1, points=points),
+        lambda: from_pair(P, Q, points=points),
+        lambda: from_pld(Falling(), points=points),
+    ):
+        with pytest.raises(InvalidParameter, match="points"):
+            imported()
+
+
+@pytest.mark.parametrize("cost", [GaussianDP(0.5), PureDP(1.0), LaplaceDP(2.0, 1.0)])
+@pytest.mark.parametrize("rate", [0.01, 0.5, 0.99])
+def test_the_direction_that_is_left_out_is_never_the_larger_one(cost, rate) -> None:
+    """Both directions at every point of the cost, by the theorem's own formulas."""
+    for y, found in subsampled(cost, rate).constraints:
+        gain = math.expm1(y)
+        scale = rate - gain * (1 - rate)
+        if scale > 0:
+            x = np.array([math.log1p(gain / scale)])
+            assert scale * float(_cost_deltas(cost, x)[0]) <= found * (1 + 1e-9)
 
 
 @pytest.mark.slow

@@ -225,7 +225,16 @@ def test_from_masses_is_the_best_test_over_all_events():
 
 @pytest.mark.parametrize(
     ("p", "q"),
-    [([0.5, 0.5], [1.0]), ([0.5, 0.4], [0.5, 0.5]), ([1.5, -0.5], [0.5, 0.5]), ([[1.0]], [[1.0]])],
+    [
+        ([0.5, 0.5], [1.0]),
+        ([0.5, 0.4], [0.5, 0.5]),
+        ([1.5, -0.5], [0.5, 0.5]),
+        ([[1.0]], [[1.0]]),
+        (["a"], [1.0]),
+        ([[0.5], [0.5, 1.0]], [1.0]),
+        ([1j], [1.0]),
+        ([1.0], None),
+    ],
 )
 def test_masses_that_are_no_probabilities_are_refused(p, q):
     with pytest.raises(InvalidParameter):

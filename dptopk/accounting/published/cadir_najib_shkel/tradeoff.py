@@ -92,12 +92,12 @@ class PiecewiseLinear(TradeoffFunction):
             InvalidParameter: unless p and q are non-negative vectors of one length that each add up
                 to 1 (to 1e-9).
         """
-        widths = np.asarray(p, dtype=float)
-        drops = np.asarray(q, dtype=float)
+        widths = validate.nonnegatives(p=p)
+        drops = validate.nonnegatives(q=q)
         if widths.ndim != 1 or widths.shape != drops.shape or not len(widths):
             raise InvalidParameter("p and q must be one-dimensional arrays of the same length")
         for name, masses in (("p", widths), ("q", drops)):
-            if not (masses >= 0).all() or abs(math.fsum(masses) - 1) > 1e-9:
+            if abs(math.fsum(masses) - 1) > 1e-9:
                 raise InvalidParameter(f"{name} must hold probabilities that add up to 1")
         possible = (widths > 0) | (drops > 0)
         widths = widths[possible]
