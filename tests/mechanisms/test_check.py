@@ -18,12 +18,14 @@ from dptopk.mechanisms import (
     Centred,
     CountMLE,
     Exponential,
+    KnownGaussian,
     KnownGumbel,
     KnownLaplace,
     PartitionSelection,
     RoutedTopK,
     StabilityTopK,
     TruncatedLaplace,
+    UnknownGaussian,
     UnknownGumbel,
 )
 from dptopk.mechanisms.mechanism import Mechanism
@@ -233,3 +235,21 @@ def test_a_routed_answer_is_calibrated_before_it_is_paid():
     calibrated = _epsilon_of_peeled_selection.cache_info().misses
     mechanism.release(histogram)
     assert (calibrated, _epsilon_of_peeled_selection.cache_info().misses) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        KnownLaplace(epsilon=0.1),
+        KnownGaussian(sigma=20),
+        CountMLE(noise=KnownGaussian(sigma=20)),
+        UnknownGaussian(d_bar=30, sigma=20, delta=1e-6),
+    ],
+    ids=repr,
+)
+def test_scaled_noise_is_divided_by_the_factor(mechanism):
+    """Parameters to which noise is proportional, and those to which it is inverse."""
+    sensitivity = Sensitivity(linf=2, l0=3)
+    before = mechanism.count_noise(sensitivity, labels=3)
+    after = mechanism.scaled(4.0).count_noise(sensitivity, labels=3)
+    assert after == pytest.approx(before / 4, rel=2e-3)

@@ -33,6 +33,20 @@ WORLDS = [
 ]
 
 
+@pytest.mark.parametrize("absent", [0, 1, 5])
+def test_ranked_counts_are_those_of_all_labels(absent):
+    """Against a list of every label: those without a row have count 0."""
+    counts = np.array([3, 0, 1, 3, 2, 1, 0])
+    ranked = Ranked(counts, absent)
+    every = [*counts, *[0] * absent]
+    descending = sorted(every, reverse=True)
+    assert ranked.top(ranked.size).tolist() == descending
+    assert [ranked.count(rank) for rank in range(ranked.size)] == descending
+    values = np.arange(-1, 5)
+    at_least = [sum(count >= value for count in every) for value in values]
+    assert ranked.at_least(values).tolist() == at_least
+
+
 def neighbours(world):
     """Rows (smaller, larger) of ``world.counts``, without a walk over all moves."""
     larger = world.counts[None, :, :] - world.counts[:, None, :]
