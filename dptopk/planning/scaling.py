@@ -45,11 +45,11 @@ SQRT_2 = math.sqrt(2)
 FARTHEST = 38.0
 ROUGH_RTOL = 1e-5
 # Steps by which a candidate is scaled to the budget. The rule of ``_rho_factor`` is exact but for
-# how far a composition is from a Gaussian's, so that two to four are usual; the rest is for costs
-# that jump, where parameters are rounded.
+# how far a composition is from a Gaussian's, so that a few steps suffice; the rest is for costs that
+# jump, where parameters are rounded.
 MOST_STEPS = 12
 # Steps by which pure costs are scaled: each ε grows as the root of ρ or, of a clock or box noise,
-# nearly so; one or two are usual.
+# nearly so, so that fewer suffice.
 PURE_STEPS = 6
 # After this number of steps without a candidate within the budget a larger share of it is left.
 STEPS_WITH_LITTLE_SPARE = 4
