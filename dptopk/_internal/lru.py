@@ -34,6 +34,10 @@ class LRUCache(Generic[Value]):
         Args:
             key: the key; equal keys have equal results.
             make: a function that makes the result if the cache has none.
+
+        Raises:
+            Exception: whatever ``make`` raises; then nothing is stored, and a thread that waits for
+                the same key makes the result again.
         """
         # A lock for each key, so that making one result does not hold up the others.
         with self._lock:
@@ -44,7 +48,12 @@ class LRUCache(Generic[Value]):
                     self._key_locks.pop(key, None)
                     self._results.move_to_end(key)
                     return self._results[key]
-            value = make()
+            try:
+                value = make()
+            except BaseException:
+                with self._lock:
+                    self._key_locks.pop(key, None)
+                raise
             with self._lock:
                 self._key_locks.pop(key, None)
                 self._results[key] = value

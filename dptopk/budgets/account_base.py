@@ -101,6 +101,7 @@ class Account(ABC):
 
         Raises:
             BudgetExceeded: when what the record says does not fit; then nothing is spent.
+            IncompatibleCosts: when the charge is for other neighbours.
             InvalidParameter: when the record is not one for this charge.
         """
 

@@ -243,10 +243,7 @@ class Filter(Account):
             InvalidParameter: for what is no Charge, and in another process.
         """
         validate.instance(Charge, charge=charge)
-        if charge.neighbours != self.neighbours:
-            raise IncompatibleCosts(
-                f"the budget is for {self.neighbours}, the charge for {charge.neighbours}"
-            )
+        self._require_same_neighbours(charge)
         stated = self._statement_in_epsilon(stated)
         if stated is not None and not self._at_most_total(stated):
             raise self._refusal(charge, stated)
@@ -264,14 +261,28 @@ class Filter(Account):
 
         Raises:
             BudgetExceeded: when it is not covered.
+            IncompatibleCosts: when the charge has no price here, or is for other neighbours.
+            InvalidParameter: for what is no Charge, and in another process.
         """
         validate.instance(Charge, charge=charge)
+        self._require_same_neighbours(charge)
         with self._locked_in_own_process():
             entering = Entering(charge, self._sums(), self._prices_of_costs(charge))
             record = entering.record_by_prices()
         if record is None:
             raise self._refusal(charge, None)
         return record
+
+    def _require_same_neighbours(self, charge: Charge) -> None:
+        """Refuse a charge for other neighbours than the budget's.
+
+        Raises:
+            IncompatibleCosts: for such a charge.
+        """
+        if charge.neighbours != self.neighbours:
+            raise IncompatibleCosts(
+                f"the budget is for {self.neighbours}, the charge for {charge.neighbours}"
+            )
 
     def _statement_in_epsilon(self, stated: Budget | None) -> Budget | None:
         """Return what a question states, if it can be added up: (ε, δ), for a budget in ε; else
@@ -497,8 +508,10 @@ class Filter(Account):
 
         Raises:
             BudgetExceeded: when they do not fit; then nothing is spent.
+            IncompatibleCosts: when the charge is for other neighbours.
             InvalidParameter: when the record is not one for this charge.
         """
+        self._require_same_neighbours(charge)
         with self._locked_in_own_process():
             if "split" in record:
                 self._apply_divided(charge, record)

@@ -119,10 +119,7 @@ class Accountant(Account):
             IncompatibleCosts: when the charge is stated for another neighbour relation.
         """
         validate.instance(Charge, charge=charge)
-        if charge.neighbours != self.registered.neighbours:
-            raise IncompatibleCosts(
-                f"registered for {self.registered.neighbours}, charged for {charge.neighbours}"
-            )
+        self._require_same_neighbours(charge)
         with self._locked_in_own_process():
             if Fraction(charge.delta) > self._delta_left:
                 delta_text = format_upper(charge.delta)
@@ -183,13 +180,26 @@ class Accountant(Account):
                 lines.append(f"{times}*{cost} asked for, {tokens_left} left")
         return "; ".join(lines) or "the tokens left do not cover all of it at once"
 
+    def _require_same_neighbours(self, charge: Charge) -> None:
+        """Refuse a charge for other neighbours than those of the registered costs.
+
+        Raises:
+            IncompatibleCosts: for such a charge.
+        """
+        if charge.neighbours != self.registered.neighbours:
+            raise IncompatibleCosts(
+                f"registered for {self.registered.neighbours}, charged for {charge.neighbours}"
+            )
+
     def apply(self, charge: Charge, record: Record) -> None:
         """Use up the tokens that a record names, and the charge's delta; see ``Account.apply``.
 
         Raises:
             BudgetExceeded: when the tokens or the delta are not left; then nothing is spent.
+            IncompatibleCosts: when the charge is for other neighbours.
             InvalidParameter: when the record is not one for this charge.
         """
+        self._require_same_neighbours(charge)
         with self._locked_in_own_process():
             rows = _token_rows(record)
             paid = Counter[Cost]()

@@ -20,6 +20,19 @@ from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput
 from dptopk.mechanisms.thresholds import NoisyFloorMechanism
 
 
+def slots_and_floor(sensitivity: Sensitivity) -> Sensitivity:
+    """Return the sensitivity of the slots and the floor of a histogram: for linf > 1 the slot of a
+    displaced label and the floor can share a move of linf, so that l0 + 1 values move.
+
+    Raises:
+        InvalidParameter: for other neighbours than add_remove, and for sums of weights.
+    """
+    l0 = require_add_remove(sensitivity).l0
+    if l0 is None or sensitivity.linf == 1:
+        return sensitivity
+    return replace(sensitivity, l0=l0 + 1)
+
+
 @dataclass(frozen=True, kw_only=True)
 class UnknownCentred(NoisyFloorMechanism):
     """The d_bar largest counts + (Z_i + Y)/b, released if above h_(d_bar+1) + Z_0/b + Y/b + linf +
@@ -66,16 +79,8 @@ class UnknownCentred(NoisyFloorMechanism):
         return self.counting.centre.denominator
 
     def sensitivity_of_slots(self, sensitivity: Sensitivity) -> Sensitivity:
-        """Return the sensitivity of the slots and the floor: for linf > 1 the slot of a displaced
-        label and the floor can share a move of linf, so that l0 + 1 values move.
-
-        Raises:
-            InvalidParameter: for other neighbours than add_remove, and for sums of weights.
-        """
-        l0 = require_add_remove(sensitivity).l0
-        if l0 is None or sensitivity.linf == 1:
-            return sensitivity
-        return replace(sensitivity, l0=l0 + 1)
+        """Return the sensitivity of the slots and the floor, as ``slots_and_floor``."""
+        return slots_and_floor(sensitivity)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
         """Return the costs of Z for the slots and the floor and of Y, + δ; ``labels`` makes no

@@ -39,6 +39,7 @@ from dptopk.mechanisms.box import box_cost
 from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.named import OTHER_DESIGNS
+from dptopk.mechanisms.unknown_centred import slots_and_floor
 from dptopk.planning.request import Request, Split, pure_epsilon
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.shape import Shape
@@ -336,11 +337,11 @@ def _box_counts(request: Request, rho: float) -> Box:
     a Gaussian of this ρ.
 
     The mean loss is ε t, where t is the δ at ε = 0 of the noise's cost; counts of private labels
-    are charged as ε-DP, with t = tanh(ε/2). Without a δ the noise costs as much as Laplace noise on
-    k counts does in all.
+    are charged as ε-DP, with t = tanh(ε/2). Without a δ the noise is one ε-DP mechanism, which
+    costs as much as Laplace noise on k counts does in all.
     """
     if not request.delta:
-        return _one_box(request, rho * request.k)
+        return Box(epsilon=pure_epsilon(rho * request.k))
     # Of one count the cost is the ε-DP one, which is that of counts of private labels.
     counts = request.k if request.domain == "public" else 1
     epsilon = math.sqrt(2 * rho)
@@ -356,12 +357,15 @@ def _box_counts(request: Request, rho: float) -> Box:
 
 
 def _one_box(request: Request, rho: float) -> Box:
-    """Return box noise on the k counts of a request beside one other pure cost: it is charged as
-    ε-DP of the cost ρ, whatever the labels; with a δ it is that of ``_box_counts``.
+    """Return box noise on the k counts of a request, of the cost ρ in all, beside one other pure
+    cost.
+
+    Without a δ it is one ε-DP mechanism, whose ρ is not that of one count; with a δ it has the mean
+    loss that ``_box_counts`` finds.
     """
-    if request.delta:
-        return _box_counts(request, rho)
-    return Box(epsilon=pure_epsilon(rho))
+    if not request.delta:
+        return Box(epsilon=pure_epsilon(rho))
+    return _box_counts(request, rho)
 
 
 def _best_shifts(labels: int, touched: int) -> _CentredShifts:
@@ -488,14 +492,9 @@ def _centred_over_floor(fold: int) -> Build:
     def build(request: Request, split: Split, rho: float) -> Mechanisms:
         """Return the mechanism; the split says which part of δ is for its threshold."""
         d_bar = fold * request.k
-        sensitivity = request.sensitivity
-        moved = d_bar + 1
-        if sensitivity.l0 is not None:
-            # As in ``UnknownCentred.sensitivity_of_slots``: for linf > 1 a slot and the floor share
-            # one move.
-            shared = 1 if sensitivity.linf > 1 else 0
-            moved = min(sensitivity.l0 + shared, moved)
-        counting = _centred_gaussian(rho, _best_shifts(d_bar + 1, moved))
+        values = d_bar + 1
+        moved = slots_and_floor(request.sensitivity).touched(values)
+        counting = _centred_gaussian(rho, _best_shifts(values, moved))
         noise = counting.noise
         common = counting.common
         centre = counting.centre

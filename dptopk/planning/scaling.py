@@ -45,8 +45,8 @@ SQRT_2 = math.sqrt(2)
 FARTHEST = 38.0
 ROUGH_RTOL = 1e-5
 # Steps by which a candidate is scaled to the budget. The rule of ``_rho_factor`` is exact but for
-# how far a composition is from a Gaussian's, so that a few steps suffice; the rest is for costs that
-# jump, where parameters are rounded.
+# how far a composition is from a Gaussian's, so that a few steps suffice; the rest is for costs
+# that jump, where parameters are rounded.
 MOST_STEPS = 12
 # Steps by which pure costs are scaled: each ε grows as the root of ρ or, of a clock or box noise,
 # nearly so, so that fewer suffice.

@@ -121,13 +121,13 @@ class Way:
         elif self.counting == "capped":
             counted = " and by the counts under that cap, which are shown"
         else:
-            counted = f", then {self.counting} counts without one"
+            counted = f", then {self.counting} counts of what was selected"
         if self.find == "uncapped":
             return f"selections from the {self.floor} largest counts of all events{counted}"
         found = f"{self.find} under a cap of {self.cap} labels"
         if self.counts_all:
-            return f"{found}, then {self.counting} counts of all without one"
-        return f"{found}, selections without one{counted}"
+            return f"{found}, then {self.counting} counts of all that was found"
+        return f"{found}, then selections by uncapped counts{counted}"
 
 
 @dataclass(frozen=True)

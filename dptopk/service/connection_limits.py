@@ -127,8 +127,11 @@ class Connections:
                 return
 
     def identify(self, place: Place, analyst: str) -> None:
-        """Record that a connection has shown a valid token of an analyst."""
-        if place.analyst == analyst:
+        """Record that a connection has shown a valid token of an analyst.
+
+        One that was lost while its token was looked up is not counted again.
+        """
+        if place.analyst == analyst or not self._is_counted(place):
             return
         self.leave(place)
         place.analyst = analyst
@@ -139,10 +142,10 @@ class Connections:
 
     def leave(self, place: Place) -> None:
         """Count one connection less, if it was counted."""
-        group, name = self._group(place)
-        members = group.get(name, {})
-        if place not in members:
+        if not self._is_counted(place):
             return
+        group, name = self._group(place)
+        members = group[name]
         del members[place]
         if not members:
             del group[name]
@@ -157,6 +160,13 @@ class Connections:
         if place.analyst is None:
             return self._strangers, place.address
         return self._known, place.analyst
+
+    def _is_counted(self, place: Place) -> bool:
+        """Return whether a connection is open, as far as the limits know: it has entered, and not
+        left.
+        """
+        group, name = self._group(place)
+        return place in group.get(name, {})
 
     def _add(self, place: Place) -> None:
         """Count a connection in its group."""

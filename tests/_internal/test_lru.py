@@ -48,3 +48,13 @@ def test_failure_is_tried_again():
         cache.get("key", lambda: 1 / 0)
     assert cache.get("key", lambda: 2) == 2
     assert cache.get(None, lambda: None) is cache.get(None, lambda: 1)
+
+
+def test_failures_leave_nothing_behind():
+    """Keys whose results cannot be made are not bounded by the size."""
+    cache = LRUCache(2)
+    for key in range(20):
+        with pytest.raises(ZeroDivisionError):
+            cache.get(key, lambda: 1 / 0)
+    assert not cache._key_locks
+    assert not cache._results

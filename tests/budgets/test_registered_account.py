@@ -183,6 +183,17 @@ def test_another_neighbour_relation_is_refused() -> None:
         accountant.spend(Charge({BoundedRange(0.1): 1}, neighbours="replace_one"))
 
 
+def test_no_record_pays_for_another_neighbour_relation() -> None:
+    """``apply`` refuses what ``quote`` would: a record of the same costs for other neighbours."""
+    accounts = [Accountant(REGISTERED, 1e-6), Accountant.filter(Budget(1, 1e-6))]
+    for account in accounts:
+        record = account.quote(Charge({BoundedRange(0.1): 1}))
+        before = account.state()
+        with pytest.raises(IncompatibleCosts, match="replace_one"):
+            account.apply(Charge({BoundedRange(0.1): 1}, neighbours="replace_one"), record)
+        assert account.state() == before
+
+
 @pytest.mark.parametrize(
     ("registered", "delta"), [(Charge({}), 1e-6), (REGISTERED, 1e-8), (REGISTERED, math.nan)]
 )

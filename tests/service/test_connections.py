@@ -345,6 +345,16 @@ def test_an_analyst_has_a_limit_of_its_own():
     assert (limits._number, limits._number_of_strangers) == (2, 0)
 
 
+def test_a_connection_that_is_lost_while_its_token_is_looked_up_is_not_counted_again():
+    limits = Connections(ConnectionLimits(total=9, strangers=9, of_address=9, of_analyst=2))
+    for place in places([], *((f"{n}", "a", ConnectionPhase.ANSWERING) for n in range(4))):
+        limits.enter(place)
+        limits.leave(place)
+        limits.identify(place, "ann")
+        assert place.analyst is None
+    assert (limits._number, limits._number_of_strangers) == (0, 0)
+
+
 def test_all_places_taken_by_analysts_go_from_the_one_who_has_most():
     ended: list[str] = []
     limits = Connections(ConnectionLimits(total=3, strangers=1, of_address=9, of_analyst=3))

@@ -410,7 +410,9 @@ def test_counts_under_a_cap_say_so_and_their_bars_cover_them():
     both = EventCounts.of_histograms(Histogram(labels, counts), under, profile, narrow)
     plan = plan_two_phases(100, BUDGET, profile=True)
     answer = plan.release(both, np.random.default_rng(1))
-    shown = "threshold under a cap of 5 labels, selections without one and by the counts under that"
+    shown = (
+        "threshold under a cap of 5 labels, then selections by uncapped counts and by the counts"
+    )
     assert shown in answer.note
     assert "the counts shown are those under the cap" in answer.note
     assert answer.capped

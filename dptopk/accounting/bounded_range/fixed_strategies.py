@@ -110,7 +110,8 @@ class OptimumCurve(Curve):
             # Of exp, and of its argument, which is at most 0.
             rounding = ROUNDING * (2 - point.log_value)
             lower = math.exp(min(point.lower, 0.0)) * (1 - rounding)
-            return Answer(float(exp_up(point.upper)), max(lower, 0.0))
+            # In this order NaN, which proves nothing, becomes 0.
+            return Answer(float(exp_up(point.upper)), max(0.0, lower))
         if query.delta <= 0:
             lower = self._proven_lower(self.epsilon_max, query.delta_below)
             return Answer(self.epsilon_max, lower)

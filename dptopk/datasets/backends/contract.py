@@ -472,7 +472,9 @@ def answers_are_of_one_state(engine: TrialEngine) -> None:
         def run(
             expression: ir.Table, change: int = change, calls: Iterator[int] = calls
         ) -> pa.Table:
-            """Run an expression on the rows before the change or, from a call on, after it."""
+            """Run an expression: the first ``change`` calls see the rows before the change, all
+            later ones those after it.
+            """
             state = before if next(calls) < change else after
             replaced = expression.op().replace({before.table.op(): state.table.op()})
             return engine.connection.to_pyarrow(replaced.to_expr())

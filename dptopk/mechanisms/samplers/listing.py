@@ -183,7 +183,8 @@ def outcomes(draw: Callable[[Listing], Answer], least: int, most: int) -> dict[A
     Args:
         draw: the sampler; it must take all its randomness from the given source.
         least: paths with a smaller mass, in these units, are left out.
-        most: how many paths may be taken.
+        most: how many paths may be taken, at least 1. Of the paths from each state the last one is
+            not counted, so that a sampler whose states lead on in one way is never refused.
 
     Raises:
         InvalidParameter: when there are more paths, or the sampler has no finite list of choices.
