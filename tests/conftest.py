@@ -55,8 +55,14 @@ LONGEST = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the tests of the longest files first."""
+    """Put the tests of the longest files first; a study is slow too, so that no run takes it for a
+    quick test.
+    """
+    for item in items:
+        if item.get_closest_marker("study"):
+            item.add_marker("slow")
     tests = Path(__file__).parent
     places = {tests / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
