@@ -55,7 +55,8 @@ def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
         points: the largest number of ε's in the cost, at least 2.
 
     Returns:
-        MultiDP: the (ε, δ) of both directions together.
+        MultiDP: the (ε, δ) of both directions together. No δ is 0, also where all losses are
+        finite: rounding is 1e-16 at each.
 
     Raises:
         InvalidParameter: on negative or non-finite probabilities, other sums, unequal shapes, two

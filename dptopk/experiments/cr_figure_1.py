@@ -68,10 +68,12 @@ def compare(data: Table) -> list[Comparison]:
     wide = data.pivot_table(index=["epsilon", "k"], columns="curve", values="epsilon_global")
     k = wide.index.get_level_values("k")
     ratio = wide["m = k/2"] / wide[OPTIMAL]
-    off = ratio[k > k.min()] - 1
-    almost = off.abs().median() < ALMOST
-    spread = f"{off.min():+.1%} to {off.max():+.1%}"
-    measured = f"{spread}, median {off.median():+.1%}"
+    # k = 4, the smallest, is left out: there eq. (3), a bound by concentration, is twice the sum of
+    # all ε, which is about the optimal DP bound.
+    excess = ratio[k > k.min()] - 1
+    almost = excess.abs().median() < ALMOST
+    spread = f"{excess.min():+.1%} to {excess.max():+.1%}"
+    measured = f"{spread}, median {excess.median():+.1%}"
     steps = np.diff(wide[list(SHARES)].to_numpy(), axis=1)
     falls = (steps < 0).all()
     return [

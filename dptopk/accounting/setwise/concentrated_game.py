@@ -564,7 +564,7 @@ class ConcentratedGame:
         per_node = tuning.WORK_PER_NODE * self.reach / self.h
         work = 0.0
         for costs_left in self.multisets:
-            for moments, _ in self.firsts(costs_left):
+            for moments in self.firsts(costs_left):
                 bounding = self.bounding_class(costs_left, moments)
                 of_one = tuning.WORK_PER_MAJORANT + per_node
                 if bounding.centred:
@@ -663,12 +663,12 @@ class ConcentratedGame:
         """Return the multisets that may be left, without the empty one, by their sizes."""
         return sorted(product(*(range(count + 1) for count in self.counts)), key=sum)[1:]
 
-    def firsts(self, costs_left: Multiset) -> list[tuple[MomentClass, Multiset]]:
-        """Return each class that may be played first, with the multiset that is left afterwards."""
-        firsts = []
+    def firsts(self, costs_left: Multiset) -> dict[MomentClass, Multiset]:
+        """Return the multiset that is left afterwards by the class that may be played first."""
+        firsts = {}
         for place, moments in enumerate(self.classes):
             if costs_left[place]:
-                firsts.append((moments, _without_one(costs_left, place)))
+                firsts[moments] = _without_one(costs_left, place)
         return firsts
 
     def range_firsts(self, costs_left: Multiset) -> list[tuple[float, Multiset]]:
@@ -687,7 +687,7 @@ class ConcentratedGame:
         """Return the solutions of the programs of one class's step, from a multiset that has it,
         all over the reach.
         """
-        return _solutions(self, costs_left, self.bounding_class(costs_left, moments), moments)
+        return _solutions(self, costs_left, moments)
 
     def bounding_class(self, costs_left: Multiset, moments: MomentClass) -> MomentClass:
         """Return the class whose programs bound the step of one class from above: itself, or where
@@ -730,7 +730,7 @@ class ConcentratedGame:
             return _chord(table, left, x)
         converted = np.minimum(self.conversion(self.counts, x), at_left)
         above = np.zeros(len(x))
-        for moments, after_first in self.firsts(self.counts):
+        for moments, after_first in self.firsts(self.counts).items():
             upper, _ = self.tables(after_first)
             nearest = _nearest_solutions(self.programs(self.counts, moments), x)
             bounding = self.bounding_class(self.counts, moments)
@@ -799,7 +799,7 @@ def _moment_steps(
     every = CONVERTED_EVERY if game.ranges else 1
     # V falls, so that what bounds it at a node does at those to the right.
     converted = np.repeat(game.conversion(costs_left, x[::every]), every)[: last + 1]
-    for moments, after_first in game.firsts(costs_left):
+    for moments, after_first in game.firsts(costs_left).items():
         upper, lower = game.tables(after_first)
         programs = game.programs(costs_left, moments)
         bounding = game.bounding_class(costs_left, moments)
@@ -980,18 +980,21 @@ def _nearest_solutions(solutions: Sequence[ProgramSolution], x: Floats) -> list[
 
 @lru_cache(maxsize=1024)
 def _solutions(
-    game: ConcentratedGame, costs_left: Multiset, bounding: MomentClass, moments: MomentClass
+    game: ConcentratedGame, costs_left: Multiset, moments: MomentClass
 ) -> tuple[ProgramSolution, ...]:
-    """Solve the programs of one class's step at nodes all over [0, reach].
+    """Return the solutions of the linear programs whose multipliers bound the step of ``moments``
+    from above, at nodes all over [0, reach].
+
+    They are cached here, because ``game.tables`` of the smaller multisets calls this again: tables
+    -> programs -> _solutions -> tables of one cost less.
 
     Args:
         game: the game.
         costs_left: the multiset before the step.
-        bounding: the class whose programs are solved, which includes that of the cost.
         moments: the class of the cost that is played.
     """
-    after_first = dict(game.firsts(costs_left))[moments]
-    value, _ = game.tables(after_first)
+    value, _ = game.tables(game.firsts(costs_left)[moments])
+    bounding = game.bounding_class(costs_left, moments)
     return tuple(game.solutions(bounding, value, game.solved_nodes(costs_left, bounding)))
 
 

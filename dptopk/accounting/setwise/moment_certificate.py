@@ -279,7 +279,7 @@ class CertifiedGame:
         """
         last: dict[MomentClass, list[Provable]] = {}
         epsilon = 0.0
-        for moments, after_first in self.game.firsts(self.game.counts):
+        for moments, after_first in self.game.firsts(self.game.counts).items():
             candidates = list(
                 self._majorants_near_answer(moments, self.tables[after_first], delta, start)
             )
@@ -359,7 +359,7 @@ def _proven_step(
     """
     majorants: dict[MomentClass, list[Provable]] = {}
     above = np.zeros(len(x))
-    for moments, after_first in game.firsts(costs_left):
+    for moments, after_first in game.firsts(costs_left).items():
         provables = []
         for solution in game.programs(costs_left, moments):
             provable = _provable_of_program(game, solution, moments, tables[after_first])

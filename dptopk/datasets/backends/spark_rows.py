@@ -65,7 +65,11 @@ class SparkCounts:
         return _read(lambda: arrays_of(self.frame.agg(*sums).toArrow().to_reader()))
 
     def in_order(self, names: Sequence[str]) -> SparkRows:
-        """Return the labels and these counts in the order of a histogram."""
+        """Return the labels and these counts in the order of a histogram.
+
+        Args:
+            names: the columns of counts; "count", by which rows are ordered, is one of them.
+        """
         return _read(lambda: SparkRows.of(self.frame.select("item", *names)))
 
 
@@ -87,7 +91,15 @@ class SparkRows:
 
     @classmethod
     def of(cls, counted: SparkFrame) -> SparkRows:
-        """Return the rows of a frame of labels and counts."""
+        """Return the rows of a frame of labels and counts, in the order of a histogram.
+
+        ``orderBy`` puts ranges into partitions in order, so that the numbers of rows rise with the
+        order; the checkpoint fixes them.
+
+        Args:
+            counted: the columns ``item`` and ``count``, by which the rows are ordered, and any
+                others. Two jobs of Spark run.
+        """
         functions = import_module("pyspark.sql.functions")
         ordered = counted.orderBy(functions.desc("count"), functions.asc("item"))
         numbered = ordered.withColumn(_ROW, functions.monotonically_increasing_id())

@@ -321,7 +321,8 @@ class _BlockCuts:
         self._set_cuts([low, high, *cuts])
 
     def _set_cuts(self, cuts: list[int]) -> None:
-        """Cut the slacks at these points, and compute bounds on the log-weights of the blocks.
+        """Cut the slacks at these points, and set ``at``, ``_last`` (the last slack of each block),
+        ``low`` and ``high``: the blocks and the bounds on their log-weights.
 
         The log-weight of a block first..last, with a number of answers between N(first) and
         N(last), is ln N + ln(e^{-rate·first} - e^{-rate·(last + 1)}), but for a constant.
@@ -333,7 +334,8 @@ class _BlockCuts:
         log_sizes = self._answers.log_size(np.array(new_ends, dtype=np.int64))
         self._sizes.update(zip(new_ends, log_sizes.tolist(), strict=True))
         width = np.append(np.diff(self.at), np.inf)
-        # ln of the block's share of all slacks from its first one on, and of that of the latter.
+        # log_share: ln P[slack in the block | slack >= first]; log_mass: ln P[slack in the block].
+        # The last block has no end: its share is 1.
         log_share = np.log(-np.expm1(-self._rate * width))
         log_mass = log_share - self._rate * (self.at - self._answers.lowest)
         self.low = log_mass + self._log_sizes(self.at)
@@ -415,9 +417,9 @@ def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
     # Where the cut is above all gaps, e^{-rate·cut} of every answer is e^{-rate·beyond} times that
     # of the highest gap.
     beyond = max(cut - answers.highest, 0)
-    cut = min(max(cut, answers.lowest), answers.highest)
-    cuts = _BlockCuts(answers, rate, [cut])
-    ratio = math.exp(min(doubt, 1.0))  # the cut at 1 keeps it a float
-    log_all = cuts.log_weight(answers.lowest, ratio)
-    log_beyond_cut = cuts.log_weight(cut, ratio)
+    begin = min(max(cut, answers.lowest), answers.highest)
+    blocks = _BlockCuts(answers, rate, [begin])
+    ratio = math.exp(min(doubt, 1.0))  # doubt is held to 1, as e^doubt overflows from 710 on
+    log_all = blocks.log_weight(answers.lowest, ratio)
+    log_beyond_cut = blocks.log_weight(begin, ratio)
     return float(min(log_all - log_beyond_cut + rate * beyond, _LARGEST_ODDS))

@@ -149,8 +149,17 @@ def test_slopes_at_equal_affine_length():
     np.testing.assert_allclose(G1.touch(slopes_of_equal_length(G1, 2)), wanted, rtol=1e-3)
 
 
-@pytest.mark.parametrize("epsilons", [[], [-1.0], [math.nan], [math.inf], 1.0, [[1.0, 0.0]]])
+@pytest.mark.parametrize(
+    "epsilons",
+    [[], [-1.0], [math.nan], [math.inf], 1.0, [[1.0, 0.0]], ["a"], [[1.0], [1.0, 0.0]], [1j]],
+)
 @pytest.mark.parametrize("approximate", [from_below, from_above])
 def test_slopes_outside_their_range_are_refused(approximate, epsilons):
-    with pytest.raises(InvalidParameter, match="one-dimensional"):
+    with pytest.raises(InvalidParameter, match="epsilons"):
         approximate(G1, epsilons)
+
+
+@pytest.mark.parametrize("points", [-1, 1, 2.5, "x", True])
+def test_an_area_is_not_estimated_from_one_point(points) -> None:
+    with pytest.raises(InvalidParameter, match="points"):
+        area_between(G1, from_below(G1, [1.0, 0.0]), points)

@@ -288,7 +288,11 @@ def area_between(
         f: a trade-off function.
         approximation: of it, from either side.
         points: of the rule, at least 2.
+
+    Raises:
+        InvalidParameter: on another number of points.
     """
+    points = validate.count(at_least=2, points=points)
     t = (1 - np.cos(np.linspace(0, np.pi, points))) / 2
     return float(np.trapezoid(np.abs(f(t) - approximation(t)), t))
 
@@ -299,9 +303,9 @@ def _slopes(epsilons: ArrayLike) -> Floats:
     Raises:
         InvalidParameter: unless they are a one-dimensional array of finite numbers >= 0.
     """
-    array = np.asarray(epsilons, dtype=float)
-    if array.ndim != 1 or not array.size or not np.isfinite(array).all() or array.min() < 0:
-        raise InvalidParameter("epsilons must be a one-dimensional array of finite numbers >= 0")
+    array = validate.nonnegatives(epsilons=epsilons)
+    if array.ndim != 1 or not array.size:
+        raise InvalidParameter("epsilons must be one-dimensional and not empty")
     return np.unique(array)[::-1]
 
 
