@@ -193,6 +193,7 @@ class StreamDayQuestion(StreamQuestion):
             InvalidParameter: for a day after the next one.
         """
         stream = StreamSession.open(service.reports.ledger, _file(spec, analyst, self.stream))
+        stream.wait = service.wait_for_schedule
         next_day = len(stream.answered()) + 1
         version = stream.calendar.name(next_day)
         if self.day > next_day:
@@ -203,7 +204,6 @@ class StreamDayQuestion(StreamQuestion):
             data = service.histograms.get(
                 spec, version, {}, SegmentReading(), lambda _done, _total: None
             )
-            service.wait_for_schedule()
             stream.answer(next_day, data[""])
 
 

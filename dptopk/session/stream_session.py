@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import date
@@ -58,6 +58,8 @@ class StreamSession:
         sensitivity: the caps on what one user adds on one day.
         calendar: the dates of its days.
         rng: a seeded generator; None: cryptographically secure noise.
+        wait: what is called after a day's noise is drawn, before the ledger has the answer; None:
+            nothing. What it waits for is over when the day can be seen.
     """
 
     def __init__(self, book: LedgerBudget, file: StreamFile, terms: dict[str, Any]) -> None:
@@ -66,6 +68,7 @@ class StreamSession:
         self.sensitivity = Sensitivity(**terms["sensitivity"])
         self.calendar = Calendar(**terms["calendar"])
         self.rng: Generator | None = None
+        self.wait: Callable[[], None] | None = None
         self._book = book
         self._file = file
         self._pid = os.getpid()
@@ -242,6 +245,9 @@ class StreamSession:
         receipt = None
         spend = self._book.asked(key)
         if spend is None or not spend.released:
+            # Here, since another process may find the day in the file at once, and record it.
+            if self.wait is not None:
+                self.wait()
             free = Charge(neighbours=self.sensitivity.neighbours)
             receipt = self._book.charge(
                 free, "", f"stream {self.name!r}, day {day}", once=key, token=token

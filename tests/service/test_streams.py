@@ -11,10 +11,12 @@ from types import SimpleNamespace
 import pytest
 
 from dptopk import Budget, BudgetExceeded, Client, InvalidParameter
+from dptopk.mechanisms.stream_state import Stream
 from dptopk.service import streams
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.streams import NewStream
 from dptopk.service.tables import Tables
+from dptopk.session.budget_backend import LedgerBudget
 from dptopk.session.service_connection import ServiceError
 from dptopk.session.stream_session import stream_key
 
@@ -231,6 +233,56 @@ def test_a_stream_is_not_answered_by_another_question(server, ann):
         (409, "key_used")
     ] * 2
     assert ann.get(f"{url}/streams/top/days").json()["answers"] == []
+
+
+@pytest.fixture
+def on_schedule(tmp_path, monkeypatch):
+    """A service with a schedule and a charged stream, and what it does for a day: it draws noise,
+    or waits while the ledger has these answers of days.
+    """
+    seen = []
+
+    def look(_: float) -> None:
+        history = running.service.reports.ledger.history("sales")
+        seen.append(("waits", sum("token" in spend.mechanism for spend in history)))
+
+    release = Stream.release
+
+    def draw(self, data):
+        seen.append(("draws", len(data)))
+        return release(self, data)
+
+    monkeypatch.setattr(Stream, "release", draw)
+    write_day(tmp_path, 1, tea=5000, rum=3000)
+    text = STREAMS.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nanswers_every = 5.0')
+    running = Server(tmp_path, text, wall=lambda: 1003.25, sleep=look)
+    with running.running(), running.client("ann") as ann:
+        url = "/v1/datasets/sales/streams"
+        assert ann.post(url, json=ASKED | {"stream": "top"}).status_code == 200
+        seen.clear()
+        yield SimpleNamespace(ann=ann, days=f"{url}/top/days", seen=seen)
+
+
+@pytest.mark.slow
+def test_a_day_is_recorded_and_answered_at_a_whole_multiple(on_schedule):
+    """Noise was drawn after the wait, so that the answer showed how many private labels there
+    were.
+    """
+    assert on_schedule.ann.post(on_schedule.days, json={"day": "1"}).status_code == 200
+    assert on_schedule.seen == [("draws", 2), ("waits", 0)]
+
+
+@pytest.mark.slow
+def test_a_day_that_another_process_has_drawn_is_recorded_at_a_whole_multiple(
+    on_schedule, monkeypatch
+):
+    """A request to another worker would find the day in the file, and show when it was drawn."""
+    with monkeypatch.context() as patched:
+        patched.setattr(LedgerBudget, "charge", None)  # the other process has gone no further yet
+        assert on_schedule.ann.post(on_schedule.days, json={"day": "1"}).status_code == 500
+    on_schedule.seen.clear()
+    assert on_schedule.ann.post(on_schedule.days, json={"day": "1"}).status_code == 200
+    assert on_schedule.seen == [("waits", 0)]
 
 
 @pytest.mark.slow
