@@ -27,7 +27,7 @@ from dptopk.accounting.cost_models.dominating_pairs import (
     certified_bracket,
 )
 from dptopk.accounting.curves import Answer, Curve, Query
-from dptopk.accounting.gaussian.gaussian_sum import gaussian
+from dptopk.accounting.gaussian.gaussian_sum import gaussian, total_mu
 from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
 from dptopk.accounting.setwise import tuning
@@ -570,10 +570,10 @@ class Refinement:
                 self._narrow_by_sketched_game(sketched)
                 return True
         if game is None:
-            self._narrow_by_game_of_last_costs(least_delta)
+            # Several games first, with all the work: where they fit they may be the better bound.
+            self._narrow_by_several_games(reach, least_delta, room)
             if self.gap > query.rtol:
-                room = query.work.budget - query.work.spent
-                self._narrow_by_several_games(reach, least_delta, room)
+                self._narrow_by_game_of_last_costs(least_delta)
             return False
         if not query.work.take(game.work):
             return False
@@ -596,17 +596,30 @@ class Refinement:
         if len(costs.costs) != 1 or costs.count <= MOST_COSTS:
             return
         (cost,) = costs.costs
+        first = Charge({cost: costs.count - MOST_COSTS})
+        if total_mu(played_as_gaussians(first)) > tuning.LARGEST_MU_BEFORE_GAME:
+            return
         last = Charge({cost: MOST_COSTS})
         reach = float(renyi_curve(log_mgf(last)).epsilon(tuning.GAME_NEGLIGIBLE * least_delta))
         room = tuning.LAST_GAME_SHARE * (work.budget - work.spent)
         game = ConcentratedGame.fitting(last, reach, room)
         if game is None or not work.take(game.work):
             return
+        self._cover_after(game)
+        self._raise_by_games([PlayedPart(last, game, Charge()), PlayedPart(first, None, Charge())])
+
+    def _cover_after(self, game: ConcentratedGame) -> None:
+        """Lower the upper end for equal concentrated costs to Theorem H after a game of some.
+
+        Args:
+            game: the game, of one class and without ranges.
+        """
+        costs = self.game.concentrated
+        (cost,) = costs.costs
         covering = covering_gaussian(game, zcdp_constant(cost), costs.count)
         if covering is not None:
             self.value = min(self.value, covering.answer(self.query))
-        first = Charge({cost: costs.count - MOST_COSTS})
-        self._raise_by_games([PlayedPart(last, game, Charge()), PlayedPart(first, None, Charge())])
+            self.lower = min(self.lower, self.value)
 
     def _raise_by_games(self, parts: list[PlayedPart]) -> None:
         """Raise the lower end to what several games attain, where an analyst can play them.
@@ -651,6 +664,8 @@ class Refinement:
         evaluation = self.evaluation_within(self.wanted, 0.0)
         self.value = min(self.value, evaluation.bound_by_games(parts))
         self._raise_by_games(parts)
+        if len(self.game.concentrated.costs) == 1:
+            self._cover_after(max(games, key=lambda game: game.counts))
 
     def answer(self, note: str) -> Answer:
         """Return the bracket so far as an answer with this note."""

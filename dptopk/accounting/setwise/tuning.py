@@ -301,6 +301,9 @@ MOST_IN_GAMES = 40
 MOST_EXCESS = 8.0
 VARIANCE_HALVINGS = 30
 LAST_GAME_SHARE = 0.6
+# The largest deviation of Gaussians before a game: their nodes take memory in proportion to it, and
+# at an ε of millions a game of twenty costs adds nothing that can be seen.
+LARGEST_MU_BEFORE_GAME = 5000.0
 # Work of a step of ranges beside concentrated costs; by how much a grid may be finer so that ranges
 # fit it.
 WORK_PER_MIXED_STATE = 8e-3

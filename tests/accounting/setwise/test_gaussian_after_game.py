@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from dataclasses import replace
 
 import numpy as np
@@ -17,8 +18,12 @@ from dptopk.accounting.setwise.gaussian_after_game import (
     _is_covered,
     covering_gaussian,
 )
-from dptopk.accounting.setwise.zcdp_gaussian import concentrated_gaussian, variance_after
-from dptopk.costs import ZCDP
+from dptopk.accounting.setwise.zcdp_gaussian import (
+    concentrated_gaussian,
+    variance_after,
+    zcdp_constant,
+)
+from dptopk.costs import CDP, ZCDP
 
 RHO = 0.004
 
@@ -128,3 +133,47 @@ def test_a_gaussian_that_lacks_all_of_delta_bounds_no_epsilon() -> None:
 def test_costs_that_are_too_large_are_not_covered() -> None:
     game = ConcentratedGame.of(Charge({ZCDP(0.6): 1}), 10.0)
     assert covering_gaussian(replace(game, counts=(1,)), 0.6, 30) is None
+
+
+@pytest.mark.parametrize(
+    ("charge", "epsilon"),
+    [
+        (Charge({ZCDP(0.1): 10**10}), 1.00025e9),
+        (Charge({CDP(0.1, 0.4): 10**12}), 8.0003e10),
+        (Charge({ZCDP(0.5): 10**18}), 5.0001e17),
+    ],
+)
+def test_enormous_charges_take_little_memory(charge: Charge, epsilon: float) -> None:
+    """Gaussians before a game have nodes in proportion to their deviation: here up to 1 PB."""
+    tracemalloc.start()
+    try:
+        bound = compose(charge, delta=1e-6)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 2e8
+    rho = math.fsum(times * zcdp_constant(cost) for cost, times in charge)
+    assert rho < bound.epsilon <= epsilon
+    assert bound.lower is None or bound.lower <= bound.epsilon
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("cost", "count", "known"),
+    [
+        (CDP(0.05, 0.6), 30, 15.4995),
+        (ZCDP(0.3), 40, 35.7682),
+        (ZCDP(0.5), 40, 51.0689),
+        (ZCDP(0.3), 30, 29.6376),
+        (ZCDP(0.1), 40, 17.3919),
+    ],
+)
+def test_a_further_bound_takes_no_work_from_several_games(
+    cost: ZCDP | CDP, count: int, known: float
+) -> None:
+    """Two games are a proven bound of at most ``known`` within the normal effort, and Theorem H
+    after one of them may be worse: asked first it left no work for the two games, and up to 14%
+    more ε.
+    """
+    bound = compose(Charge({cost: count}), delta=1e-6)
+    assert bound.lower <= bound.epsilon <= known
