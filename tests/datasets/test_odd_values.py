@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from contextlib import nullcontext
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -27,7 +29,12 @@ from dptopk.datasets import (  # noqa: E402
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.datafusion import DATAFUSION  # noqa: E402
 from dptopk.datasets.backends.duckdb import DUCKDB  # noqa: E402
+from dptopk.datasets.backends.extremes import (  # noqa: E402
+    planned_without_extremes,
+    statements_beside,
+)
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
+from dptopk.datasets.backends.relation import from_relation  # noqa: E402
 from dptopk.datasets.backends.spark import SPARK  # noqa: E402
 from dptopk.datasets.backends.total import total_expression  # noqa: E402
 from dptopk.datasets.columns import constant_of_type  # noqa: E402
@@ -822,6 +829,59 @@ def test_a_column_of_a_callers_view_that_nobody_needs_refuses_nothing(tmp_path):
     assert counts(connection.con.table("v")) == {"x": 2}
     setting = connection.con.execute("SELECT current_setting('disabled_optimizers')").fetchall()
     assert setting == [("top_n",)]
+
+
+def setting_of(connection):
+    """Return the steps of the planner that are off in a database."""
+    return connection.execute("SELECT current_setting('disabled_optimizers')").fetchone()
+
+
+@pytest.mark.parametrize("first_ends_first", [True, False])
+def test_two_relations_of_a_database_leave_its_setting_as_it_was(first_ends_first):
+    """The second to begin took the setting of the first for the caller's, and restored it."""
+    connection = duckdb.connect()
+    connection.execute("SET disabled_optimizers = 'top_n'")
+    connection.execute("CREATE TABLE t AS SELECT range AS u, 'x' AS i FROM range(9)")
+    readers = [from_relation(connection.cursor().table("t"), ["u", "i"]) for _ in range(2)]
+    batches = [iter(reader) for reader in readers]
+    for batch in batches:
+        next(batch)
+    for batch in batches if first_ends_first else reversed(batches):
+        assert list(batch) == []
+    assert setting_of(connection) == ("top_n",)
+
+
+def test_a_relation_is_planned_while_no_other_restores_the_setting(monkeypatch):
+    """Between the change of one query and its planning another one restored the setting."""
+    connection = duckdb.connect()
+    connection.execute("CREATE TABLE t AS SELECT range AS u, 'x' AS i FROM range(9)")
+    first = iter(from_relation(connection.cursor().table("t"), ["u", "i"]))
+    next(first)
+    ending = threading.Thread(target=list, args=(first,))
+    seen = []
+
+    def plan():
+        ending.start()
+        ending.join(0.2)
+        seen.append(setting_of(connection.cursor()))
+
+    execute = statements_beside(connection.cursor().table("t"))
+    with planned_without_extremes(execute, plan):
+        ending.join()
+    assert seen == [("join_order",)]
+    assert setting_of(connection) == ("",)
+
+
+def test_a_database_whose_configuration_is_locked_is_refused_by_name_or_prepared():
+    """Every relation of it was refused, without a word on why."""
+    for setting, refusal in (("", pytest.raises(InvalidParameter, match="lock_configuration")),
+                             ("join_order", nullcontext())):  # fmt: skip
+        connection = duckdb.connect()
+        connection.execute("CREATE TABLE t AS SELECT range AS u, 'x' AS i FROM range(9)")
+        connection.execute(f"SET disabled_optimizers = '{setting}'")
+        connection.execute("SET lock_configuration = true")
+        with refusal:
+            assert counts(connection.table("t")) == {"x": 9}
 
 
 def test_a_condition_on_a_column_of_32_bits_holds_for_the_number_next_to_it():

@@ -3,17 +3,22 @@
 To order joins DuckDB asks a Parquet file for the extremes of all columns that a view names, and
 fails if it cannot read one of them, such as a time in milliseconds that is too large: one user's
 value in a column that nobody asks for would refuse the whole table.
+
+The setting that prevents it belongs to the database, which several connections and threads may
+share. So no other query is planned, nor is the setting restored, between its change and the end of
+planning; and only who has changed it restores it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from threading import Lock
-from typing import TYPE_CHECKING
-from weakref import WeakKeyDictionary
+from functools import partial
+from threading import RLock
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from dptopk.datasets.backends.quoting import text_literal
+from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
     import ibis.expr.types as ir
@@ -21,55 +26,99 @@ if TYPE_CHECKING:
     from duckdb import DuckDBPyRelation
     from ibis.backends.duckdb import Backend as DuckDBConnection
 
+Planned = TypeVar("Planned")
+Execute = Callable[[str], list[tuple[Any, ...]]]
 _JOIN_ORDER = "join_order"
 _NAME = "dptopk_setting"
-_READ = "SELECT current_setting('disabled_optimizers')"
-_LOCKS: WeakKeyDictionary[DuckDBConnection, Lock] = WeakKeyDictionary()
+_READ = "SELECT current_setting('disabled_optimizers'), current_setting('lock_configuration')"
+# One for all databases, since connections do not say whether they share one. The same thread may
+# take it again, because the end of a reading that was dropped can come at any time.
+_LOCK = RLock()
 
 
 def run_without_extremes(connection: DuckDBConnection) -> Callable[[ir.Table], pa.Table]:
     """Return the function that returns the rows of an Ibis expression on a caller's connection as
     an Arrow table. Meanwhile a setting of its database is changed.
     """
-    # A second query would take the changed setting for the caller's.
-    lock = _LOCKS.setdefault(connection, Lock())
 
-    def execute(statement: str) -> list[tuple[str, ...]]:
+    def execute(statement: str) -> list[tuple[Any, ...]]:
         """Return the rows of a statement."""
         return list(connection.con.execute(statement).fetchall())
 
     def run(expression: ir.Table) -> pa.Table:
         """Return the rows of an expression."""
-        with lock, _without_extremes(execute):
-            return connection.to_pyarrow(expression)
+        plan_and_run = partial(connection.to_pyarrow, expression)
+        with planned_without_extremes(execute, plan_and_run) as rows:
+            return rows
 
     return run
 
 
-@contextmanager
-def planned_without_extremes(relation: DuckDBPyRelation) -> Iterator[None]:
-    """Let queries of a relation be planned without the extremes of columns within the block."""
+def statements_beside(relation: DuckDBPyRelation) -> Execute:
+    """Return the function that returns the rows of a statement on a relation's connection."""
 
-    def execute(statement: str) -> list[tuple[str, ...]]:
-        """Return the rows of a statement on the relation's connection."""
+    def execute(statement: str) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement."""
         answer = relation.query(_NAME, statement)
         return [] if answer is None else list(answer.fetchall())
 
-    with _without_extremes(execute):
-        yield
+    return execute
 
 
 @contextmanager
-def _without_extremes(execute: Callable[[str], list[tuple[str, ...]]]) -> Iterator[None]:
-    """Turn off the step of DuckDB's planner that orders joins within the block.
+def planned_without_extremes(execute: Execute, plan: Callable[[], Planned]) -> Iterator[Planned]:
+    """Plan a query without the extremes of columns, and let its rows be read within the block; the
+    setting is restored at its end, since no statement runs on a connection while rows are read.
 
     Args:
         execute: the function that runs a statement and returns its rows.
+        plan: the function that plans the query; what it returns is the value of the block.
+
+    Raises:
+        InvalidParameter: where the configuration of the database is locked.
     """
-    ((earlier,),) = execute(_READ)
-    steps = [step for step in earlier.split(",") if step]
-    execute(f"SET disabled_optimizers = {text_literal(','.join({*steps, _JOIN_ORDER}))}")
+    with _LOCK:
+        change = _turn_off(execute)
+        try:
+            planned = plan()
+        except BaseException:
+            _restore(execute, change)
+            raise
     try:
-        yield
+        yield planned
     finally:
+        with _LOCK:
+            _restore(execute, change)
+
+
+def _turn_off(execute: Execute) -> tuple[str, str] | None:
+    """Turn off the step of DuckDB's planner that orders joins; return the setting before and after,
+    or None where it was off.
+
+    Raises:
+        InvalidParameter: where it is on, and the configuration of the database is locked.
+    """
+    ((earlier, is_locked),) = execute(_READ)
+    steps = {step for step in earlier.split(",") if step}
+    if _JOIN_ORDER in steps:
+        return None
+    if is_locked:
+        # Without the change, one user's value could refuse the table.
+        raise InvalidParameter(
+            "table: lock_configuration of its database is true: SET disabled_optimizers = "
+            "'join_order' before it is locked"
+        )
+    value = ",".join({*steps, _JOIN_ORDER})
+    execute(f"SET disabled_optimizers = {text_literal(value)}")
+    ((present, _),) = execute(_READ)  # DuckDB orders the steps
+    return earlier, present
+
+
+def _restore(execute: Execute, change: tuple[str, str] | None) -> None:
+    """Restore the setting that ``_turn_off`` has changed, unless somebody has set another since."""
+    if change is None:
+        return
+    earlier, present = change
+    ((found, _),) = execute(_READ)
+    if found == present:
         execute(f"SET disabled_optimizers = {text_literal(earlier)}")

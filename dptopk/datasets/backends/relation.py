@@ -7,10 +7,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from dptopk.datasets.backends.base import ALIKE, hide_data_of_errors, import_of_extra
-from dptopk.datasets.backends.extremes import planned_without_extremes
+from dptopk.datasets.backends.extremes import planned_without_extremes, statements_beside
 from dptopk.datasets.backends.quoting import quote_name, text_literal
 from dptopk.errors import InvalidParameter
 
@@ -96,10 +97,12 @@ def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.Record
         if kind.startswith("VARCHAR"):
             _refuse_collation(columns, name)
 
+    execute = statements_beside(relation)
+
     def batches() -> Iterator[pa.RecordBatch]:
         """Yield the rows, a batch at a time."""
-        with planned_without_extremes(relation):
-            reader = pyarrow.RecordBatchReader.from_stream(columns)
+        plan = partial(pyarrow.RecordBatchReader.from_stream, columns)
+        with planned_without_extremes(execute, plan) as reader:
             try:
                 yield from reader
             finally:  # the connection runs no other statement before
@@ -107,9 +110,8 @@ def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.Record
 
     def run() -> pa.RecordBatchReader:
         """Return the rows as a stream."""
-        with planned_without_extremes(relation):
-            schema = columns.limit(0).to_arrow_table().schema
-        return pyarrow.RecordBatchReader.from_batches(schema, batches())
+        with planned_without_extremes(execute, columns.limit(0).to_arrow_table) as no_rows:
+            return pyarrow.RecordBatchReader.from_batches(no_rows.schema, batches())
 
     return hide_data_of_errors("table", "the relation cannot be run", run)
 
