@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import secrets
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import quote
 
@@ -415,7 +416,7 @@ class Client:
         """Return the service's answer to a question about the data set, as
         ``ServiceConnection.call_until_answered`` gets it.
         """
-        return self._connection.call_until_answered(self._path(path), body, key)
+        return self._connection.call_until_answered(partial(self._path, path), body, key)
 
     def releases(self) -> list[Release | dict[str, Release]]:
         """Return this analyst's latest answers, at most 100, newest first; free. An answer for

@@ -38,7 +38,8 @@ class ClientStream:
         """
         # The stream and the day in the request are what is answered once; the service reads no
         # key here.
-        reply = self._connection.call_until_answered(self._path, {"day": str(day)}, "stream")
+        asked = {"day": str(day)}
+        reply = self._connection.call_until_answered(lambda: self._path, asked, "stream")
         return Release.from_dict(reply["release"])
 
     def answered(self) -> dict[int, Release]:

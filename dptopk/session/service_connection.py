@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
@@ -111,12 +111,15 @@ class ServiceConnection:
             raise _refusal(status, text)
         return answer
 
-    def call_until_answered(self, path: str, body: dict[str, Any], key: str) -> dict[str, Any]:
+    def call_until_answered(
+        self, path_of: Callable[[], str], body: dict[str, Any], key: str
+    ) -> dict[str, Any]:
         """Send a question with the same key until the service has an answer, or ``patience`` or
         ``longest`` is over; return the answer.
 
         Args:
-            path: the path of the question after /v1.
+            path_of: the function that returns the path of the question after /v1; it may ask the
+                service, and is called again where that fails.
             body: the question as JSON.
             key: the key under which it is charged once.
 
@@ -129,10 +132,10 @@ class ServiceConnection:
         """
         start = time.monotonic()
         end = start + self._patience
-        path_that_waits = f"{path}?wait={SECONDS_PER_REQUEST}"
         pause = FIRST_PAUSE
         while True:
             try:
+                path_that_waits = f"{path_of()}?wait={SECONDS_PER_REQUEST}"
                 answer = self.call("POST", path_that_waits, body, {"Idempotency-Key": key})
                 if _is_complete(answer):
                     return dict(answer)

@@ -171,6 +171,27 @@ def test_no_answer_is_waited_for_without_end(monkeypatch, answer):
     assert len(set(asked)) == 1
 
 
+def test_a_data_set_that_was_not_named_is_looked_up_for_as_long_as_an_answer(monkeypatch):
+    """The first question to a service that was away for a moment was given up at once."""
+    asked = []
+    away = ServiceError(0, "unreachable", "")
+    answers = [away, [{"name": "words"}], away, {"entry": 7}]
+
+    def call(self, method, path, body=None, headers=None):
+        asked.append(path.partition("?")[0])
+        answer = answers[len(asked) - 1]
+        if isinstance(answer, ServiceError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(ServiceConnection, "call", call)
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None)
+    monkeypatch.setattr("dptopk.session.service_connection.time", clock)
+    Client("http://a", "token").stream("s", 2, 4, budget=Budget(1.0, 1e-6))
+    question = "/datasets/words/streams"
+    assert asked == ["/datasets"] * 2 + [question] * 2
+
+
 @pytest.mark.parametrize("status", [200, 503])
 def test_an_answer_that_breaks_off_is_asked_for_again(monkeypatch, status):
     """A service that was killed while it sent its answer was an error of http.client."""
@@ -189,7 +210,8 @@ def test_an_answer_that_breaks_off_is_asked_for_again(monkeypatch, status):
         def log_message(self, *_):
             """Nothing."""
 
-    monkeypatch.setattr("dptopk.session.service_connection.time.sleep", lambda _: None)
+    clock = SimpleNamespace(monotonic=lambda: 0.0, sleep=lambda _: None)
+    monkeypatch.setattr("dptopk.session.service_connection.time", clock)
     with HTTPServer(("127.0.0.1", 0), Killed) as service:
         threading.Thread(target=service.serve_forever, daemon=True).start()
         client = Client(f"http://127.0.0.1:{service.server_port}", "token", dataset="words")
