@@ -192,6 +192,8 @@ class StreamDayQuestion(StreamQuestion):
         Raises:
             InvalidParameter: for a day after the next one.
         """
+        # The file shows whether an earlier day, asked for at the same time, has been drawn yet.
+        service.wait_for_schedule()
         stream = StreamSession.open(service.reports.ledger, _file(spec, analyst, self.stream))
         stream.wait = service.wait_for_schedule
         next_day = len(stream.answered()) + 1

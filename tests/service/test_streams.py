@@ -18,7 +18,7 @@ from dptopk.service.streams import NewStream
 from dptopk.service.tables import Tables
 from dptopk.session.budget_backend import LedgerBudget
 from dptopk.session.service_connection import ServiceError
-from dptopk.session.stream_session import stream_key
+from dptopk.session.stream_session import StreamSession, stream_key
 
 from .conftest import CATALOG, Server
 
@@ -237,8 +237,8 @@ def test_a_stream_is_not_answered_by_another_question(server, ann):
 
 @pytest.fixture
 def on_schedule(tmp_path, monkeypatch):
-    """A service with a schedule and a charged stream, and what it does for a day: it draws noise,
-    or waits while the ledger has these answers of days.
+    """A service with a schedule and a charged stream, and what it does for a day: it looks into
+    the file, draws noise, or waits while the ledger has these answers of days.
     """
     seen = []
 
@@ -252,7 +252,14 @@ def on_schedule(tmp_path, monkeypatch):
         seen.append(("draws", len(data)))
         return release(self, data)
 
+    open_stream = StreamSession.open
+
+    def look_into_file(*args):
+        seen.append(("looks", 0))
+        return open_stream(*args)
+
     monkeypatch.setattr(Stream, "release", draw)
+    monkeypatch.setattr(StreamSession, "open", look_into_file)
     write_day(tmp_path, 1, tea=5000, rum=3000)
     text = STREAMS.replace('ledger = "ledger.db"', 'ledger = "ledger.db"\nanswers_every = 5.0')
     running = Server(tmp_path, text, wall=lambda: 1003.25, sleep=look)
@@ -266,10 +273,10 @@ def on_schedule(tmp_path, monkeypatch):
 @pytest.mark.slow
 def test_a_day_is_recorded_and_answered_at_a_whole_multiple(on_schedule):
     """Noise was drawn after the wait, so that the answer showed how many private labels there
-    were.
+    were; and a request for the next day showed whether this one had been drawn.
     """
     assert on_schedule.ann.post(on_schedule.days, json={"day": "1"}).status_code == 200
-    assert on_schedule.seen == [("draws", 2), ("waits", 0)]
+    assert on_schedule.seen == [("waits", 0), ("looks", 0), ("draws", 2), ("waits", 0)]
 
 
 @pytest.mark.slow
@@ -282,7 +289,7 @@ def test_a_day_that_another_process_has_drawn_is_recorded_at_a_whole_multiple(
         assert on_schedule.ann.post(on_schedule.days, json={"day": "1"}).status_code == 500
     on_schedule.seen.clear()
     assert on_schedule.ann.post(on_schedule.days, json={"day": "1"}).status_code == 200
-    assert on_schedule.seen == [("waits", 0)]
+    assert on_schedule.seen == [("waits", 0), ("looks", 0), ("waits", 0)]
 
 
 @pytest.mark.slow
