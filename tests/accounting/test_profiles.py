@@ -125,6 +125,7 @@ def test_a_tradeoff_curve_lies_below_the_exact_one() -> None:
     assert (found >= exact - 0.02).all()
 
 
+@pytest.mark.slow
 def test_a_profile_is_plotted() -> None:
     pytest.importorskip("matplotlib").use("Agg")
     found = profile("5*DP(0.1)", epsilons=[0.0, 0.2, 0.4])

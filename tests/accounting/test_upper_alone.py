@@ -188,7 +188,12 @@ def test_an_upper_end_that_is_infinite_is_never_narrow(mu: float) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["40*BR(0.1) + ZCDP(0.01)", "30*DP(0.1)", "9*DP(0.1) + 5*DP(0.2) + DP(0.3)", "CDP(0.1, 0.2)"],
+    [
+        pytest.param("40*BR(0.1) + ZCDP(0.01)", marks=pytest.mark.slow),
+        "30*DP(0.1)",
+        "9*DP(0.1) + 5*DP(0.2) + DP(0.3)",
+        "CDP(0.1, 0.2)",
+    ],
 )
 @pytest.mark.parametrize("interaction", ["setwise", "filter"])
 def test_superseded_theorems_are_never_asked_and_never_better(

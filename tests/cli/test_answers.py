@@ -94,6 +94,7 @@ def test_a_picture_is_drawn_beside_the_answer(counts, tmp_path, ending):
     assert "noisy count" in result.stdout
 
 
+@pytest.mark.slow
 def test_the_plot_of_one_count_is_written(tmp_path):
     """This runs with the lowest matplotlib too."""
     pytest.importorskip("matplotlib")

@@ -129,7 +129,7 @@ def test_the_sum_covers_every_order(rhos: tuple[float, ...]) -> None:
 @pytest.mark.parametrize(
     ("text", "width"),
     [
-        ("156*ZCDP(0.00245)", 3e-3),
+        pytest.param("156*ZCDP(0.00245)", 3e-3, marks=pytest.mark.slow),
         pytest.param("300*ZCDP(0.001) + 200*ZCDP(0.002)", 5e-3, marks=pytest.mark.slow),
         pytest.param("10000*CDP(0.0001, 0.01415)", 2e-3, marks=pytest.mark.slow),
     ],

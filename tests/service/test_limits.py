@@ -206,6 +206,7 @@ def test_a_spend_is_two_durable_commits(tmp_path, commits):
     service.close()
 
 
+@pytest.mark.slow
 def test_noise_is_drawn_when_the_charge_is_durable(tmp_path, monkeypatch):
     """Another process sees the charge while noise is drawn; a draw or an answer that fails leaves
     it charged.

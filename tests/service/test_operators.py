@@ -244,6 +244,7 @@ def test_a_catalog_that_fits_can_be_served(catalog):
     assert run(catalog.with_name("none.toml"), "--check").exit_code == 1
 
 
+@pytest.mark.slow
 def test_terms_that_differ_are_refused_until_they_are_applied(catalog):
     rewritten(catalog, ("epsilon = 4.0", "epsilon = 1.0"), ("epsilon = 0.4", "epsilon = 0.2"))
     with pytest.raises(
@@ -443,6 +444,7 @@ def test_an_address_for_everybody_is_warned_of(monkeypatch, catalog):
     assert "unencrypted" not in run(catalog, "--port", "0").output
 
 
+@pytest.mark.slow
 def test_a_backup_is_restored_by_the_recipe(tmp_path):
     """docs/deploy.md: both databases are copied while the service runs, and put back; the head file
     tells of losses.

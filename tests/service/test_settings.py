@@ -478,6 +478,7 @@ def test_what_was_paid_is_answered_however_much_was_refused(tmp_path):
     service.close()
 
 
+@pytest.mark.slow
 def test_the_audit_log_is_shown_in_pages_and_exported(tmp_path):
     server = Server(tmp_path)
     for number in range(250):

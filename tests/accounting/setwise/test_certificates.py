@@ -518,6 +518,7 @@ def small():
     return text
 
 
+@pytest.mark.slow
 def test_many_small_costs_are_certified_as_one_gaussian(small, tmp_path):
     best = compose(Charge.parse(CONCENTRATED), delta=1e-6)
     assert best.epsilon < json.loads(small)["epsilon"] < best.epsilon * (1 + 1e-4)
@@ -629,6 +630,7 @@ def test_changed_small_costs_are_refused(small, reason, edits, checker, tmp_path
         assert reason in refused(checker, change(small, edit), tmp_path, capsys)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "stated", ["40*ZCDP(0.0015)", "ZCDP(0.06)", "30*ZCDP(0.001) + 30*ZCDP(0.001)"]
 )
