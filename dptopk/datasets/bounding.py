@@ -284,7 +284,7 @@ def _ranked_labels(
     The arguments are those of ``contributions``; labels: whether the column ``labels`` is added.
 
     Returns:
-        A table with the columns of ``contributions``, or with ``person`` in place of ``user``
+        A table with the columns of ``contributions``, or with ``person`` instead of ``user``
         (``user_columns``). ``value`` is the amount under the cap on a label, ``place`` is the
         label's place in the user's order, from 0, and ``labels`` is the number of the user's
         labels. The order is that of hashes, or that of amounts and then of hashes where ``choose``

@@ -113,7 +113,7 @@ def _columns_as_read(
     for role, column in columns_by_role.items():
         reader = readers.get(role, source.exact_text)
         columns_read[role] = reader(column)
-        # The text is hashed in place of its bytes where those are what is grouped; users under a
+        # The text is hashed instead of its bytes where those are what is grouped; users under a
         # collation are grouped by another text than their own.
         is_own_text = columns_read[role].equals(source.exact_text(column))
         is_encoded = role in HASHED and is_own_text

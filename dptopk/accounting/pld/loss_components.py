@@ -471,7 +471,7 @@ class SeveralConstraints(LossComponent):
         replaced one at a time: δ of a product is a mean of δ's of the pair.
         """
         worst = worst_case(self.cost, PERTURBATION)
-        # 3 in place of 2: more than the powers of the small number that are left out.
+        # 3 instead of 2: more than the powers of the small number that are left out.
         return 3 * PERTURBATION * self.count / (1 - worst.atom)
 
     def log_mgf(self, tilt: float) -> float:

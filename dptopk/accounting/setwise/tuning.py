@@ -279,7 +279,7 @@ LARGEST_COEFFICIENT = 1e3  # of a column that is scaled to 1
 # which certificates have.
 MORE_ORDERS = 2
 MORE_ORDERS_UNCENTRED = 4
-# Laws near the solutions of the programs of so many costs of a kind are played, in later steps too.
+# Laws near the solutions of the programs of these numbers of costs are played, in later steps too.
 COUNTS_OF_LAWS = (1, 2, 3, 5, 8, 13)
 # Work of a majorant and of each of its nodes, of one of centred losses, of the laws of a class, and
 # of those near the solution of a program.

@@ -73,7 +73,7 @@ class Backend:
             bytes or integers, as an integer column; None: the SHA-256 is used instead, as with
             ``portable=True``.
         hashable: the function of a text column that returns the text as ``mix`` hashes it faster
-            than its bytes; it is given to ``mix`` in place of the bytes of ``encode``. None: bytes
+            than its bytes; it is given to ``mix`` instead of the bytes of ``encode``. None: bytes
             are hashed.
         digest: the function that returns the hexadecimal digits of the SHA-256 of a text.
         keep: the function of a connection, a name and an expression that returns a temporary table
