@@ -1,9 +1,13 @@
-"""Labels of an unknown domain are found under a cap, selected by their counts on all events, and
-counted there (notes/two-phases.md).
+"""The plan in two phases, for events whose labels nobody knows beforehand.
+
+First labels are found, on data in which each user counts for a limited number of labels (a cap).
+Which labels were found is released, so from then on they are public. So the k most frequent of
+them can be selected, and counted, on all events without the cap (docs/notes/two-phases.md).
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,16 +48,52 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 FINDS = "find"  # the name of the phase that finds labels, which is the first
-# The cap where none was stated: with weights (True) and without.
-CAPS = {True: 100, False: 10}
-# Up to which k which share of μ² is for finding and selecting, and the part of it for selecting:
-# the least loss over six real tables (docs/notes/events-measured.md).
-DIVISIONS: tuple[tuple[float, float, float], ...] = ((12, 0.3, 0.3), (25, 0.15, 0.5))
-DIVISION_BEYOND = (0.3, 0.4)
-# Without a cap this many times k labels take part.
+# The cap where none was stated. That with weights is the one of the least loss on the tables of
+# docs/notes/events-measured.md; the other one was chosen by hand.
+WEIGHTED_CAP = 100
+UNWEIGHTED_CAP = 10
+# Without a cap this many times k labels take part; it is the largest of the multiples that are
+# compared after looks (``profile.FLOORS``), chosen by hand.
 FLOOR_FACTOR = 40
 # Up to this k box noise is compared; for more labels it is larger than Gaussian noise.
 LARGEST_K_OF_BOX = 30
+
+
+@dataclass(frozen=True)
+class _Division:
+    """The usual division of a budget, where no share was stated and no look chooses one.
+
+    Attributes:
+        largest_k: the division is for up to this many labels.
+        share: the share of μ² for finding and selecting, in (0, 1); the rest is for counting.
+        selecting: the part of that share for selecting, in (0, 1).
+    """
+
+    largest_k: float
+    share: float
+    selecting: float
+
+
+# They had the least losses on six real tables when they were chosen; these losses were not kept.
+DIVISIONS = (
+    _Division(12, share=0.3, selecting=0.3),
+    _Division(25, share=0.15, selecting=0.5),
+    _Division(math.inf, share=0.3, selecting=0.4),
+)
+
+
+def usual_cap(*, weights: bool) -> int:
+    """Return the number of labels of a user that take part in finding where no cap was stated.
+
+    Args:
+        weights: whether labels are found by sums of weights.
+    """
+    return WEIGHTED_CAP if weights else UNWEIGHTED_CAP
+
+
+_DEFAULT_WAY = Way(
+    "weights", DIVISIONS[-1].share, DIVISIONS[-1].selecting, "gaussian", WEIGHTED_CAP
+)
 
 
 @dataclass(frozen=True)
@@ -70,19 +110,20 @@ class TwoPhasePlan(TopKPlan):
         min_users: no label with fewer users is ever found.
         looks: the phases that come first, by which another way of finding, selecting and counting
             may be chosen at the same charge; or an empty tuple.
-        rest: with looks, the budget of what comes after them, whichever way is taken.
+        rest: the budget of what comes after the looks, whichever way is taken; None without looks.
         way: the way that ``phases`` take: the usual one where there are looks.
-        family: the noise on the counts that was asked for; None where the plan chooses.
+        family: the noise on the counts that was asked for; None where the plan chooses, and where
+            no counts are shown.
     """
 
     kind: ClassVar[str] = "two phases"
 
     # Both default values are immutable, so that plans may share them.
-    under: Sensitivity = finding_sensitivity(CAPS[True], 1, weights=True)  # noqa: RUF009
+    under: Sensitivity = finding_sensitivity(WEIGHTED_CAP, 1, weights=True)  # noqa: RUF009
     min_users: int = 1
     looks: tuple[Phase, ...] = ()
     rest: Budget | None = None
-    way: Way = Way("weights", *DIVISION_BEYOND, "gaussian", CAPS[True])  # noqa: RUF009
+    way: Way = _DEFAULT_WAY
     family: Counting | None = None
 
     @property
@@ -94,7 +135,11 @@ class TwoPhasePlan(TopKPlan):
         return joint_charge([*looked, by_profile.answer_charge(self.rest)])
 
     def in_way(self, scaled: CalibratedWay) -> TwoPhasePlan:
-        """Return the same plan in another way; its total and looks stay as they are."""
+        """Return this plan with the phases of another way; its total and looks stay as they are.
+
+        Args:
+            scaled: the other way, calibrated to the budget that its phases may spend.
+        """
         return replace(
             self,
             phases=scaled.phases,
@@ -107,7 +152,7 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def fixed(self) -> bool:
-        """Return whether the phases run in any case: False where looks may choose another way."""
+        """Return whether ``phases`` are what runs: False where looks may choose another way."""
         return not self.looks
 
     @property
@@ -122,12 +167,13 @@ class TwoPhasePlan(TopKPlan):
     def reading(self) -> Reading:
         """Return that all events are read, and those under the cap."""
         # Where labels are found without a cap, the histogram under this one is not used.
-        cap = self.under.l0 or CAPS[False]
+        cap = self.under.l0 or UNWEIGHTED_CAP
         finding = EventsReading(cap, weights=self.weights, profile=bool(self.looks))
         return Reading(self.sensitivity, finding=finding)
 
     def _bar_on(self, histogram: Histogram) -> float | None:
-        """Return the error bar of the usual way, on events that the cap does not cut.
+        """Return half the width of the intervals of an answer in the usual way, on made-up events
+        that the cap does not cut; None where an answer has no intervals.
 
         Args:
             histogram: made-up counts of all events; those under the cap are made up here.
@@ -135,7 +181,9 @@ class TwoPhasePlan(TopKPlan):
         under = large_counts(self.k, self.under)
         # Without looks, which would need a profile of users.
         usual = replace(self, looks=(), rest=None)
-        return super(TwoPhasePlan, usual)._bar_on(EventCounts.of_histograms(histogram, under))
+        events = EventCounts.of_histograms(histogram, under)
+        # This method of the base class, called for ``usual`` instead of for this plan.
+        return super(TwoPhasePlan, usual)._bar_on(events)
 
     def record(self) -> dict[str, Any]:
         """Return the record of every top k, with the looks and the budget of what comes after
@@ -150,20 +198,26 @@ class TwoPhasePlan(TopKPlan):
     def revived(self, record: Mapping[str, Any]) -> Self:
         """Return this plan with the phases of a record, which must find labels as this one does.
 
-        A record without looks is drawn without them, also where the first version had other looks:
-        the answer then costs less than was charged. Phases that find and count without a selection
-        are taken for those of before there were selections, which count at most k labels: at the
-        same charge, since noise on counts costs the same for any number of labels.
+        A record without looks is drawn without them, also where this plan has looks: the answer
+        then costs less than was charged. A record of phases that find and count, without a phase
+        that selects, may be of a version before there were selections: then at most k labels are
+        counted (``_labels_of_answer``), at the same charge, since noise on counts costs the same
+        for any number of labels.
+
+        Args:
+            record: what ``record`` returned, perhaps in an earlier version.
 
         Raises:
             InvalidParameter: when labels were found in another way, or after other looks.
         """
         if record["phases"][0]["name"] != FINDS:
             raise InvalidParameter("phases: these are not those of a plan in two phases")
-        looks = [look.name for look in self.looks] if "looks" in record else []
-        rest = self.rest if looks else None
-        stated = None if rest is None else [rest.epsilon, rest.delta]
-        if record.get("looks", []) != looks or record.get("rest") != stated:
+        has_looks = bool(self.looks) and "looks" in record
+        looks = self.looks if has_looks else ()
+        rest = self.rest if has_looks else None
+        rest_in_record = None if rest is None else [rest.epsilon, rest.delta]
+        same_looks = record.get("looks", []) == [look.name for look in looks]
+        if not same_looks or record.get("rest") != rest_in_record:
             raise InvalidParameter("looks: this version has others")
         plan = super().revived(record)
         # Under another cap the mechanism would have another charge.
@@ -175,7 +229,7 @@ class TwoPhasePlan(TopKPlan):
         way = self.way
         if counted_again and way.counting == "capped":
             way = replace(way, counting="gaussian")
-        return replace(plan, looks=self.looks if looks else (), rest=rest, way=way)
+        return replace(plan, looks=looks, rest=rest, way=way)
 
     @property
     def weights(self) -> bool:
@@ -184,15 +238,18 @@ class TwoPhasePlan(TopKPlan):
 
     @property
     def noise_std(self) -> float:
-        """Return the standard deviation of the noise on a count where k labels are counted; coins
-        may find more, or fewer.
+        """Return the standard deviation of the noise on a count where k labels are counted; 0 where
+        no counts are shown.
+
+        More labels are counted where all that was found is, and fewer where fewer are found.
         """
-        return noise_on(self.phases, self.sensitivity, self.k)
+        return noise_of_last_phase(self.phases, self.sensitivity, self.k)
 
     @property
     def threshold(self) -> int | None:
         """Return the count of the capped data that a noisy count must exceed for its label to be
-        found; without a cap, the lead over the noisy floor that it must exceed; None for coins.
+        found; without a cap, the lead over the noisy floor that it must exceed; None for coins,
+        which find a label with some probability at every count.
 
         With weights it is the least number of users, who have no other label, whose sum of weights
         is at least what a noisy sum must exceed.
@@ -200,7 +257,7 @@ class TwoPhasePlan(TopKPlan):
         offset = self.mechanisms[0].threshold_offset(self.under)
         if offset is None:
             return None
-        return self._number_of_users(offset)
+        return self._in_terms_of_data(offset)
 
     def appears_at(self, probability: float = 0.5) -> int:
         """Return the count of the capped data at which its label is found with that probability;
@@ -209,20 +266,26 @@ class TwoPhasePlan(TopKPlan):
         """
         # None, of public labels alone, does not occur.
         offset = self.mechanisms[0].appears_at(self.under, probability=probability) or 0
-        return self._number_of_users(offset)
+        return self._in_terms_of_data(offset)
 
-    def _number_of_users(self, count: int) -> int:
-        """Return the least count before ``_most_of_too_few_users`` is taken off that is at least
-        this one afterwards; with weights, the least number of users who have no other label whose
-        sum of weights is.
+    def _in_terms_of_data(self, mechanism_count: int) -> int:
+        """Return what the data must have for the mechanism that finds labels to see at least this
+        count (with weights: this sum of weights).
+
+        It is a count of the capped data or, with weights, a number of users who have no other
+        label; in both ``_most_of_too_few_users`` is part, which is taken off before labels are
+        found.
         """
-        of_one_user = self.under.l2 or 1  # without weights it is a count that is returned
-        return -(-(count + self._most_of_too_few_users) // of_one_user)  # rounded up
+        before_it_is_taken_off = mechanism_count + self._most_of_too_few_users
+        # The weight of the one label of a user; without weights a count stays as it is.
+        of_one_user = self.under.l2 or 1
+        return -(-before_it_is_taken_off // of_one_user)  # rounded up
 
     @property
     def _most_of_too_few_users(self) -> int:
-        """Return the most that ``min_users`` - 1 users add to a label: it is taken off each count
-        before labels are found.
+        """Return the most that ``min_users`` - 1 users add to the count, or the sum of weights, of
+        a label: it is taken off each before labels are found, so that no label of so few users has
+        anything left.
         """
         return (self.min_users - 1) * self.under.linf
 
@@ -289,9 +352,12 @@ class TwoPhasePlan(TopKPlan):
         """Return the histogram on which labels are found, each count less what ``min_users`` - 1
         users may add to it, and at least 0.
 
-        max(count - c, 0) keeps the order of two counts, and moves by no more than the count does:
-        so the histogram has the same sensitivity. To drop the small counts, and leave the others
-        as they are, would be a jump.
+        For a constant c, max(count - c, 0) keeps the order of two counts, and moves by no more than
+        the count does: so the histogram has the same sensitivity. To drop the small counts, and
+        leave the others as they are, would be a jump.
+
+        Raises:
+            InvalidParameter: as ``_histogram_to_find_on``.
         """
         histogram = self._histogram_to_find_on(events).with_sensitivity(self.under)
         if not self._most_of_too_few_users:
@@ -324,6 +390,7 @@ class TwoPhasePlan(TopKPlan):
         histogram = validate.instance(EventCounts, histogram=data)
         if self.looks:
             return by_profile.answer(self, histogram, rng)
+        # "find", perhaps "select", perhaps "count".
         phases = {phase.name: phase for phase in self.phases}
         finding = phases[FINDS]
         found = finding.mechanism.release(self._counts_to_find_on(histogram), rng)
@@ -335,7 +402,7 @@ class TwoPhasePlan(TopKPlan):
         everything = histogram.with_sensitivity(self.sensitivity)
         answer = self._labels_of_answer(found, everything, rng)
         if self.way.counting == "capped":
-            answer = _rows_of_labels(found, answer)
+            answer = _selected_rows(found, answer)
         elif "count" in phases:
             labels = in_label_order(answer.labels)
             answer = phases["count"].mechanism.release(everything, rng, labels=labels)
@@ -378,10 +445,11 @@ class TwoPhasePlan(TopKPlan):
         everything: Histogram,
         rng: Generator | None,
     ) -> Release:
-        """Return the k of the labels found with the largest noisy counts on all events.
+        """Return the k of the labels found with the largest noisy counts on all events, without
+        these counts; or ``found`` itself where no more than k were found and all will be counted.
 
         That they were found is released, so they are a public domain. Fewer selections than k cost
-        no more; none is needed where all that was found is counted.
+        no more. Without counts even k labels or fewer are selected, since that orders them.
 
         Args:
             select: the selection of k labels.
@@ -391,8 +459,8 @@ class TwoPhasePlan(TopKPlan):
         """
         number = min(self.k, len(found))
         names = list(in_label_order(found.labels))
-        all_shown = number == len(found) and self.counted
-        if all_shown or not names:
+        order_is_by_counts = number == len(found) and self.counted
+        if order_is_by_counts or not names:
             return found
         counts = everything.count_of(names)
         if self.way.counting == "capped":
@@ -403,8 +471,10 @@ class TwoPhasePlan(TopKPlan):
     def _helped_by_capped_counts(
         self, counts: Ints, names: list[Any], found: Release, select: KnownGumbel
     ) -> Ints:
-        """Return the counts by which labels are selected, with what the noisy capped counts add to
-        them: these are released, so that the selection costs the same.
+        """Return the counts on all events, plus what the noisy capped counts of the same labels add
+        to them (``helped_counts``), in the order of ``names``.
+
+        The capped counts are released, so that the selection costs the same as by counts alone.
 
         Args:
             counts: those on all events, in the order of ``names``.
@@ -442,19 +512,19 @@ class TwoPhasePlan(TopKPlan):
         """
         labels = "1 label was" if number == 1 else f"{number} labels were"
         if self.counted:
-            done = "counted"
+            then = "counted"
             about = "counts and error bars are about"
         else:
-            done = "selected"
+            then = "selected"
             about = "their order is that of"
         if self.under.l0 is None:
-            return f"{labels} found and {done} on all data: {about} the data without a cap"
+            return f"{labels} found and {then} on all data: {about} the data without a cap"
         found = f"{labels} found on capped data ({describe_l0(self.under.l0)} of one user)"
         if self.way.counting == "capped":
             if number > self.k:
                 found += ", and selected by their counts on all data and under the cap"
             return f"{found}; the counts shown are those under the cap"
-        parts = [f"{found}, and {done} on all data: {about} the data without that cap"]
+        parts = [f"{found}, and {then} on all data: {about} the data without that cap"]
         if self.weights:
             parts.append(
                 "to find them, a label of a user counted less the more of them the user has"
@@ -489,8 +559,8 @@ class TwoPhasePlan(TopKPlan):
             if phase.name == FINDS:
                 lines.append(f"   {self.appearing(confidence)}")
             if phase.name == "count":
-                deviation = f"noise of standard deviation {self.noise_std:.3g} on each"
-                lines.append(f"   {self.k} labels: {deviation}")
+                noise = f"noise of standard deviation {self.noise_std:.3g} on each"
+                lines.append(f"   {self.k} labels: {noise}")
         if not self.counted:
             lines.append("The noisy counts choose and order the labels, and are not shown.")
         lines.append(f"Split: {self.split}")
@@ -541,8 +611,9 @@ def plan_two_phases(
         counts: "gaussian" or "box": the noise on the counts; "auto": the one with the smaller
             deviation on k counts; None: the noisy counts choose and order the labels, and are not
             shown.
-        share: the share of μ² that finds and selects labels, in (0, 1); "auto": the one that was
-            best on six real tables, 0.15 to 0.3.
+        share: the share of μ² that finds and selects labels, in (0, 1), where μ is that of one
+            Gaussian that costs as much as all phases; "auto": the one that was best on six real
+            tables, 0.15 to 0.3.
         find: "weights": noisy sums over a threshold, where a user of d labels counts about 1/√d at
             each; "threshold": noisy counts over a threshold; "coins": PartitionSelection; "counts":
             coins, or a threshold where there is no coin; "uncapped": selections from all events
@@ -574,11 +645,19 @@ def plan_two_phases(
             "budget.delta must be above 0: hiding which labels exist needs a δ", parameter="delta"
         )
     arguments = _TwoPhaseArguments.of(
-        k, budget, labels_per_user, per_label_cap, counts, find, min_users=min_users, users=users
+        k=k,
+        budget=budget,
+        labels_per_user=labels_per_user,
+        per_label_cap=per_label_cap,
+        counts=counts,
+        find=find,
+        min_users=min_users,
+        users=users,
     )
     share = share if share == "auto" else validate.probability(allow_zero=False, share=share)
     if budget.rho is not None:
-        in_rho = partial(
+        # The same question, for the totals in ε and δ that ``plan_in_rho`` tries.
+        plan_for_total = partial(
             plan_two_phases,
             k,
             labels_per_user=labels_per_user,
@@ -590,7 +669,7 @@ def plan_two_phases(
             users=users,
             profile=False,  # the charge that covers every way has no price in ρ
         )
-        return plan_in_rho(budget, in_rho)
+        return plan_in_rho(budget, plan_for_total)
     # Looks choose all of these, so that they come only where none was stated.
     nothing_stated = labels_per_user == share == find == "auto" and min_users == 1
     if not (profile and arguments.weights and nothing_stated):
@@ -632,7 +711,9 @@ class _TwoPhaseArguments:
     """The validated arguments of plan_two_phases that every way needs.
 
     Attributes:
-        weights: whether labels are found by sums of weights; the others as in plan_two_phases.
+        k, budget, per_label_cap, min_users, users, counts: as in plan_two_phases.
+        cap: the number of labels of a user that take part in finding.
+        weights: whether labels are found by sums of weights where that is possible.
     """
 
     k: int
@@ -647,13 +728,13 @@ class _TwoPhaseArguments:
     @classmethod
     def of(
         cls,
+        *,
         k: int,
         budget: Budget,
         labels_per_user: int | Literal["auto"],
         per_label_cap: int,
         counts: Counts | None,
         find: FindBy,
-        *,
         min_users: int,
         users: int | None,
     ) -> _TwoPhaseArguments:
@@ -671,7 +752,7 @@ class _TwoPhaseArguments:
                 "find='weights': users add at most 1 to a label; per_label_cap must be 1"
             )
         if labels_per_user == "auto":
-            cap = CAPS[weights]
+            cap = usual_cap(weights=weights)
         else:
             cap = validate.count(labels_per_user=labels_per_user)
         min_users = validate.count(min_users=min_users)
@@ -686,7 +767,8 @@ class _TwoPhaseArguments:
 
     @property
     def families(self) -> tuple[Counting | None, ...]:
-        """Return the kinds of noise on the counts that are to be compared; None for no counts.
+        """Return the kinds of noise on the counts that are to be compared; (None,) where the answer
+        shows no counts.
 
         Raises:
             InvalidParameter: for noise that does not count events.
@@ -706,8 +788,12 @@ class _TwoPhaseArguments:
 
 
 def _finding_ways(find: FindBy, *, weights: bool) -> Iterator[Finder]:
-    """Yield the ways of finding labels, best first: a further one serves where the one before has
-    no noise, or no coin, for the budget.
+    """Yield the ways of finding labels that may be tried, the one that is tried first first: a
+    further one serves where the budget is too small for the noise, or the coins, of the one before.
+
+    Args:
+        find: how labels are found, as stated.
+        weights: whether labels are found by sums of weights where that is possible.
     """
     if find not in ("auto", "counts"):
         yield cast("Finder", find)
@@ -742,14 +828,21 @@ def _plan_of_finder(
         weights = finder == "weights"
         under = finding_sensitivity(arguments.cap, arguments.per_label_cap, weights=weights)
         floor = 0
-    usual_share, selecting = _usual_division(arguments.k)
-    finding_share = usual_share if share == "auto" else share
-    # Without counts finding and selecting have all of μ².
+    division = _usual_division(arguments.k)
+    finding_share = division.share if share == "auto" else share
     ways = [
-        Way(finder, 1.0 if family is None else finding_share, selecting, family, under.l0, floor)
+        Way(
+            find=finder,
+            # Without counts finding and selecting have all of μ².
+            share=1.0 if family is None else finding_share,
+            selecting=division.selecting,
+            counting=family,
+            cap=under.l0,
+            floor=floor,
+        )
         for family in arguments.families
     ]
-    best = _first_that_fits(arguments, ways, budget, under)
+    best = _least_noisy_that_fits(arguments, ways, budget, under)
     return TwoPhasePlan(
         k=arguments.k,
         budget=budget,
@@ -768,21 +861,16 @@ def _plan_of_finder(
     )
 
 
-def _usual_division(k: int) -> tuple[float, float]:
-    """Return the share of μ² for finding and selecting k labels, and the part of it for
-    selecting.
-    """
-    for largest_k, share, selecting in DIVISIONS:
-        if k <= largest_k:
-            return share, selecting
-    return DIVISION_BEYOND
+def _usual_division(k: int) -> _Division:
+    """Return the usual division of a budget for k labels."""
+    return next(division for division in DIVISIONS if k <= division.largest_k)
 
 
-def _first_that_fits(
+def _least_noisy_that_fits(
     arguments: _TwoPhaseArguments, ways: list[Way], budget: Budget, under: Sensitivity
 ) -> CalibratedWay:
-    """Return the way with the least noise on the counts, by a closed form, scaled to the budget;
-    the next one where the budget is too small for it.
+    """Return the way with the least noise on the counts, as a closed form estimates it, scaled to
+    the budget; the way of the next least noise where the budget is too small for it, and so on.
 
     Args:
         arguments: those of plan_two_phases.
@@ -796,7 +884,7 @@ def _first_that_fits(
     everything = Sensitivity(linf=arguments.per_label_cap)
 
     def noise(way: Way) -> float:
-        """Return about the standard deviation of the noise on a count of this way."""
+        """Return an estimate of the standard deviation of the noise on a count of this way."""
         return deviation(way, arguments.k, budget, arguments.per_label_cap)
 
     refusal = InvalidParameter("budget: it is too small for this way")
@@ -810,20 +898,26 @@ def _first_that_fits(
 
 def _split_in_words(way: Way) -> str:
     """Return how a way divides the budget, in words."""
-    share = "all" if way.counting is None else f"{way.share:.0%}"
+    counts_again = way.counting in COUNTING
+    share = f"{way.share:.0%}" if counts_again else "all"
     selecting = "" if way.find == "uncapped" else f" ({way.selecting:.0%} of it to select)"
     if way.counts_all:
         selecting = " (the largest noisy counts are shown)"
-    rest = "" if way.counting is None else ", the rest to count them"
+    rest = ", the rest to count them" if counts_again else ""
     return (
         f"{share} of the precision to find and select labels{selecting}{rest}; "
         "δ is that of all together"
     )
 
 
-def _rows_of_labels(found: Release, selection: Release) -> Release:
-    """Return the rows of ``found`` whose labels were selected of them; its intervals take account
-    of the other labels that passed the threshold.
+def _selected_rows(found: Release, selection: Release) -> Release:
+    """Return the rows of ``found``, with their noisy counts, whose labels were selected of them.
+
+    The intervals of the counts take account of the other labels, which passed the threshold too.
+
+    Args:
+        found: the labels that were found, by noisy counts that are shown.
+        selection: the labels that were selected of these.
     """
     if len(selection) == len(found) or found.counts is None or found.measurement is None:
         return found
@@ -839,13 +933,13 @@ def _rows_of_labels(found: Release, selection: Release) -> Release:
     )
 
 
-def noise_on(phases: tuple[Phase, ...], sensitivity: Sensitivity, k: int) -> float:
+def noise_of_last_phase(phases: tuple[Phase, ...], sensitivity: Sensitivity, k: int) -> float:
     """Return the standard deviation of the last phase's noise on each of k counts; 0 where it shows
     none.
 
     Args:
-        phases: of a plan; the last one counts.
-        sensitivity: of what it counts.
-        k: how many labels.
+        phases: those of a plan.
+        sensitivity: of the histogram that the last phase counts.
+        k: how many labels are counted.
     """
     return float(phases[-1].mechanism.count_noise(sensitivity, labels=k) or 0.0)

@@ -1,10 +1,13 @@
 """Ways to find the top k of events: how labels are found, selected and counted.
 
-Labels of a private domain are found on all events (no cap), or on sums of weights or capped counts.
-Which labels were found is released, so they are a public domain from then on. The k of them are
-selected by their counts without a cap, and counted; or all of them are counted without a cap, and
-the k largest noisy counts are shown. So the answer tends to the true top k as the budget grows,
-whatever the users' numbers of labels (notes/two-phases.md).
+Labels of a private domain are found on all events (no cap), or on sums of weights or on counts
+under a cap on the labels of one user. Which labels were found is released, so they are a public
+domain from then on. k of them are selected by their counts without a cap, and counted; or all of
+them are counted without a cap, and the k largest noisy counts are shown. So the answer tends to the
+true top k as the budget grows, whatever the users' numbers of labels (docs/notes/two-phases.md).
+
+A budget (ε, δ) is divided in μ²: the Gaussian mechanism with the parameter μ (its shift over its
+standard deviation) costs nearly what many mechanisms together cost, and the μ² of phases add up.
 """
 
 from __future__ import annotations
@@ -40,7 +43,9 @@ from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.topk_plan import Phase, joint_charge
 
 Counting = Literal["gaussian", "box", "capped"]
-# The part of δ with which labels are found; the composition gets the rest.
+# The part of δ with which labels are found; the composition gets the rest. They were chosen by
+# hand; thresholds and compositions depend on δ by about the root of its logarithm, so that other
+# parts change little.
 FINDING_DELTA: dict[Finder, float] = {
     "uncapped": 0.5,
     "weights": 0.5,
@@ -50,10 +55,11 @@ FINDING_DELTA: dict[Finder, float] = {
 # A selection takes part in the composition as a bounded range of ε, whose ρ is about ε²/8: that of
 # a Gaussian with μ = ε/2.
 RANGE_OF_MU = 2.0
-# A size whose composition is above the budget, by the tolerance of its search, becomes smaller by
+# A μ or ε whose composition is above the budget, by the tolerance of its search, becomes smaller by
 # this share until it is not.
 STEP_DOWN = 1e-3
-# An ε of pure noise is found to the share 2^-22 of the budget's.
+# An ε of pure noise is found to the share 2^-22 of the budget's: far more exact than the estimate
+# that it is.
 BISECTIONS = 22
 
 
@@ -83,13 +89,20 @@ class Way:
             noisy sums of weights; "threshold": by noisy capped counts; "coins": by a coin for each
             capped count.
         share: of μ², the part for finding and selecting, in (0, 1]; the rest is for counting.
-        selecting: the part of that share for the k selections from what was found, in [0, 1); 0:
-            all that was found is counted, and the k largest noisy counts are shown; without a cap
-            finding is selecting.
+        selecting: the part of that share for the k selections from what was found, in [0, 1). 0,
+            under a cap alone, and where all events are counted: all that was found is counted, and
+            the k largest noisy counts are shown. Without a cap finding is selecting, and the number
+            has no effect.
         counting: the noise on the counts of all events; "capped": the noisy capped counts by which
-            labels were found are shown, with nothing left to count again; None where none are.
+            labels were found are shown, with nothing left to count again; None where no counts are
+            shown.
         cap: the number of labels of a user that take part in finding; None without a cap.
-        floor: without a cap, how many labels take part: the floor is the next count.
+        floor: without a cap, how many of the largest counts take part: the noisy floor, which a
+            label must exceed to be found, is made from the next count; 0 under a cap.
+
+    Raises:
+        InvalidParameter: for an unknown ``find``, and a ``selecting`` of 0 where selections are
+            needed.
     """
 
     find: Finder
@@ -102,10 +115,17 @@ class Way:
     def __post_init__(self) -> None:
         if self.find not in FINDING_DELTA:
             raise unknown_finder(self.find)
+        counts_all_found = self.find != "uncapped" and self.counting in COUNTING
+        if self.selecting == 0 and not counts_all_found:
+            raise InvalidParameter(
+                "selecting must be above 0 unless all that was found under a cap is counted"
+            )
 
     @property
     def on_capped_counts(self) -> bool:
-        """Return whether labels are found by counts under the cap, not by weights."""
+        """Return whether labels are found by counts under the cap, not by weights or without a
+        cap.
+        """
         return self.find not in ("weights", "uncapped")
 
     @property
@@ -117,17 +137,17 @@ class Way:
     def words(self) -> str:
         """Return the way in words."""
         if self.counting is None:
-            counted = ""
+            after_selection = ""
         elif self.counting == "capped":
-            counted = " and by the counts under that cap, which are shown"
+            after_selection = " and by the counts under that cap, which are shown"
         else:
-            counted = f", then {self.counting} counts of what was selected"
+            after_selection = f", then {self.counting} counts of what was selected"
         if self.find == "uncapped":
-            return f"selections from the {self.floor} largest counts of all events{counted}"
+            return f"selections from the {self.floor} largest counts of all events{after_selection}"
         found = f"{self.find} under a cap of {self.cap} labels"
         if self.counts_all:
             return f"{found}, then {self.counting} counts of all that was found"
-        return f"{found}, then selections by uncapped counts{counted}"
+        return f"{found}, then selections by uncapped counts{after_selection}"
 
 
 @dataclass(frozen=True)
@@ -150,8 +170,10 @@ class CalibratedWay:
 def calibrate_way(
     way: Way, k: int, budget: Budget, under: Sensitivity, everything: Sensitivity
 ) -> CalibratedWay:
-    """Return a way whose mechanisms are scaled to a budget; the last phase takes all that the
-    others leave.
+    """Return a way whose mechanisms are scaled to a budget.
+
+    All phases but one get their sizes (a μ or an ε) from the closed form of the division; the size
+    of the remaining one is searched so that all together spend the budget.
 
     Args:
         way: the way whose mechanisms are scaled.
@@ -171,20 +193,22 @@ def calibrate_way(
     mu = whole_mu(budget, way.find) * math.sqrt(way.share)
     factory = _PhaseFactory(way, k, delta, under, everything, mu)
     selection_epsilon = factory.selection_epsilon
-    fixed: tuple[Phase, ...]
+    fixed: tuple[Phase, ...]  # the phases whose sizes follow from the division
     if way.counting == "capped":
-        # μ for each of the counts that one user moves under the cap, which is under.l0.
+        # Searched is the μ of the noise on each of the counts that one user moves under the cap.
         moved = under.l0 or 1  # for the type checker: under a cap l0 is finite
         size = mu * math.sqrt((1 - way.selecting) / moved)
         fixed = (factory.selection_phase(floor_digits(selection_epsilon)),)
         scaled, bound = _phases_within_budget(fixed, factory.capped_counts_phase, budget, size)
         phases = scaled[::-1]  # labels are found first, by the phase that is scaled last
     elif way.counting is None:
+        # Searched is the ε of each selection.
         fixed = factory.finding_phases
         phases, bound = _phases_within_budget(
             fixed, factory.selection_phase, budget, selection_epsilon
         )
     else:
+        # Searched is the μ or ε of the noise on the counts.
         fixed = factory.finding_phases
         if not way.counts_all:
             fixed = (*fixed, factory.selection_phase(floor_digits(selection_epsilon)))
@@ -217,7 +241,7 @@ class _PhaseFactory:
 
     @property
     def selection_epsilon(self) -> float:
-        """Return about the ε of one selection."""
+        """Return about the ε of one of the k selections, by the closed form of the division."""
         if self.way.find == "uncapped":  # finding is selecting, and has all of μ
             return RANGE_OF_MU * self.mu / math.sqrt(self.k)
         return RANGE_OF_MU * self.mu * math.sqrt(self.way.selecting / self.k)
@@ -234,7 +258,9 @@ class _PhaseFactory:
         return (Phase("find", mechanism, mechanism.charge(self.under)),)
 
     def selection_phase(self, epsilon: float) -> Phase:
-        """Return the phase of the k selections on all events, each with this ε."""
+        """Return the phase of the k selections on all events, each with this ε; without a cap it
+        is the phase that finds the labels.
+        """
         if self.way.find == "uncapped":
             floor = self.way.floor
             finder = UnknownGumbel(k=self.k, d_bar=floor, epsilon=epsilon, delta=self.delta)
@@ -260,15 +286,20 @@ class _PhaseFactory:
 
 @lru_cache(maxsize=64)
 def whole_mu(budget: Budget, find: Finder) -> float:
-    """Return the μ of a Gaussian that a budget allows beside the part of δ with which labels are
-    found.
+    """Return the μ of the one Gaussian that a budget allows beside the part of δ with which labels
+    are found: what the phases of a way divide, in μ².
+
+    Args:
+        budget: (ε, δ) of all phases.
+        find: how labels are found, on which that part of δ depends.
     """
     delta = (1 - FINDING_DELTA[find]) * budget.delta
     return gaussian_mu(epsilon=budget.epsilon, delta=delta)
 
 
 def size_of_counts(way: Way, budget: Budget) -> float:
-    """Return about the μ, or ε, of the noise on the counts that a way leaves; at least 0.
+    """Return about the μ of the Gaussian noise, or the ε of the box noise, that a way leaves for
+    the counts of all events, at least 0: an estimate by closed forms.
 
     Args:
         way: one that counts the labels again.
@@ -281,7 +312,8 @@ def size_of_counts(way: Way, budget: Budget) -> float:
 
 
 def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
-    """Return about the standard deviation of the noise on each of k counts; 0 where none are shown.
+    """Return about the standard deviation of the noise on each of k counts, by closed forms; 0
+    where none are shown, inf where the budget leaves nothing for counts.
 
     Args:
         way: the way in which they are counted.
@@ -301,20 +333,24 @@ def deviation(way: Way, k: int, budget: Budget, linf: int = 1) -> float:
         return math.inf
     if way.counting == "box":
         return box_std(k + 1, size, linf)  # the law of the side has the power k + 1
-    return (math.sqrt(k) + 1) / 2 * linf / size  # as ``deviation_ratio`` has it
+    return (math.sqrt(k) + 1) / 2 * linf / size  # centred noise, as in ``deviation_ratio``
 
 
 def deviation_ratio(way: Way, number: Floats, k: int) -> Floats:
-    """Return about the deviation of the noise on ``number`` counts over that on k counts of the
-    same cost.
+    """Return about the standard deviation of the noise on ``number`` counts over that on k counts
+    of the same cost.
 
-    Centred noise on n counts has a deviation of about (√n + 1)/2, box noise of about the root of
-    (n + 2)(n + 3)/6, for a μ and an ε of 1. Noise on capped counts is the same for any number.
+    Centred Gaussian noise on n counts has a deviation of about (√n + 1)/2 for a μ of 1, box noise
+    of about the root of (n + 2)(n + 3)/6 for an ε of 1. Noise on capped counts is the same for any
+    number.
 
     Args:
         way: the way in which they are counted.
-        number: how many labels are counted.
+        number: how many labels are counted: a number, or an array of any shape.
         k: how many labels are asked for.
+
+    Returns:
+        The ratio, of the type and shape of ``number``.
     """
     if way.counting == "box":
         of_number = np.sqrt((number + 2) * (number + 3))
@@ -325,22 +361,23 @@ def deviation_ratio(way: Way, number: Floats, k: int) -> Floats:
 
 
 @lru_cache(maxsize=128)
-def _pure_epsilon_beside(budget: Budget, mu: float, part: float) -> float:
-    """Return about the ε of pure noise that the budget allows beside a Gaussian: a start for the
-    search, and for predictions; 0 where none fits.
+def _pure_epsilon_beside(budget: Budget, mu: float, finding_share: float) -> float:
+    """Return about the ε of pure noise (x-DP for an x) that the budget allows beside a Gaussian: a
+    start for the search, and for predictions; 0 where none fits.
 
-    The worst pure noise of ε = x is randomised response, with the losses ±x of probabilities
-    1/(1 + e^∓x): so the profile of both is a mean of two values of the Gaussian's.
+    The worst x-DP mechanism is randomised response, with the losses ±x of probabilities
+    1/(1 + e^∓x). So the δ of both together at an ε is a mean of the Gaussian's δ at ε - x and at
+    ε + x.
 
     Args:
         budget: (ε, δ) of both, and of finding labels.
         mu: the μ of the Gaussian.
-        part: the part of δ with which labels are found.
+        finding_share: the part of δ with which labels are found.
     """
     from scipy.special import expit, log_ndtr, ndtr
 
     def gaussian_delta(epsilon: float) -> float:
-        """Return the δ of the Gaussian at an ε."""
+        """Return the δ of the Gaussian at an ε (Balle-Wang 2018, Theorem 8)."""
         above = float(ndtr(mu / 2 - epsilon / mu))
         return above - math.exp(epsilon + float(log_ndtr(-mu / 2 - epsilon / mu)))
 
@@ -348,11 +385,11 @@ def _pure_epsilon_beside(budget: Budget, mu: float, part: float) -> float:
     high = budget.epsilon
     for _ in range(BISECTIONS):
         pure = (low + high) / 2
-        chance = float(expit(pure))
+        chance_of_loss = float(expit(pure))  # 1/(1 + e^-x)
         after_loss = gaussian_delta(budget.epsilon - pure)
         after_gain = gaussian_delta(budget.epsilon + pure)
-        delta = chance * after_loss + (1 - chance) * after_gain
-        if delta <= (1 - part) * budget.delta:
+        delta = chance_of_loss * after_loss + (1 - chance_of_loss) * after_gain
+        if delta <= (1 - finding_share) * budget.delta:
             low = pure
         else:
             high = pure
@@ -363,13 +400,16 @@ def _phases_within_budget(
     fixed: tuple[Phase, ...], last: Callable[[float], Phase], budget: Budget, size: float
 ) -> tuple[tuple[Phase, ...], Bound]:
     """Return the fixed phases with a last one of the largest size found that the budget allows, and
-    the composition of all.
+    the composition of all, an upper bound that is at most the budget.
 
     Args:
         fixed: the phases whose sizes are given.
-        last: makes the last phase from its size, a μ or ε.
+        last: makes the last phase from its size, a μ or ε: the larger, the less noise.
         budget: (ε, δ) of all phases.
-        size: the search starts there; 0: anywhere.
+        size: the size where the search starts; 0: anywhere.
+
+    Raises:
+        InvalidParameter: where no size is within the budget.
     """
 
     def charge_of_all(size: float) -> Charge:

@@ -9,7 +9,7 @@ from dptopk.datasets.store import EventsStore
 from dptopk.datasets.two_counts import event_counts
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram
-from dptopk.planning.two_phase import CAPS
+from dptopk.planning.two_phase import usual_cap
 
 if TYPE_CHECKING:
     from dptopk.datasets.backends.inputs import EventTable
@@ -111,7 +111,7 @@ def _two_phase_counts(
     if labels_per_user == "auto":
         return event_counts(
             table,
-            labels_per_user=CAPS[by_weights],
+            labels_per_user=usual_cap(weights=by_weights),
             weights=by_weights,
             profile=by_weights,
             **options,

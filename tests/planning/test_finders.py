@@ -10,6 +10,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import finding_sensitivity
 from dptopk.planning import prediction, ways
 from dptopk.planning.prediction import Scene
+from dptopk.planning.two_phase import _split_in_words
 from dptopk.planning.ways import Way
 
 UNKNOWN = "dice"
@@ -37,3 +38,17 @@ def test_no_threshold_is_predicted_for_an_unknown_finder(half_known):
     scene = Scene(1, Budget(1.0, 1e-6), users=np.zeros((1, 1)), drawn=None)
     with pytest.raises(InvalidParameter, match=UNKNOWN):
         prediction.threshold(scene, half_known)
+
+
+@pytest.mark.parametrize(
+    ("find", "counting"), [("uncapped", "gaussian"), ("coins", None), ("threshold", "capped")]
+)
+def test_a_way_that_needs_selections_has_a_share_for_them(find, counting):
+    with pytest.raises(InvalidParameter, match="selecting"):
+        Way(find, 0.5, 0.0, counting, 2)
+
+
+def test_capped_counts_that_are_shown_leave_nothing_to_count_again():
+    split = _split_in_words(Way("threshold", 1.0, 0.2, "capped", 2))
+    assert split.startswith("all of the precision")
+    assert "the rest" not in split
