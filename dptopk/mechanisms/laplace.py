@@ -65,13 +65,16 @@ class KnownLaplace(IndependentNoise):
         return laplace_law(self.epsilon, sensitivity.linf, bound)
 
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
-        """Simulate the noise by differences of two geometric variables."""
-        pair = inputs.noise("laplace", inputs.sensitivity.linf / self.epsilon)
+        """Simulate the noise as the difference of two geometric variables, each the whole part of
+        an exponential variable of the scale linf/epsilon.
+        """
+        scale = inputs.sensitivity.linf / self.epsilon
 
         def draw(number: int) -> Array:
-            """Return the noise of a block of draws."""
-            plus, minus = np.floor(pair(number))
-            noise: Array = plus - minus
+            """Return the noise of the block of draws with this number."""
+            pairs = inputs.standard.exponential_pairs(number) * scale
+            geometric, other_geometric = np.floor(pairs)
+            noise: Array = geometric - other_geometric
             return noise
 
         return draw

@@ -38,6 +38,11 @@ class Mechanism(ABC):
     """All that a session, a plan, the service, a ledger and an audit ask of a mechanism, a frozen
     dataclass.
 
+    One user changes at most ``l0`` counts, in one direction, each by at most ``linf`` (τ in
+    formulas), all together by at most ``l1`` (``Sensitivity``). The labels of a *public* domain are
+    known to everybody. Those of a *private* one come from the data: there a label is shown only if
+    its noisy count exceeds the *floor*, which is the count of a fixed rank or 0, by an offset.
+
     A new one says what it costs (``charge``), what it refuses (``check``), what it answers
     (``release``), how it does in a plan (``simulate``), and what its answer is worth
     (``selection_noise``, ``count_noise``, ``appears_at``). One line makes it known by its name:
@@ -50,7 +55,7 @@ class Mechanism(ABC):
 
     #: Whether it may show more than k labels, all of which are counted before the k largest remain.
     open_ended: ClassVar[bool] = False
-    #: Whether fewer labels than were asked for may cost more.
+    #: Whether the charge for fewer labels than were asked for may be larger (see ``Box``).
     fewer_cost_more: ClassVar[bool] = False
     #: The parameters to which noise is inverse, and those to which it is proportional.
     noise_falls_with: ClassVar[tuple[str, ...]] = ()
@@ -114,8 +119,8 @@ class Mechanism(ABC):
 
     @abstractmethod
     def appears_at(self, sensitivity: Sensitivity, *, probability: float = 0.95) -> int | None:
-        """Return the lead over the floor at which a label appears with at least this probability;
-        None in a public domain, where no label is hidden.
+        """Return by how many counts a label must exceed the floor to appear with at least this
+        probability; None in a public domain, where no label is hidden.
 
         The floor is the count of rank ``floor_rank``, or 0 where that is None; the probability is
         in (0, 1).
@@ -145,13 +150,16 @@ class Mechanism(ABC):
         return deviation / math.sqrt(1 - confidence)
 
     def chance_to_exceed(self, sensitivity: Sensitivity, noise: float, gaps: Array) -> Array:
-        """Return an estimate of the probability that the noise by which labels are selected exceeds
-        each gap, up to a constant factor; this default takes the noise for normal.
+        """Return, for plans, an estimate of the probability that the noise by which labels are
+        selected exceeds each gap; this default takes the noise for normal.
 
         Args:
             sensitivity: that of the histogram.
             noise: ``selection_noise`` at this sensitivity, in counts.
-            gaps: in counts, of any shape.
+            gaps: in counts, of any shape and either sign.
+
+        Returns:
+            The probabilities, float64, in the shape of ``gaps``.
         """
         from scipy.special import ndtr
 
@@ -160,14 +168,14 @@ class Mechanism(ABC):
         return chances
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float | None:
-        """Return the probability that a label is ranked below one whose count is lower by ``gap``;
-        None if no formula is known, as in this default.
+        """Return the probability that a label is ranked below one whose count is lower by ``gap``,
+        in counts, or an upper bound on it; None if no formula is known, as in this default.
         """
         return None
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int | None:
-        """Return the lead over the floor that a noisy count must exceed; None if there is no
-        threshold.
+        """Return the threshold as a distance above the floor, in counts: a noisy count must exceed
+        the floor by more than this to be shown; None if there is no threshold.
         """
         require_add_remove(sensitivity)
         return None
@@ -197,7 +205,8 @@ class Mechanism(ABC):
         """Return the simulated sum of squared errors of the counts measured after a selection.
 
         Args:
-            true: true counts of the selected labels, shape (draws, k).
+            true: true counts of the selected labels, shape (draws, k); this default does not need
+                them, as its error is that of the noise alone.
             shown: whether a label was selected at each place, bool, of the same shape.
             inputs: the known counts, k, the sensitivity and the standard noise.
 
@@ -309,10 +318,14 @@ def require_add_remove(sensitivity: Sensitivity) -> Sensitivity:
 
 
 def finite_l0(sensitivity: Sensitivity, needed: str = "for noise on the whole histogram") -> int:
-    """Return l0 of an ``add_remove`` sensitivity, for charges that are unbounded without it.
+    """Return l0, the most labels that one user touches, for charges that are unbounded without it.
+
+    Args:
+        sensitivity: the histogram's.
+        needed: the end of the message of the error, which says what l0 is needed for.
 
     Raises:
-        InvalidParameter: when l0 is None; ``needed`` is the end of the message, "for ...".
+        InvalidParameter: when l0 is None, and as ``require_add_remove``.
     """
     l0 = require_add_remove(sensitivity).l0
     if l0 is None:

@@ -12,7 +12,7 @@ from dptopk.errors import InvalidParameter
 from dptopk.mechanisms.mechanism import Mechanism
 
 Kind = TypeVar("Kind", bound=type[Mechanism])
-# These are also the classes of a mechanism's parts, which do not answer a question by themselves.
+# ContinualTopK is among them, which answers a stream of days and is no ``Mechanism``.
 _KINDS: dict[str, type] = dict(getmembers(mechanisms, isclass))
 # The planning designs that were registered with mechanisms, in that order.
 OTHER_DESIGNS: list[Any] = []
@@ -41,12 +41,15 @@ def register(kind: Kind, *designs: Any) -> Kind:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all mechanisms and of their parts."""
+    """Return the class names of all mechanisms, those registered by other packages last; one of
+    them, ContinualTopK, answers a stream of days and cannot be read by ``mechanism_of``.
+    """
     return tuple(_KINDS)
 
 
 def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
-    """Return the mechanism that ``Mechanism.to_dict`` wrote as ``plain``.
+    """Return the mechanism that ``Mechanism.to_dict`` wrote as ``plain``: its class name as "name"
+    and its parameters, of which one that is a mechanism is written in the same way.
 
     Raises:
         InvalidParameter: when there is no mechanism of that name, or for parameters that it does
@@ -55,15 +58,15 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
     >>> mechanism_of({"name": "CountMLE", "noise": {"name": "KnownLaplace", "epsilon": 0.1}})
     CountMLE(noise=KnownLaplace(epsilon=0.1), shrink=True)
     """
-    parts = dict(plain)
-    name = parts.pop("name", None)
+    parameters = dict(plain)
+    name = parameters.pop("name", None)
     if name not in names():
         raise InvalidParameter(f"mechanism: the name must be one of {', '.join(names())}")
     kind = _KINDS[name]
     if not issubclass(kind, Mechanism):
-        raise InvalidParameter(f"mechanism: {name} is not asked by itself")
+        raise InvalidParameter(f"mechanism: {name} does not answer a single histogram")
     try:
-        values = {key: _parameter_from_plain(value) for key, value in parts.items()}
+        values = {key: _parameter_from_plain(value) for key, value in parameters.items()}
     except RecursionError:
         raise InvalidParameter("mechanism: one is nested too deeply") from None
     mechanism: Mechanism = kind.from_dict(values)
@@ -71,7 +74,9 @@ def mechanism_of(plain: Mapping[str, Any]) -> Mechanism:
 
 
 def _parameter_from_plain(plain: object) -> object:
-    """Return the mechanism that a nested mapping describes, and any other value as it is."""
+    """Return the mechanism that a nested mapping stands for, as ``mechanism_of`` reads it; any
+    other value as it is.
+    """
     if isinstance(plain, Mapping):
         return mechanism_of(plain)
     return plain
@@ -89,19 +94,19 @@ def parse_mechanism(text: str) -> Mechanism:
     CountMLE(noise=KnownLaplace(epsilon=0.1), shrink=True)
     """
     try:
-        parts = _value_of(ast.parse(text.strip(), mode="eval").body)
+        plain = _plain_value(ast.parse(text.strip(), mode="eval").body)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        parts = None
-    if not isinstance(parts, dict):
+        plain = None
+    if not isinstance(plain, dict):
         raise InvalidParameter(
             'mechanism must be a name with parameters, such as "KnownLaplace(epsilon=0.5)"'
         )
-    return mechanism_of(parts)
+    return mechanism_of(plain)
 
 
-def _value_of(node: ast.expr) -> Any:
-    """Return the value of a literal, and for a call ``Name(key=...)`` the dictionary that
-    ``mechanism_of`` reads.
+def _plain_value(node: ast.expr) -> Any:
+    """Return the value of a parsed literal, and for a call ``Name(key=...)`` the dictionary that
+    ``mechanism_of`` reads: "name" and the keyword arguments.
 
     Raises:
         ValueError: for any other expression.
@@ -110,5 +115,5 @@ def _value_of(node: ast.expr) -> Any:
         return ast.literal_eval(node)
     if not isinstance(node.func, ast.Name) or node.args:
         raise ValueError
-    parameters = {str(keyword.arg): _value_of(keyword.value) for keyword in node.keywords}
+    parameters = {str(keyword.arg): _plain_value(keyword.value) for keyword in node.keywords}
     return {"name": node.func.id, **parameters}

@@ -70,11 +70,10 @@ def chance_to_show_any(
     """Return an upper bound on P[some label is shown], over all ways in which a user splits the
     total over labels that nobody else has.
 
-    With h = -ln(1 - shown) that is 1 - e^{-f}, f the largest Σ h(v_i) with v_i from 1 to τ, at most
-    ``labels`` of them, Σ v_i <= t. h is convex, so that of m labels all but one have 1 or τ. With
-    τ - 1 labels fewer, one label more has τ and the one in between stays: that changes the sum by
-    h(τ) - τ h(1), whatever m is. So the best m is within τ - 1 of the fewest labels that can have
-    the total, or of the most.
+    A user gives counts v_1, v_2, ... to at most ``labels`` labels, each from 1 to linf, together at
+    most the total. No label is shown with probability Π (1 - shown(v_i)) = e^{-Σ h(v_i)}, where
+    h(v) = -ln(1 - shown(v)); so the answer is 1 - e^{-f} with f the largest Σ h(v_i). For linf up
+    to LISTED_PARTS that sum is maximised (``_largest_sum``), else it is bounded (``_chord_bound``).
 
     Args:
         shown: the chance with which a label of count v is shown, v from 1 to linf; convex in v,
@@ -98,11 +97,13 @@ def chance_to_show_any(
 
 
 def _largest_sum(h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int, labels: int) -> float:
-    """Return the largest Σ h(v_i) over splits of ``total`` into at most ``labels`` parts from 1 to
-    τ; ``h[v - 1]`` is h(v).
+    """Return the largest Σ h(v_i) over splits of ``total`` into at most ``labels`` parts v_i from 1
+    to τ; ``h[v - 1]`` is h(v).
 
-    The number of parts that attains it is within τ of the fewest or of the most possible
-    (``chance_to_show_any`` says why).
+    As h is convex, m parts do best if all but one of them are 1 or τ. With τ - 1 parts fewer, τ
+    parts of 1 become one part of τ, which changes the sum by h(τ) - τ h(1) whatever m is. So it
+    pays to go on in one direction: only numbers of parts within τ of the fewest or of the most
+    possible are tried.
 
     Args:
         h: convex, shape (τ,).
@@ -118,7 +119,7 @@ def _largest_sum(h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int, la
 
 
 def _largest_sum_of(m: int, h: np.ndarray[tuple[int], np.dtype[np.float64]], total: int) -> float:
-    """Return the largest Σ h(v_i) over splits of ``total`` into m parts from 1 to τ.
+    """Return the largest Σ h(v_i) over splits of ``total`` into m parts v_i from 1 to τ.
 
     As h is convex, it is attained by as many parts of τ as possible, at most one part in between,
     and ones.
@@ -140,8 +141,9 @@ def _chord_bound(h_one: float, h_tau: float, tau: int, total: int, labels: int) 
     """Return an upper bound on the largest Σ h(v_i) over splits of ``total``, by the chord between
     h(1) and h(τ), which is above h because h is convex.
 
-    On the chord the sum is linear in the number of labels, which is from total/τ to the smaller of
-    ``labels`` and the total; so it is largest at one of these ends.
+    On the chord, h(v) = h(1) + slope·(v - 1), m parts of sum ``total`` have the sum m h(1) + slope
+    (total - m). That is linear in m, which is from total/τ to the smaller of ``labels`` and the
+    total; so it is largest at one of these ends.
 
     Args:
         h_one: h(1), or an upper bound on it.

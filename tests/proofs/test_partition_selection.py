@@ -357,7 +357,7 @@ def test_coins_have_exactly_their_chances():
         def uint64(self, size):
             return np.array([self.left.pop(0) for _ in range(size)], dtype=np.uint64)
 
-        def more(self, value):
+        def append_bits(self, value):
             return value << 64 | self.left.pop(0)
 
     for chance in (0.5, 0.25, 2.0**-64, 3 * 2.0**-70, 1e-7, 1e-17, 5e-324, 0.0):

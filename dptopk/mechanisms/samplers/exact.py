@@ -98,12 +98,17 @@ def is_below(
             return True
         if word >= target + error:
             return False
-        word = bits.more(word)
+        word = bits.append_bits(word)
         known = known + 64
 
 
 def coin_of_probability(units: Callable[[int], int], bits: Bits) -> bool:
-    """Return True with probability p, exactly, where units(b) is within 1 of 2**b * p."""
+    """Return True with a probability p that is known to any precision; the law is exact.
+
+    Args:
+        units: of a number of bits b; an integer within 1 of 2**b * p.
+        bits: the source of words.
+    """
     return is_below(int(bits.uint32(1)[0]), 32, units, bits)
 
 
@@ -142,9 +147,9 @@ def bernoulli_exp(x: Floats, exact: Callable[[int], Fraction], bits: Bits) -> Bo
     """Draw independent coins that are true with probability e^{-x}, exactly, bool, shape (n,).
 
     Args:
-        x: shape (n,), each at least 0 and within a relative 2**-44 of the true exponent (inf if
-            above 1e308).
-        exact: exact(i) is the i-th true exponent; it is called for about one coin in 2**30.
+        x: the exponents as floats, shape (n,), each at least 0 and within a relative 2**-44 of the
+            exact exponent (inf if above 1e308).
+        exact: exact(i) is the i-th exponent, exactly; it is called for about one coin in 2**30.
         bits: the source of words.
     """
     return decide_exp(bits.uint32(x.size), x, exact, bits)
@@ -153,7 +158,10 @@ def bernoulli_exp(x: Floats, exact: Callable[[int], Fraction], bits: Bits) -> Bo
 def decide_exp(
     first: npt.NDArray[np.uint32], x: Floats, exact: Callable[[int], Fraction], bits: Bits
 ) -> Bools:
-    """Decide U < e^{-x} exactly for uniforms whose first 32 bits are given, bool, shape (n,).
+    """Return whether U < e^{-x}, exactly, for uniform U in [0, 1) whose first 32 bits are given;
+    bool, shape (n,).
+
+    Floats decide where U and e^{-x} are well apart, more bits of U where they are not.
 
     Args:
         first: the first 32 bits of each U, shape (n,).
@@ -172,7 +180,9 @@ def decide_exp(
 
 
 class Cells:
-    """A law on 0, 1, 2, ... known by its weights to any precision, sampled by inversion.
+    """A law on 0, 1, 2, ... known by its weights to any precision, sampled by inversion: the unit
+    interval is cut into cells, one for each number, as long as its probability; a number is drawn
+    as the cell that contains a uniform U.
 
     Args:
         weights: weights(b) is a list of integers, the j-th within 1 of 2**b * w_j, and all the w_j
@@ -183,12 +193,15 @@ class Cells:
     def __init__(self, weights: Callable[[int], list[int]]) -> None:
         self._weights = weights
         self._tables: dict[int, tuple[list[int], list[int]]] = {}
-        self._first = np.array(self.thresholds(32)[0], dtype=np.int64)
+        lower_of_32_bits, _ = self.thresholds(32)
+        # Of 32 bits, the first ones of U that are looked at.
+        self._lower_thresholds = np.array(lower_of_32_bits, dtype=np.int64)
         self._guide = self._cells_by_leading_bits()
 
     def thresholds(self, known: int) -> tuple[list[int], list[int]]:
-        """Return two lists of integers with lower[j] <= 2**known * P(cell <= j) < upper[j] + 1,
-        where upper[j] is lower[j] or lower[j] + 1.
+        """Return where the cells end, in units of 2**-known: for each cell j a lower and an upper
+        integer with lower[j] <= 2**known * P(cell <= j) < upper[j] + 1, where upper[j] is lower[j]
+        or lower[j] + 1.
         """
         if known not in self._tables:
             self._tables[known] = self._compute_thresholds(known)
@@ -197,14 +210,16 @@ class Cells:
     def masses(self) -> list[int]:
         """Return lower bounds on the probabilities of the cells, in units of 2**-LISTING_BITS."""
         lower, upper = self.thresholds(LISTING_BITS)
-        # P(cell <= j) is at least lower[j], P(cell <= j - 1) below upper[j-1] + 1, for j = 0 that
-        # is 0.
-        neighbours = zip(lower, [-1, *upper], strict=False)
-        return [max(low - before - 1, 0) for low, before in neighbours]
+        # P(cell = j) = P(cell <= j) - P(cell <= j - 1). The first is at least lower[j], the second
+        # is below upper[j - 1] + 1, and for j = 0 it is 0.
+        least_ends = lower
+        most_begins = [0, *(end + 1 for end in upper[:-1])]
+        pairs = zip(least_ends, most_begins, strict=True)
+        return [max(end - begin, 0) for end, begin in pairs]
 
     def _compute_thresholds(self, known: int) -> tuple[list[int], list[int]]:
-        """Return what ``thresholds`` returns, computed with as many bits beyond ``known`` as that
-        needs.
+        """Return what ``thresholds`` returns, computed from weights with as many bits beyond
+        ``known`` as it takes for the lower and the upper ends to differ by at most 1.
         """
         guard = _FIRST_GUARD_BITS
         while True:
@@ -231,15 +246,15 @@ class Cells:
         """
         shift = 32 - _GUIDE_BITS
         size = 1 << _GUIDE_BITS
-        leading = np.minimum(self._first >> shift, size)
+        leading = np.minimum(self._lower_thresholds >> shift, size)
         # The number of thresholds at or below the first word with these bits: its cell.
         thresholds_below = np.bincount(leading, minlength=size + 1)[:size].cumsum()
         cell: Ints = thresholds_below.astype(np.int64)
         # A word that equals a lower threshold, or exceeds it by 1, is undecided; so is all beyond
         # the last one.
-        for undecided in (self._first, self._first + 1):
+        for undecided in (self._lower_thresholds, self._lower_thresholds + 1):
             cell[undecided[undecided < 1 << 32] >> shift] = -1
-        cell[thresholds_below == self._first.size] = -1
+        cell[thresholds_below == self._lower_thresholds.size] = -1
         return cell
 
     def draw(self, size: int, bits: Bits) -> Ints:
@@ -257,12 +272,13 @@ class Cells:
         """Return the cells that contain uniforms of which the first 32 bits are ``words``; more
         bits are read where these do not decide.
         """
-        cells: Ints = np.searchsorted(self._first, words, side="right").astype(np.int64)
+        thresholds = self._lower_thresholds
+        cells: Ints = np.searchsorted(thresholds, words, side="right").astype(np.int64)
         # Before the first cell there is no threshold: -2 is near no word.
-        threshold_below = np.concatenate(([-2], self._first))[cells]
+        threshold_below = np.concatenate(([-2], thresholds))[cells]
         # The true threshold is less than 2 above this lower one.
         is_near = words - threshold_below <= 1
-        for i in np.flatnonzero(is_near | (cells == self._first.size)):
+        for i in np.flatnonzero(is_near | (cells == thresholds.size)):
             cells[i] = self._cell_by_more_bits(int(words[i]), bits)
         return cells
 
@@ -272,7 +288,7 @@ class Cells:
         """
         known = 32
         while True:
-            word = bits.more(word)
+            word = bits.append_bits(word)
             known = known + 64
             lower, upper = self.thresholds(known)
             cell = bisect_right(lower, word)

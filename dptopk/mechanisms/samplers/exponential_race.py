@@ -128,7 +128,7 @@ class ArrivalTime:
 
     def read(self, bits: Bits) -> None:
         """Read 64 more bits of U."""
-        self.word = bits.more(self.word)
+        self.word = bits.append_bits(self.word)
         self.known = self.known + 64
 
     def compare(self, other: ArrivalTime, rate: Fraction, bits: Bits) -> int:

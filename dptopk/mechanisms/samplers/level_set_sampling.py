@@ -211,7 +211,7 @@ def _coin_of_chance(chance: Callable[[], Decimal], bits: Bits) -> bool:
             scaled = chance() * (1 << known)
             return int(scaled.to_integral_value(ROUND_HALF_EVEN))  # less than 1 from the exact one
 
-    first_bits = bits.more(0)  # 64 of them
+    first_bits = bits.append_bits(0)  # 64 of them
     return is_below(first_bits, 64, units, bits)
 
 

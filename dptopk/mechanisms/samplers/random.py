@@ -43,10 +43,12 @@ class Bits(ABC):
     listing: bool = False
 
     def choose(self, masses: Callable[[], Sequence[int]]) -> int:
-        """Return the number of an outcome, in a source that enumerates.
+        """Return the number, from 0, of the outcome of a random choice, in a source that
+        enumerates.
 
-        ``masses`` returns lower bounds on the probabilities of all outcomes, in units of
-        2**-LISTING_BITS.
+        Args:
+            masses: returns lower bounds on the probabilities of all outcomes, in units of
+                2**-LISTING_BITS.
 
         Raises:
             NotImplementedError: in every other source; samplers look at ``listing`` first.
@@ -54,8 +56,13 @@ class Bits(ABC):
         raise NotImplementedError
 
     def narrow(self, state: Callable[[], Hashable]) -> None:  # noqa: B027
-        """Declare that everything that follows depends only on the state that ``state`` returns, of
-        all that was drawn; a source that enumerates then continues once for each state.
+        """Declare that of all that was drawn so far only a state matters to what follows.
+
+        A source that enumerates then continues once for each state, not once for each way to reach
+        it; other sources do nothing.
+
+        Args:
+            state: returns the state; it is called only by a source that enumerates.
         """
 
     @abstractmethod
@@ -70,12 +77,16 @@ class Bits(ABC):
         """Return ``size`` independent uniform 64-bit words."""
         return self.words(size, np.uint64)
 
-    def more(self, value: int) -> int:
-        """Return a uniform integer with 64 fresh bits appended to its binary digits."""
+    def append_bits(self, value: int) -> int:
+        """Return ``value``·2**64 plus 64 fresh random bits: the leading bits of a uniform number,
+        64 more of which are known.
+        """
         return value << 64 | int(self.uint64(1)[0])
 
     def low_bits(self, size: int, width: int) -> Ints:
-        """Return ``size`` uniform integers in [0, 2**width), 0 <= width <= 62."""
+        """Return ``size`` uniform integers of ``width`` bits, from 0 to 2**width - 1, int64, shape
+        (size,); ``width`` is from 0 to 62.
+        """
         word = next(kind for kind, holds in WIDTHS.items() if holds >= width)
         mask = word((1 << width) - 1)
         return (self.words(size, word) & mask).astype(np.int64)
@@ -157,8 +168,12 @@ def random_bits(rng: np.random.Generator | Bits | None = None) -> Bits:
 
 
 def narrow(rng: np.random.Generator | Bits | None, state: Callable[[], Hashable]) -> None:
-    """Declare that everything that follows depends only on the state that ``state`` returns, of all
-    that was drawn from ``rng``; only a source that enumerates uses it.
+    """Declare that of all that was drawn from ``rng`` only a state matters to what follows, as
+    ``Bits.narrow``; where ``rng`` is no ``Bits``, do nothing.
+
+    Args:
+        rng: the source of randomness.
+        state: returns the state; it is called only by a source that enumerates.
     """
     if isinstance(rng, Bits):
         rng.narrow(state)

@@ -29,66 +29,82 @@ Noise = Callable[[int], Array]
 BLOCK_DRAWS = 64
 # Slacks of whole answers are rounded up to one of this many values.
 MOST_SLACKS = 8192
-# Slacks less likely than e^-40 are left out.
-LARGEST_SLACK = 40.0
+# Slacks with a weight below e^-40 are left out.
+NEGLIGIBLE_EXPONENT = 40.0
 
 
 class StandardNoise:
     """Seeded standard noise that is the same for every design, so that designs are compared on the
-    same draws.
+    same draws. It is drawn in blocks of BLOCK_DRAWS draws, which are numbered from 0.
 
     Args:
         labels: how many counts are noised; blocks have one more column, for the floor.
         of: a purpose; noise of different purposes is independent.
     """
 
+    #: The kinds of noise, named as the methods of NumPy's generator that draw them. A seed contains
+    #: the place of the kind in this list, so that a new one has to be appended.
     kinds = ("normal", "laplace", "exponential", "gumbel", "uniform")
 
     def __init__(self, labels: int, of: str = "") -> None:
         self._purpose = tuple(of.encode())
         self._shape = (BLOCK_DRAWS, labels + 1)
-        self._first: dict[str, Array] = {}
-        self._measured: dict[tuple[str, int, int], Array] = {}
+        # The noise of the first block, by its kind: that is the block which every design draws.
+        self._first_blocks: dict[str, Array] = {}
+        # Noise of ``noise_of_measurement``, by kind, number of counts and number of the block.
+        self._measurements: dict[tuple[str, int, int], Array] = {}
 
     def block(self, kind: str, number: int) -> Array:
         """Return the noise of a block of draws, float64, shape (BLOCK_DRAWS, labels + 1).
 
-        For "laplace" it is a pair of such arrays of exponential variables, whose difference is
-        Laplace noise.
-
         Args:
-            kind: one of ``kinds``.
+            kind: "normal", "exponential", "gumbel" or "uniform"; Laplace noise comes from
+                ``exponential_pairs``.
             number: that of the block, from 0; the same block has the same noise each time.
         """
-        if number == 0 and kind in self._first:  # the block that every design draws is stored
-            return self._first[kind]
-        rng = np.random.default_rng([self.kinds.index(kind), number, *self._purpose])
-        pair = kind == "laplace"
-        if pair:
-            noise: Array = rng.exponential(size=(2, *self._shape))
-        else:
-            # The other kinds are named as the generator's own methods.
-            noise = getattr(rng, kind)(size=self._shape)
+        if number == 0 and kind in self._first_blocks:
+            return self._first_blocks[kind]
+        noise: Array = getattr(self._generator(kind, number), kind)(size=self._shape)
         if number == 0:
-            self._first[kind] = noise
+            self._first_blocks[kind] = noise
         return noise
+
+    def exponential_pairs(self, number: int) -> Array:
+        """Return two exponential variables of scale 1 for each count of a block of draws, float64,
+        shape (2, BLOCK_DRAWS, labels + 1).
+
+        The difference of the two is Laplace noise; if both are scaled and then rounded down, it is
+        discrete Laplace noise. ``number`` is that of the block, as for ``block``.
+        """
+        kind = "laplace"
+        if number == 0 and kind in self._first_blocks:
+            return self._first_blocks[kind]
+        pairs: Array = self._generator(kind, number).exponential(size=(2, *self._shape))
+        if number == 0:
+            self._first_blocks[kind] = pairs
+        return pairs
+
+    def _generator(self, kind: str, number: int) -> np.random.Generator:
+        """Return the generator that draws a block of one of ``kinds``, always in the same state."""
+        return np.random.default_rng([self.kinds.index(kind), number, *self._purpose])
 
     def noise_of_measurement(self, kind: str, k: int, draw: int) -> Array:
         """Return noise of variance 1 on k counts, and last a value for noise that all counts
-        share; float64, shape (k + 1,). ``draw`` is the number of the draw.
+        share; float64, shape (k + 1,).
 
         Args:
-            kind: one of ``StandardNoise.kinds``.
+            kind: "normal" or "laplace".
             k: how many counts there are.
             draw: the number of the draw, from 0; the same draw has the same noise each time.
         """
         number, row = divmod(draw, BLOCK_DRAWS)
-        if (kind, k, number) not in self._measured:
+        if (kind, k, number) not in self._measurements:
             rng = np.random.default_rng([k, number])
-            scale = math.sqrt(2) if kind == "laplace" else 1.0  # the deviation of what is drawn
+            # NumPy draws Laplace noise of scale 1, hence of variance 2.
+            deviation = math.sqrt(2) if kind == "laplace" else 1.0
             drawn: Array = getattr(rng, kind)(size=(BLOCK_DRAWS, k + 1))
-            self._measured[kind, k, number] = drawn / scale
-        noise: Array = self._measured[kind, k, number][row]
+            self._measurements[kind, k, number] = drawn / deviation
+        noise: Array = self._measurements[kind, k, number][row]
         return noise
 
 
@@ -120,13 +136,16 @@ class SimulationInput:
         return Histogram(None, counts, sensitivity=self.sensitivity, domain="public")
 
     def noise(self, kind: str, scale: float) -> Noise:
-        """Return standard noise of one of ``StandardNoise.kinds``, times a scale in counts."""
+        """Return the noise of ``StandardNoise.block`` times a scale in counts, as a function of
+        the number of a block of draws.
+        """
         return lambda number: self.standard.block(kind, number) * scale
 
 
 def generator_of_block(purpose: str, number: int) -> np.random.Generator:
     """Return a generator for a block of draws that is independent for each purpose, so that a
-    random choice does not depend on the noise of the answer.
+    random choice does not depend on the noise of the answer. The same arguments give the same
+    draws.
     """
     # The 4 is arbitrary; another number would draw all predictions anew.
     return np.random.default_rng([4, *purpose.encode(), number])
@@ -137,8 +156,11 @@ def k_largest(values: Array, k: int) -> tuple[Array, Array]:
     rank is -1 where the value is -inf.
 
     Args:
-        values: shape (draws, n).
-        k: how many to choose.
+        values: shape (draws, n), n at least 1.
+        k: how many to choose; where it is more than n, all n are.
+
+    Returns:
+        The ranks, which are the places in ``values``, and the values, shape (draws, min(k, n)).
     """
     number = min(k, values.shape[1])
     unordered = np.argpartition(-values, number - 1, axis=1)[:, :number]
@@ -226,10 +248,15 @@ def seeded_releases(mechanism: HistogramMechanism, inputs: SimulationInput) -> D
 
 
 def draws_of_answers(answers: Answers, rate: float) -> Draw:
-    """Return simulated draws of whole answers with probability about ∝ e^{-rate·gap}.
+    """Return simulated draws of whole answers with probability about ∝ e^{-rate·gap}, where the gap
+    of an answer, a whole number, says how much worse it is than the best one.
 
-    A slack and then an answer within it are drawn as in ``level_set_sampling``, but slacks are
-    rounded up to one of MOST_SLACKS values.
+    As in ``level_set_sampling`` a slack is drawn first, and then one of the answers whose gap is at
+    most the slack, uniformly; but here slacks are rounded up to one of about MOST_SLACKS values.
+
+    Args:
+        answers: the possible answers by their gaps.
+        rate: what a gap is multiplied by; above 0.
     """
     ends, chances = _slack_blocks(answers, rate)
 
@@ -245,22 +272,32 @@ def draws_of_answers(answers: Answers, rate: float) -> Draw:
 
 
 def _slack_blocks(answers: Answers, rate: float) -> tuple[Array, Array]:
-    """Return the last slack of each block of slacks, and the probability of the block, shape (n,)
-    both; every answer of a block is given the slack of its end.
+    """Cut the slacks into blocks of successive ones; return the last slack of each block, and the
+    probability of the block, shape (n,) both, the latter summing to 1.
+
+    A slack g has a weight of N(g) e^{-rate·g}, where N(g) is the number of answers with a gap of
+    at most g. A block first..last has N(last) times the sum of e^{-rate·g} over its slacks, as if
+    all of them were rounded up to ``last``.
+
+    Args:
+        answers: the possible answers by their gaps.
+        rate: what a gap is multiplied by; above 0.
     """
-    low = answers.lowest
-    high = answers.highest
-    (log_answers,) = answers.log_size(np.array([high])).tolist()
+    lowest = answers.lowest
+    (log_answers,) = answers.log_size(np.array([answers.highest])).tolist()
     # However many answers there are, slacks from here on have a weight below e^-40.
-    far = min(high, low + int((log_answers + LARGEST_SLACK) / rate) + 1)
-    spread = np.linspace(low, far, MOST_SLACKS).astype(np.int64)
-    # A slack of -1 is an end too: up to it only the best answer fits.
-    ends = np.unique(np.concatenate([spread, [min(-1, far)]]))
-    ends = ends[ends >= low]
-    firsts = np.concatenate([[low], ends[:-1] + 1])
+    farthest = lowest + int((log_answers + NEGLIGIBLE_EXPONENT) / rate) + 1
+    last_slack = min(answers.highest, farthest)
+    evenly_spaced = np.linspace(lowest, last_slack, MOST_SLACKS).astype(np.int64)
+    # A block ends at a slack of -1 too: up to it only the best answer fits.
+    ends = np.unique(np.concatenate([evenly_spaced, [min(-1, last_slack)]]))
+    ends = ends[ends >= lowest]
+    firsts = np.concatenate([[lowest], ends[:-1] + 1])
+    # But for a constant the sum of e^{-rate·g} over first..last is e^{-rate·first} times the share
+    # 1 - e^{-rate·(last - first + 1)}, which is 1 for the last block, as that has no end.
     with np.errstate(divide="ignore"):
         log_share = np.log(-np.expm1(-rate * (ends - firsts + 1)))
-    log_share[-1] = 0.0  # the last block has no end
-    log_weights = answers.log_size(ends) - rate * (firsts - low) + log_share
-    chances = np.exp(log_weights - log_weights.max())
-    return ends, chances / chances.sum()
+    log_share[-1] = 0.0
+    log_weights = answers.log_size(ends) - rate * (firsts - lowest) + log_share
+    weights = np.exp(log_weights - log_weights.max())
+    return ends, weights / weights.sum()

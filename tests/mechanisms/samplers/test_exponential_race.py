@@ -55,7 +55,7 @@ class Played:
         played, self.first = self.first[:size], self.first[size:]
         return np.concatenate((played, self.rest.uint64(size - played.size)))
 
-    def more(self, value):
+    def append_bits(self, value):
         return value << 64 | int(self.uint64(1)[0])
 
 
@@ -168,7 +168,7 @@ class Written:
     def uint64(self, size):
         return self.first[:size]
 
-    def more(self, value):
+    def append_bits(self, value):
         return self.further[value]
 
 
