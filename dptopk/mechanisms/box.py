@@ -44,8 +44,12 @@ SURE_SLOPE = 1e-6
 
 @dataclass(frozen=True, kw_only=True)
 class Box(CountingMechanism):
-    """Counts + box noise: P(z) ∝ e^{-epsilon·|z|} for linf = 1, |z| the length of the hull of the
-    noise z and 0.
+    """Counts + box noise: P(z) ∝ e^{-epsilon·|z|} for linf = 1, where z is the noise on all counts
+    and |z| the length of the smallest interval that contains its values and 0.
+
+    It is drawn as the position of a random point in a box, relative to a random corner: z_i = U_i -
+    U_0, all U uniform on 0..side-1. The side is linf·m, where P(m) ∝ m^(k+1) e^{-epsilon·m} for k
+    counts.
 
     Charge, for k labels together and any l0: one MultiDP(((epsilon, 0), (0, t))), exact for l0 >=
     (k+1)/2, a valid bound that falls with l0 below; PureDP(epsilon) where k is not known. t is
@@ -87,7 +91,8 @@ class Box(CountingMechanism):
         return Charge({box_cost(self.epsilon, labels, moved): 1})
 
     def _side_power(self, sensitivity: Sensitivity, labels: int) -> int:
-        """Return labels + 1, the power in the law of the side: P(m) ∝ m^power e^{-rate·m}.
+        """Return labels + 1, the power in the law of the side of the box, linf·m with P(m) ∝
+        m^power e^{-epsilon·m}.
 
         Raises:
             InvalidParameter: when noise could leave the 64-bit integers, or the law is not covered.
@@ -110,9 +115,11 @@ class Box(CountingMechanism):
             size: how many counts get noise.
             bits: the source of words.
         """
-        return self.draw_some(sensitivity, size, size, bits)
+        return self.draw_noise_of_part(sensitivity, size, size, bits)
 
-    def draw_some(self, sensitivity: Sensitivity, size: int, labels: int, bits: Bits) -> Array:
+    def draw_noise_of_part(
+        self, sensitivity: Sensitivity, size: int, labels: int, bits: Bits
+    ) -> Array:
         """Draw the noise of ``size`` of ``labels`` counts that are measured together, int64, shape
         (size,). Which of them they are makes no difference, as the law is symmetric in the counts.
 
@@ -131,21 +138,21 @@ class Box(CountingMechanism):
         return box_noise(law, sensitivity.linf, size, bits)
 
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
-        """Simulate the noise as U_i - U_0, with uniform U on [0, side] and a Gamma law of the
-        side.
+        """Simulate the noise as U_i - U_0, with U_i and U_0 uniform on [0, side] and a Gamma law of
+        the side.
         """
         sensitivity = inputs.sensitivity
-        unit = inputs.noise("uniform", 1.0)
+        uniform = inputs.noise("uniform", 1.0)  # on [0, 1]
         power = self._side_power(sensitivity, labels)
 
         def draw(number: int) -> Array:
-            """Return the noise of a block of draws."""
+            """Return the noise of the block of draws with this number."""
             rng = generator_of_block("side", number)
-            # The density m^power e^{-rate·m} is that of a Gamma law of shape power + 1.
+            # The density m^power e^{-epsilon·m} is that of a Gamma law of shape power + 1.
             side = sensitivity.linf / self.epsilon * rng.gamma(power + 1, size=(BLOCK_DRAWS, 1))
-            noise: Array = np.floor(side * unit(number))
+            points: Array = np.floor(side * uniform(number))
             corner = np.floor(side * rng.random((BLOCK_DRAWS, 1)))
-            return noise - corner
+            return points - corner
 
         return draw
 
@@ -183,11 +190,13 @@ class Box(CountingMechanism):
 def box_cost(epsilon: float, counts: int, moved: int) -> Cost:
     """Return the cost of box noise on ``counts`` counts of which one user moves at most ``moved``.
 
-    The loss of a move of s counts is ±ε with the probabilities p(s) and e^{-ε}p(s), else 0. With
-    values = counts + 1 (the noises and the corner of the box), p is largest at s = min(moved,
-    values // 2). So that pair is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))), the δ at ε = 0 rounded up.
-    PureDP(ε) is returned where that pair is not below it: randomised response, the pair of PureDP,
-    has the δ tanh(ε/2) at ε = 0, and one count costs just that.
+    The privacy loss (the log-ratio of the outcome's probabilities) of a user who moves s counts is
+    ε with a probability p(s), -ε with e^{-ε} p(s), and else 0. The law with the largest p stands
+    for all of them: with values = counts + 1 (the points and the corner of the box) p is largest at
+    s = min(moved, values // 2). Its δ is 0 at ε, and at ε = 0 it is p(1 - e^{-ε}), which is rounded
+    up: that is MultiDP(((ε, 0), (0, p(1 - e^{-ε})))). PureDP(ε) is returned where that is not less:
+    the worst law of PureDP, randomised response, has the δ tanh(ε/2) at ε = 0; one count has just
+    that law.
 
     Args:
         epsilon: ε of the noise.
@@ -210,31 +219,31 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     """Return an upper bound on the probability p(s) of a loss of ε when s = ``moved`` counts move.
 
     p(s) = Σ_{L>=0} q^L ((L+1)^s - L^s) ((L+1)^b - L^b) / Z with b = values - s, q = e^{-ε} and
-    Z = (1-q)²/q · Σ n^values q^n. The terms are log-concave in L, also between the integers: x^s -
-    (x-1)^s is the integral of a log-concave function over an interval.
+    Z = (1-q)²/q · Σ n^values q^n (docs/notes/box.md). The terms are log-concave in L, also between
+    the integers: x^s - (x-1)^s is the integral of a log-concave function over an interval. Those
+    from a first to a last L are summed, the others bounded.
 
     Args:
         epsilon: ε of the noise.
-        values: the number of counts and the corner of the box.
+        values: the number of counts plus one, for the corner of the box.
         moved: s, from 1 to ``values`` // 2.
+
+    Returns:
+        The bound, at most 1; 1 too where floating point does not show a smaller one.
     """
     terms = _loss_terms(epsilon, (moved, values - moved))
-    deviation = math.sqrt(values)  # of L, times ε
-    # L is about Gamma(values)/ε, of mean values/ε and deviation sqrt(values)/ε. 12 and 16 of these
-    # leave negligible ends; for few values, where the law is far from normal, 40/ε and 130/ε do.
-    first = max(math.floor((values - 12 * deviation - 40) / epsilon) - 1, 0)
-    last = math.ceil((values + 16 * deviation + 130) / epsilon)
-    (at_first, at_last), (slope_at_first, slope_at_last) = terms(
-        np.array([float(first), float(last)])
-    )
+    first, last = _likely_lengths(epsilon, values)
+    at_ends, slopes_at_ends = terms(np.array([float(first), float(last)]))
+    at_first, at_last = at_ends.tolist()
+    slope_at_first, slope_at_last = slopes_at_ends.tolist()
     # Up to `first` the terms must grow, so that each is at most the one at `first`, and from `last`
     # on fall at least geometrically. Where slopes do not say so clearly, nothing is claimed.
     if first > 0 and not slope_at_first > SURE_SLOPE * epsilon:
         return 1.0
     if not slope_at_last < -SURE_SLOPE * epsilon:
         return 1.0
-    before_first = first * float(at_first)
-    after_last = float(at_last) / -math.expm1(float(slope_at_last))
+    before_first = first * at_first
+    after_last = at_last / -math.expm1(slope_at_last)
     upper_sum = log_concave_sum(terms, first, last) + (before_first + after_last)
     # ``slack`` bounds the rounding of the logarithms of the terms.
     total = upper_sum * math.exp(slack(values)) * (1 + SUM_ROUNDING)
@@ -243,13 +252,32 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     return 1.0  # also where it is not a number
 
 
-def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tuple[Array, Array]]:
-    """Return a function of L, shape (n,), that computes the terms of the sum in ``loss_chance``,
-    with a Z from below, and the derivatives of their logarithms, shape (n,) each.
+def _likely_lengths(epsilon: float, values: int) -> tuple[int, int]:
+    """Return a first and a last L >= 0 outside of which the terms of ``loss_chance`` add up to
+    next to nothing.
 
-    ``parts`` are the exponents s and b.
+    L is about Gamma(values)/ε, of mean values/ε and deviation sqrt(values)/ε. 12 deviations below
+    and 16 above leave negligible ends; for few values, where the law is far from normal, 40/ε and
+    130/ε do.
     """
-    values = sum(parts)
+    deviation = math.sqrt(values)  # of L, times ε
+    first = max(math.floor((values - 12 * deviation - 40) / epsilon) - 1, 0)
+    last = math.ceil((values + 16 * deviation + 130) / epsilon)
+    return first, last
+
+
+def _loss_terms(
+    epsilon: float, exponents: tuple[int, int]
+) -> Callable[[Array], tuple[Array, Array]]:
+    """Return a function of L, float64, shape (n,), that computes upper bounds on the terms of the
+    sum in ``loss_chance`` and the derivatives of their logarithms, shape (n,) each; the bounds
+    contain a Z that is bounded from below.
+
+    Args:
+        epsilon: ε of the noise.
+        exponents: s and b, each at least 1; their sum is ``values``.
+    """
+    values = sum(exponents)
     log_factor = 2 * math.log(-math.expm1(-epsilon)) + epsilon  # of (1-q)²/q
     log_z = log_factor + log_power_sum(values, epsilon) - slack(values)  # from below
 
@@ -260,12 +288,12 @@ def _loss_terms(epsilon: float, parts: tuple[int, int]) -> Callable[[Array], tup
         with np.errstate(divide="ignore"):
             log_next = np.log1p(L)  # ln(L + 1)
             log_ratio = np.log1p(1 / L)  # ln(L + 1) - ln(L)
-        for s in parts:
-            factor = _log_difference(s, log_next, log_ratio)
-            logs = logs + factor
+        for s in exponents:
+            log_factor_of_s = _log_difference(s, log_next, log_ratio)
+            logs = logs + log_factor_of_s
             if s > 1:  # the derivative of (L+1)^s - L^s is s ((L+1)^(s-1) - L^(s-1)), for s = 1 0
                 log_growth = _log_difference(s - 1, log_next, log_ratio)
-                slope = slope + s * np.exp(log_growth - factor)
+                slope = slope + s * np.exp(log_growth - log_factor_of_s)
         return np.exp(logs), slope
 
     return terms

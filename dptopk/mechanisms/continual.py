@@ -28,8 +28,8 @@ from dptopk.mechanisms.samplers.factorisation import (
     FACTORISATIONS,
     Factorisation,
     Kind,
+    factorisation_of,
     factorise,
-    triangular,
     unit_of,
 )
 from dptopk.mechanisms.samplers.participation import Error, Participation
@@ -115,10 +115,11 @@ class ContinualTopK:
         """Return an upper bound on the cost of all days together, for the worst days on which one
         user may be active.
 
-        μ = μ'(scale) · linf · sqrt(copies · largest sum of squared shifts): discrete noise is
-        dominated by Gaussian noise of μ' (docs/notes/filters.md), and Gaussian costs chosen as one
-        goes cost what their squares sum to (Smith-Thakurta 2022); the sum is that of
-        ``Participation.energy``.
+        μ² = μ'² · Σ (squared shifts of all measurements of all labels): noise of this scale on a
+        number that is shifted by one is dominated by a Gaussian cost of some μ'
+        (docs/notes/filters.md), and Gaussian costs chosen as one goes cost what their squares sum
+        to (Smith-Thakurta 2022). One label's sum, for moves of 1, is ``Participation.energy``; the
+        moves of a user-day's labels multiply it by their sum of squares.
 
         Args:
             sensitivity: of one user-day.
@@ -146,7 +147,8 @@ class ContinualTopK:
         else:
             apart = validate.count(days_apart=days_apart)
         user = Participation.of(self.days, most, apart)
-        # Of two days i and j the moves of all labels have a product of at most the larger square.
+        # On two days a user may move different labels: the products of the moves of each label on
+        # the two days sum to at most the larger sum of squares of a day.
         squares = sensitivity.squares(touched) * Fraction(self.measurements.energy(user))
         mu = math.sqrt(read_up(squares)) * dominating_mu(scale) * (1 + MU_ROUNDING)
         costs: dict[Cost, int] = {GaussianDP(mu): 1} if mu else {}
@@ -160,7 +162,9 @@ class ContinualTopK:
         return Participation.of(self.days, self.days_per_user, self.days_apart)
 
     def _scale(self, sensitivity: Sensitivity) -> float:
-        """Return the scale of the integer noise of a measurement, in its own units."""
+        """Return the scale of the integer noise of a measurement; a measurement is a sum of counts
+        with integer weights, of which ``measurements.unit`` stands for 1.
+        """
         return sensitivity.linf * self.sigma * self.measurements.unit
 
     def _failure_of_private_labels(self, sensitivity: Sensitivity, user: Participation) -> float:
@@ -180,16 +184,16 @@ class ContinualTopK:
         """
         if not self.delta or user == self.participation:
             return self.delta
-        spread, rounding = self.total_noise(sensitivity)
+        deviations, distances = self.total_noise(sensitivity)
         # On each day, the largest total that such a user alone can give a label; and how far the
         # threshold is above it, in standard deviations of the noise.
         largest = sensitivity.linf * user.most_active_days
-        margin = (self._thresholds(sensitivity) - rounding - largest) / spread
+        margin = (self._thresholds(sensitivity) - distances - largest) / deviations
         # As in ``threshold``, with a = ``user.most_active_days``: one total of a·linf and a - 1
         # totals of 0 are the worst split, because the normal tail is convex where no margin is
         # below 0.
         tail_of_largest = _normal_tail(margin)
-        tails_of_zeros = (user.most_active_days - 1) * _normal_tail(margin + largest / spread)
+        tails_of_zeros = (user.most_active_days - 1) * _normal_tail(margin + largest / deviations)
         l0 = finite_l0(sensitivity, "for private labels")
         tails = (tail_of_largest + tails_of_zeros).sum() * l0
         delta = float(tails * (1 + SUM_OF_TAILS_ROUNDING) + FAR_MASS)
@@ -204,15 +208,16 @@ class ContinualTopK:
     @property
     def measurements(self) -> Factorisation:
         """Return the measurements of each day, and how totals are computed from them."""
-        # ``measured_by`` puts it beside the fields: it is no parameter of the mechanism.
+        # ``with_measurements`` stores them beside the fields: they are no parameter of the
+        # mechanism.
         stored: Factorisation | None = self.__dict__.get("_measured")
         if stored is not None:
             return stored
         return factorise(self.factorisation, self.participation, self.error)
 
-    def measured_by(self, strategy: Sequence[Sequence[int]], unit: int) -> ContinualTopK:
-        """Return a copy of the mechanism with the measurements of a stored state, because the
-        solver of another version may find others.
+    def with_measurements(self, strategy: Sequence[Sequence[int]], unit: int) -> ContinualTopK:
+        """Return a copy of the mechanism with these measurements, those of a stored state, because
+        the solver of another version may find others.
 
         Args:
             strategy: integer weights, a row for each measurement and a column for each day.
@@ -227,7 +232,7 @@ class ContinualTopK:
         if not self._covers_weights(weights, unit):
             raise InvalidParameter("state: its measurements are not those of such a mechanism")
         copy = replace(self)
-        copy.__dict__["_measured"] = triangular(weights, unit)
+        copy.__dict__["_measured"] = factorisation_of(weights, unit)
         return copy
 
     def _covers_weights(self, weights: Array, unit: int) -> bool:
@@ -258,34 +263,36 @@ class ContinualTopK:
         return float(spread[self._day_index(day)])
 
     def total_noise(self, sensitivity: Sensitivity) -> tuple[Array, Array]:
-        """Return the normal noise that approximates the noise of each day's total, and the largest
-        distance between the two.
+        """Return the standard deviation of the normal noise that approximates the noise of each
+        day's total, and how far the two can be from each other.
 
-        Let N be discrete Gaussian noise of scale s and Z the standard normal variable of the same
-        quantile: Z <= c_k if and only if N <= k. Then (k - 1/2)/s <= c_(k-1) and c_k <= (k + 1/2)
-        μ' (docs/notes/filters.md), so that |N - s Z| <= 1/2 + (s μ' - 1)(|s Z| + 1).
+        Let N be the discrete Gaussian noise of one measurement, of scale s, and Z the standard
+        normal variable of the same quantile: with cut points c_k, Z <= c_k if and only if N <= k.
+        Then (k - 1/2)/s <= c_(k-1) and c_k <= (k + 1/2) μ', with the μ' of ``charge``
+        (docs/notes/filters.md), so that |N - s Z| <= 1/2 + (s μ' - 1)(|s Z| + 1). A total is a
+        weighted sum of measurements, and so is its normal noise.
 
         Returns:
-            The standard deviations of the normal noise and the distances, in counts, float64,
-            shape (days,) each. That a distance is exceeded has a probability below FAR_MASS.
+            The standard deviations and the largest distances, in counts, float64, shape (days,)
+            each. That any distance is larger has a probability below FAR_MASS, for all days.
         """
         scale = self._scale(sensitivity)
         largest_difference = 0.5 + (scale * dominating_mu(scale) - 1) * (FAR * scale + 1)
         factorisation = self.measurements
         deviations = factorisation.spread * (sensitivity.linf * self.sigma)
-        distances = factorisation.weights * largest_difference + SUM_ROUNDING
+        distances = factorisation.sums_of_weights * largest_difference + SUM_ROUNDING
         return deviations, distances
 
     def _thresholds(self, sensitivity: Sensitivity) -> Array:
-        """Return the thresholds of all days, shape (days,); ``threshold`` states the inequality
-        that they solve.
+        """Return the thresholds of all days, whole numbers as floats, shape (days,); ``threshold``
+        states the inequality that they solve.
 
         Raises:
             InvalidParameter: without δ or a finite l0, or for a δ that is too small.
         """
         if not self.delta:
             raise InvalidParameter("delta must be above 0 for private labels")
-        spread, rounding = self.total_noise(sensitivity)
+        deviations, distances = self.total_noise(sensitivity)
         l0 = finite_l0(sensitivity, "for private labels")
         # The probability with which the user's totals may pass together, on one day, for each of
         # l0 labels.
@@ -298,20 +305,23 @@ class ContinualTopK:
         # the most at the lowest threshold, that at which the first total alone has all of it. Where
         # that leaves the first total less than 1/a, it is given 1/a: the other totals, which are
         # smaller, then pass with at most as much each.
-        tails_of_zeros = (active - 1) * _normal_tail(_normal_quantile(allowed) + largest / spread)
+        lowest_margin = _normal_quantile(allowed)
+        tails_of_zeros = (active - 1) * _normal_tail(lowest_margin + largest / deviations)
         tail_of_largest = np.maximum(allowed - tails_of_zeros, allowed / active)
-        return np.asarray(np.ceil(largest + rounding + spread * _normal_quantile(tail_of_largest)))
+        margin = deviations * _normal_quantile(tail_of_largest)
+        return np.asarray(np.ceil(largest + distances + margin))
 
     def threshold(self, sensitivity: Sensitivity, day: int) -> int:
         """Return the count that a total must exceed for a private label to be shown on a day; days
         are numbered from 1.
 
         On each day the labels that one user alone has pass with probability at most δ/days
-        together. By then the user has been active on a days, has at most l0·a labels, and totals c
-        of at most a·linf each, l0·a·linf together. Each passes with probability at most
-        Q((T - c)/spread), where Q is the normal tail with the distance of ``total_noise``. Q is
-        convex in c, so that all pass with at most l0 times (the probability of one total of
-        a·linf and of a - 1 totals of 0). T is at least the solution of this inequality.
+        together. By then the user has been active on at most a days, has at most l0·a labels, and
+        totals c of at most a·linf each, l0·a·linf together. Each passes with probability at most
+        Q((T - distance - c)/deviation), where Q is the normal tail and the other two are those of
+        ``total_noise``. That is convex in c, so that some pass with a probability of at most l0
+        times the sum of that of one total of a·linf and those of a - 1 totals of 0. T is the least
+        whole number that is at least a solution of: this product is δ/days.
 
         Args:
             sensitivity: of one user-day.

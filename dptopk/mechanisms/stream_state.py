@@ -16,10 +16,8 @@ from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity, descending_order
 from dptopk.histogram.labels import as_labels, from_plain, identity
-from dptopk.mechanisms.block_sums import add_terms, blocks
-from dptopk.mechanisms.samplers.factorisation import (
-    Factorisation,
-)
+from dptopk.mechanisms.block_sums import Term, add_terms, blocks
+from dptopk.mechanisms.samplers.factorisation import Factorisation
 from dptopk.mechanisms.samplers.noise import gaussian_law
 from dptopk.mechanisms.samplers.random import Array, Ints, Rng, random_bits
 from dptopk.mechanisms.stream_day import StreamDay, plain_names
@@ -30,9 +28,9 @@ from dptopk.release.release import Release
 if TYPE_CHECKING:
     from dptopk.mechanisms.continual import ContinualTopK
 
-# A weighted sum of all days stays below this, and with its noise within 64 bits: a day's count is
-# cut at this, divided by the largest sum of weights. Cutting never moves two neighbouring counts
-# farther apart.
+# A day's count is cut at this over the largest sum of weights of a measurement. So a weighted sum
+# of all days stays below it, and with its noise within 64 bits. Cutting never moves two
+# neighbouring counts farther apart.
 LARGEST_SUM = 2**62
 # The largest distance to normal noise at which intervals are stated: beyond, they would be wider by
 # more than a factor of 2.
@@ -54,7 +52,8 @@ class Stream:
         names: the labels that have occurred so far, or all labels of a public domain; the place of
             a label is its index in this list.
         rng: None for cryptographically secure noise.
-        day: the number of days answered.
+        day: the number of days answered; while a day is answered, from when its counts have been
+            added on, that day is included.
     """
 
     mechanism: ContinualTopK
@@ -64,11 +63,12 @@ class Stream:
     rng: np.random.Generator | None = field(repr=False)
     day: int = 0
     _days: list[StreamDay] = field(init=False, repr=False, default_factory=list)
-    _rows: dict[Any, int] = field(init=False, repr=False)
+    # The place of each label, by its identity.
+    _places: dict[Any, int] = field(init=False, repr=False)
     _turn: threading.Lock = field(init=False, repr=False, default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self._rows = {identity(name): row for row, name in enumerate(self.names)}
+        self._places = {identity(name): place for place, name in enumerate(self.names)}
 
     @property
     def charge(self) -> Charge:
@@ -79,7 +79,7 @@ class Stream:
         return self.mechanism.charge(self.sensitivity, labels=labels)
 
     @property
-    def _plan(self) -> Factorisation:
+    def _factorisation(self) -> Factorisation:
         """Return what is measured on each day, and how totals are computed from it."""
         return self.mechanism.measurements
 
@@ -113,7 +113,8 @@ class Stream:
                 self.day = before
                 del self._days[before:]
                 del self.names[labels:]
-                self._rows = {key: row for key, row in self._rows.items() if row < labels}
+                earlier = {key: place for key, place in self._places.items() if place < labels}
+                self._places = earlier
                 raise
 
     def _add_day(self, histogram: Histogram) -> None:
@@ -122,22 +123,25 @@ class Stream:
         What the earlier days hold is not changed, so that the day can be removed again.
         """
         first_new = len(self.names)
-        rows, counts = self._places_and_counts(histogram)
-        largest_count = LARGEST_SUM // self._plan.heaviest
-        names = self.names[first_new:]
+        places, counts = self._add_labels(histogram)
+        new_names = self.names[first_new:]
+        largest_count = LARGEST_SUM // self._factorisation.largest_weight_sum
+        cut_counts = np.minimum(counts, largest_count)
         # The weighted sums below take the counts from ``_days``: so the day is added without its
         # measurements first, and then with them.
-        day = StreamDay.of(histogram.identity, names, rows, np.minimum(counts, largest_count), {})
+        day = StreamDay.of(histogram.identity, new_names, places, cut_counts, {})
         self._days.append(day)
         measured = dict[int, Ints]()
         # In an earlier measurement new labels have the sum 0, and get its noise now.
-        for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
-            if names:
-                measured[measurement] = self._measurement_noise(len(names))
-        for measurement in np.flatnonzero(self._plan.measured_on == self.day).tolist():
+        for measurement in np.flatnonzero(self._factorisation.measured_on < self.day).tolist():
+            if new_names:
+                measured[measurement] = self._measurement_noise(len(new_names))
+        for measurement in np.flatnonzero(self._factorisation.measured_on == self.day).tolist():
             noise = self._measurement_noise(len(self.names))
             measured[measurement] = self._weighted_sum(measurement) + noise
-        self._days[-1] = StreamDay.of(day.histogram_identity, names, rows, day.counts, measured)
+        self._days[-1] = StreamDay.of(
+            day.histogram_identity, new_names, places, day.counts, measured
+        )
         self.day += 1
 
     def _check(self, histogram: Histogram) -> None:
@@ -163,26 +167,29 @@ class Stream:
         if self.public and histogram.domain != "public":
             raise InvalidParameter(_OUTSIDE)
 
-    def _places_and_counts(self, histogram: Histogram) -> tuple[Ints, Ints]:
-        """Return the places of the day's labels with a count above 0, and these counts, shape (n,)
-        both; private labels that are new get their places here.
+    def _add_labels(self, histogram: Histogram) -> tuple[Ints, Ints]:
+        """Append the private labels that occur on this day for the first time to ``names``; return
+        the places of all of the day's labels with a count above 0, and these counts, int64, shape
+        (n,) both.
 
         Raises:
             InvalidParameter: for a label outside the public ones.
         """
         counts = histogram.counts
         if self.public and _same_labels(_texts_or_integers(histogram.labels), self._labels):
-            rows = np.flatnonzero(counts)
-            return rows, counts[rows]
+            places = np.flatnonzero(counts)
+            return places, counts[places]
         keys = list(map(identity, histogram.labels.tolist()))
         if not self.public:
             labels = histogram.labels.tolist()
             entries = zip(keys, labels, counts.tolist(), strict=True)
-            self._append_labels([label for key, label, n in entries if n and key not in self._rows])
-        elif not self._rows.keys() >= set(keys):
+            self._append_labels(
+                [label for key, label, count in entries if count and key not in self._places]
+            )
+        elif not self._places.keys() >= set(keys):
             raise InvalidParameter(_OUTSIDE)
         # A label whose count is 0 may have no place.
-        places = np.array([self._rows.get(key, -1) for key in keys], dtype=np.int64)
+        places = np.array([self._places.get(key, -1) for key in keys], dtype=np.int64)
         present = counts != 0
         return places[present], counts[present]
 
@@ -194,12 +201,16 @@ class Stream:
         return _texts_or_integers(as_labels(self.names))
 
     def _append_labels(self, new_labels: list[Any]) -> None:
-        """Append labels that occur on this day for the first time to ``names``."""
+        """Append labels to ``names``, and give each its place.
+
+        Raises:
+            InvalidParameter: for a label that cannot be ordered among the others.
+        """
         if not new_labels:
             return
         as_labels(self.names + new_labels)  # refuses what cannot be ordered
         for name in new_labels:
-            self._rows[identity(name)] = len(self.names)
+            self._places[identity(name)] = len(self.names)
             self.names.append(name)
 
     def _weighted_sum(self, measurement: int) -> Ints:
@@ -207,19 +218,20 @@ class Stream:
         without noise, int64, shape (labels,).
         """
         total = np.zeros(len(self.names), dtype=np.int64)
-        weights = self._plan.strategy[measurement].tolist()
-        # The days on which the first n labels all have a count; their sums are contiguous.
-        contiguous = list[tuple[np.int64, Sequence[Ints]]]()
+        weights = self._factorisation.strategy[measurement].tolist()
+        # The days on which the labels with a count are the first n ones; block by block, these are
+        # added in less time.
+        terms_of_first_labels: list[Term] = []
         # The weights are those of all days, of which some are still to come.
         for day, weight in zip(self._days, weights, strict=False):
             if not weight:
                 continue
             if isinstance(day.rows, slice):
-                contiguous.append((np.int64(weight), [day.counts]))
+                terms_of_first_labels.append(Term(np.int64(weight), [day.counts]))
             else:  # a day's labels are distinct, so that each is added once
                 total[day.rows] += weight * day.counts.astype(np.int64)
         for block in blocks(total.size):
-            add_terms(total[block], contiguous, block.start)
+            add_terms(total[block], terms_of_first_labels, block.start)
         return total
 
     def _noisy_parts(self, measurement: int) -> list[Ints]:
@@ -233,13 +245,15 @@ class Stream:
 
         Every measurement of every label gets its noise once, on the day when both exist.
         """
-        scale = self.sensitivity.linf * self.mechanism.sigma * self._plan.unit
+        scale = self.sensitivity.linf * self.mechanism.sigma * self._factorisation.unit
         if size:
             return gaussian_law(scale).sample(size, random_bits(self.rng))
         return np.empty(0, dtype=np.int64)
 
     def _answer_of_day(self, histogram: Histogram) -> Release:
-        """Return the answer of the current day, by post-processing of all measurements."""
+        """Return the answer of the day that was added last, by post-processing of all
+        measurements.
+        """
         totals = self._totals()
         values = np.rint(totals).astype(np.int64)
         places = np.arange(values.size)
@@ -276,21 +290,23 @@ class Stream:
         it adds the terms of a row in an order that depends on the number of rows, so that rounding
         a total could reveal whether another label, which is not shown, has occurred.
         """
-        factors = self._plan.totals[self.day - 1]
-        used = (factors != 0) & (self._plan.measured_on < self.day)
-        rows = np.flatnonzero(used).tolist()
-        measured = [(factors[row], self._noisy_parts(row)) for row in rows]
+        factors = self._factorisation.totals[self.day - 1]
+        used = (factors != 0) & (self._factorisation.measured_on < self.day)
+        measurements = np.flatnonzero(used).tolist()
+        terms = [Term(factors[number], self._noisy_parts(number)) for number in measurements]
         totals = np.zeros(len(self.names))
         for block in blocks(totals.size):
-            add_terms(totals[block], measured, block.start)
+            add_terms(totals[block], terms, block.start)
         return totals
 
     def _measurement(self, cut: bool) -> Measurement | None:
         """Return the law of the noise of the current day's totals, for intervals.
 
         None is returned for private labels, whose law after the threshold is only bounded from one
-        side, and where the distance to normal noise is LARGEST_DISTANCE or more. ``cut`` says that
-        labels below the k-th are missing.
+        side, and where the distance to normal noise is LARGEST_DISTANCE or more.
+
+        Args:
+            cut: whether there are more than k labels, of which those below the k-th are left out.
         """
         spreads, distances = self.mechanism.total_noise(self.sensitivity)
         spread = float(spreads[self.day - 1])
@@ -313,16 +329,19 @@ class Stream:
         return self._days[-1]
 
     def header(self) -> dict[str, Any]:
-        """Return the part of the state that stays the same on all days, as plain values; the key
-        "strategy" holds a hash of the measurements, "weights" the measurements themselves where
-        only a solver could find them again.
+        """Return the part of the state that stays the same on all days, as plain values.
+
+        The mechanism and the sensitivity are in it as texts, to be compared; "names" has the labels
+        of a public domain, and is empty otherwise. "strategy" is a hash of the measurements,
+        "weights" has the measurements themselves where only a solver could find them again, and
+        "unit" is their unit (``Factorisation``).
 
         Raises:
             InvalidParameter: for a public label of a type of the caller's own.
         """
         weights = None
         if self.mechanism.factorisation == "optimal":
-            weights = self._plan.strategy.tolist()
+            weights = self._factorisation.strategy.tolist()
         return {
             "mechanism": str(self.mechanism),
             "sensitivity": str(self.sensitivity),
@@ -330,7 +349,7 @@ class Stream:
             "names": plain_names(self.names) if self.public else [],
             "strategy": self._digest,
             "weights": weights,
-            "unit": self._plan.unit,
+            "unit": self._factorisation.unit,
         }
 
     @classmethod
@@ -361,7 +380,7 @@ class Stream:
             public = bool(header["public"])
             names = [from_plain(name) for name in header["names"]]
             if header.get("weights") is not None:  # earlier states had none
-                mechanism = mechanism.measured_by(header["weights"], int(header["unit"]))
+                mechanism = mechanism.with_measurements(header["weights"], int(header["unit"]))
             earlier_days = list(days)
             for day in earlier_days:
                 names.extend(day.names)
@@ -382,9 +401,10 @@ class Stream:
         and nothing else.
         """
         labels = len(self.names)
-        if len(self._rows) != labels or self.day > self.mechanism.days:
+        # Two labels that are the same would have one place.
+        if len(self._places) != labels or self.day > self.mechanism.days:
             return False
-        for measurement, measured_on in enumerate(self._plan.measured_on.tolist()):
+        for measurement, measured_on in enumerate(self._factorisation.measured_on.tolist()):
             expected = labels if measured_on < self.day else 0
             size = sum(part.size for part in self._noisy_parts(measurement))
             if size != expected:
@@ -394,12 +414,17 @@ class Stream:
     def to_dict(self) -> dict[str, Any]:
         """Return the state as plain values for JSON; it is *private*: it holds counts and noise.
 
+        Beside the ``header`` it has "day", the number of days answered; "names", all labels in
+        order of their places; and for each day "given", the identity of its histogram, and "days",
+        the places and the counts of its labels. "measured" has, for each measurement made so far,
+        the noisy numbers of all labels.
+
         Raises:
             InvalidParameter: for a label of a type of the caller's own.
         """
         days = [[day.places.tolist(), day.counts.tolist()] for day in self._days]
         measured: list[list[int]] = []
-        for measurement in np.flatnonzero(self._plan.measured_on < self.day).tolist():
+        for measurement in np.flatnonzero(self._factorisation.measured_on < self.day).tolist():
             numbers: list[int] = []  # of all labels, in the order of their places
             for part in self._noisy_parts(measurement):
                 numbers.extend(part.tolist())
@@ -439,7 +464,9 @@ class Stream:
             public = bool(plain["public"])
             with_measurements = mechanism
             if plain.get("weights") is not None:
-                with_measurements = mechanism.measured_by(plain["weights"], int(plain["unit"]))
+                with_measurements = mechanism.with_measurements(
+                    plain["weights"], int(plain["unit"])
+                )
             days = _days_from_plain(plain, with_measurements.measurements.measured_on)
             if not public and days:  # ``from_days`` takes private labels from the days
                 header["names"] = []
@@ -449,8 +476,10 @@ class Stream:
 
     @property
     def _digest(self) -> str:
-        """Return a hash of the measurements, by which a stored state is recognised."""
-        return hashlib.sha256(self._plan.strategy.tobytes()).hexdigest()
+        """Return a hash of the measurements' weights (SHA-256, hexadecimal), by which a stored
+        state is recognised.
+        """
+        return hashlib.sha256(self._factorisation.strategy.tobytes()).hexdigest()
 
 
 _OUTSIDE = "histogram must have the stream's public domain, and no label outside of it"

@@ -87,4 +87,4 @@ class UnknownBox(NoisyFloorMechanism):
             size: how many counts get noise.
             bits: the source of words.
         """
-        return self.counting.draw_some(sensitivity, size, self.floor_rank, bits)
+        return self.counting.draw_noise_of_part(sensitivity, size, self.floor_rank, bits)

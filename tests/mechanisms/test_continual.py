@@ -293,7 +293,7 @@ def test_a_day_that_fails_counts_once_when_it_is_asked_for_again(monkeypatch):
             patch.setattr(Stream, step, interrupted)
             with pytest.raises(KeyboardInterrupt):
                 stream.release(day({"a": 30}))
-        assert (stream.day, stream.names, stream._rows) == (0, [], {})
+        assert (stream.day, stream.names, stream._places) == (0, [], {})
     assert stream.release(day({"a": 30})).counts.tolist() == [30]
     assert stream.release(day({"a": 1})).counts.tolist() == [31]
 

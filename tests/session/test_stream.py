@@ -26,7 +26,7 @@ from dptopk._internal.json_text import canonical_json, fingerprint
 from dptopk.datasets import EventsStore
 from dptopk.ledger import log_store as ledger_store
 from dptopk.mechanisms import ContinualTopK, continual
-from dptopk.mechanisms.samplers.factorisation import triangular
+from dptopk.mechanisms.samplers.factorisation import factorisation_of
 from dptopk.mechanisms.stream_day import StreamDay
 from dptopk.mechanisms.stream_state import Stream
 from dptopk.session import Calendar, StreamSession
@@ -451,7 +451,7 @@ def test_measurements_that_cost_more_than_was_charged_draw_nothing(
     mechanism = ContinualTopK(k=2, days=4, sigma=5.0, delta=1e-6, factorisation="optimal")
     best = mechanism.measurements
     with monkeypatch.context() as former:
-        less = triangular(best.strategy - np.eye(4, dtype=np.int64), best.unit)
+        less = factorisation_of(best.strategy - np.eye(4, dtype=np.int64), best.unit)
         former.setattr(continual, "factorise", lambda *_: less)
         former.setattr(Turn, "begin", lambda *_: None)
         session.stream("daily", mechanism, path=path)

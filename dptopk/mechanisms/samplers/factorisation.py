@@ -33,13 +33,15 @@ BITS_OF_UNIT = 5
 
 @dataclass(frozen=True, eq=False)
 class Factorisation:
-    """Measurements of sums of days, and totals from them.
+    """Measurements of weighted sums of the days' counts, and totals from them.
 
     Attributes:
-        strategy: W, integers, shape (rows, days): row r is measured on the last day of its support.
-        totals: B, shape (days, rows): B W is the lower triangle of ones, and B[t] uses rows
-            measured by day t.
-        unit: the noise's scale is sigma times this.
+        strategy: W, integers, shape (rows, days): the weights of the days in each measurement; row
+            r is measured on the last day whose weight is not 0.
+        totals: B, float64, shape (days, rows): the weights of the measurements in each day's total;
+            B W is the lower triangle of ones, and B[t] uses rows measured by day t.
+        unit: the integer that stands for the weight 1; the scale of the noise of a measurement is
+            sigma·linf times this.
     """
 
     strategy: Array
@@ -56,8 +58,8 @@ class Factorisation:
         return self.strategy.shape[1] - 1 - days_after
 
     @cached_property
-    def heaviest(self) -> int:
-        """Return the largest sum of absolute weights of a row."""
+    def largest_weight_sum(self) -> int:
+        """Return the largest sum of the absolute weights of the days in a measurement."""
         sums = np.abs(self.strategy).sum(axis=1)
         return int(sums.max())
 
@@ -70,16 +72,17 @@ class Factorisation:
         return self.unit * np.sqrt(squares) * (1 + SUM_ROUNDING)
 
     @cached_property
-    def weights(self) -> Array:
-        """Return an upper bound on the sum of absolute weights of each day's total, shape
-        (days,).
+    def sums_of_weights(self) -> Array:
+        """Return an upper bound on the sum of the absolute weights of the measurements in each
+        day's total, shape (days,).
         """
         sums: Array = np.abs(self.totals).sum(axis=1) * (1 + SUM_ROUNDING)
         return sums
 
     def energy(self, participation: Participation) -> int:
-        """Return an upper bound on the sum of squares by which one user, active on the days that
-        ``participation`` allows, shifts the measurements of one label; it is computed once.
+        """Return an upper bound, a whole number, on the sum of the squares by which one user shifts
+        the measurements of one label: a user who is active on the days that ``participation``
+        allows, and adds 1 on each. It is computed once.
         """
         return _energy(self, participation)
 
@@ -99,9 +102,11 @@ def _aggregated_variance(variances: Array, error: Error) -> float:
 
 
 @lru_cache(maxsize=64)
-def _energy(plan: Factorisation, participation: Participation) -> int:
-    """Return the energy of a strategy rounded up to an integer; exact below 2^53."""
-    energy = participation.energy(plan.strategy)
+def _energy(factorisation: Factorisation, participation: Participation) -> int:
+    """Return ``Participation.energy`` of a strategy, rounded up to an integer; it is free of
+    rounding below 2^53.
+    """
+    energy = participation.energy(factorisation.strategy)
     if energy < EXACT_INTEGERS:
         return int(energy)
     return math.ceil(energy * (1 + ENERGY_ROUNDING))
@@ -109,8 +114,9 @@ def _energy(plan: Factorisation, participation: Participation) -> int:
 
 @lru_cache(maxsize=4)  # each takes a quarter of a gigabyte for 4000 days
 def factorise(kind: Kind, participation: Participation, error: Error = "max") -> Factorisation:
-    """Return the factorisation of this name with integer weights, scaled so that the energy is at
-    most unit² and close to it.
+    """Return the factorisation of this name with integer weights, scaled so that the energy
+    (``Factorisation.energy``) is at most unit² and close to it: all measurements together then cost
+    what one would that a user shifts by the unit.
 
     Args:
         kind: its name.
@@ -118,19 +124,19 @@ def factorise(kind: Kind, participation: Participation, error: Error = "max") ->
         error: what the kinds that minimise the noise of totals minimise: that of the worst day, or
             the mean.
     """
-    real = FACTORISATIONS[kind](participation, error)
+    real_weights = FACTORISATIONS[kind](participation, error)
     days = participation.days
     unit = unit_of(participation)
-    scaled = real / np.sqrt(participation.energy(real))
+    weights_of_energy_1 = real_weights / np.sqrt(participation.energy(real_weights))
     factor = float(unit)
     energy = np.inf
-    while energy > unit**2:  # rounding the weights can raise it
-        strategy = np.rint(factor * scaled).astype(np.int64)
+    while energy > unit**2:  # rounding the weights can raise it: then a smaller factor is tried
+        strategy = np.rint(factor * weights_of_energy_1).astype(np.int64)
         energy = participation.energy(strategy)
         factor *= min(unit / np.sqrt(energy), 1) * (1 - SHRINK)
     if kind == "tree":  # it is not square, and all its weights are equal
         return Factorisation(strategy, _tree_totals(days) / strategy.max(), unit)
-    return triangular(strategy, unit)
+    return factorisation_of(strategy, unit)
 
 
 def unit_of(participation: Participation) -> int:
@@ -146,12 +152,12 @@ def unit_of(participation: Participation) -> int:
     return 1 << (BITS_OF_UNIT + participation.days.bit_length() + bits_of_user)
 
 
-def triangular(strategy: Array, unit: int) -> Factorisation:
-    """Return the factorisation with these measurements, of which row t is made on day t; its
-    totals are those that these measurements determine.
+def factorisation_of(strategy: Array, unit: int) -> Factorisation:
+    """Return the factorisation with these measurements, one for each day, which determine the
+    totals: B = A W⁻¹, with A the lower triangle of ones.
 
     Args:
-        strategy: integers, lower triangular, shape (days, days).
+        strategy: W, integers, lower triangular, shape (days, days); row t is measured on day t.
         unit: the integer that stands for the weight 1.
 
     Raises:
@@ -175,15 +181,17 @@ def _optimal_strategy(participation: Participation, error: Error) -> Array:
 
 
 def _square_root_strategy(participation: Participation, error: Error) -> Array:
-    """Return the square root of A with columns of norm 1, real, shape (days, days).
+    """Return the square root of A, the lower triangle of ones, with columns of norm 1, real, shape
+    (days, days).
 
     It is the Toeplitz matrix of binom(2n, n)/4^n (Fichtenberger et al. 2023). Where users are
     active on several days it is cut to a band (Kalinin-Lampert 2024): to the one of
     ``_band_widths`` with the least error before columns are normalised.
     """
     days = participation.days
-    twice = 2 * np.arange(1.0, days)
-    root = np.cumprod(np.r_[1.0, (twice - 1) / twice])
+    # binom(2n, n)/4^n is (2n - 1)/(2n) times the number before it.
+    twice_n = 2 * np.arange(1.0, days)
+    root = np.cumprod(np.r_[1.0, (twice_n - 1) / twice_n])
     if participation.most == 1:
         band = days
     else:
@@ -203,8 +211,8 @@ def _band_widths(participation: Participation) -> list[int]:
 
 
 def _band_loss(root: Array, participation: Participation, error: Error, band: int) -> float:
-    """Return the energy of one user times the aggregated variance, for the first diagonals of the
-    square root.
+    """Return the energy of one user times the aggregated variance of the totals, for the strategy
+    that has the first ``band`` diagonals of the square root.
 
     Args:
         root: the first column of the square root, shape (days,).
@@ -241,8 +249,9 @@ def _tree_strategy(participation: Participation, _: Error) -> Array:
     The total of a day is the sum of as many intervals as its number has binary digits 1 (Dwork et
     al. 2010, Chan et al. 2011).
     """
-    # Of shape (intervals, 1), to be compared with all days.
-    first, end = np.array(_dyadic_intervals(participation.days)).T[:, :, None]
+    intervals = np.array(_dyadic_intervals(participation.days))
+    first = intervals[:, :1]  # of shape (intervals, 1), to be compared with all days
+    end = intervals[:, 1:]
     day = np.arange(participation.days)
     return ((first <= day) & (day < end)).astype(float)
 

@@ -58,15 +58,17 @@ class Participation:
         return np.minimum(np.arange(self.days) // self.apart + 1, self.most)
 
     def energy(self, strategy: Array) -> float:
-        """Return an upper bound on the sum of the squared shifts W·1_S over the sets S of days of
-        one user.
+        """Return an upper bound on the sum of the squares by which one user can shift all
+        measurements of one label.
 
-        The squared shifts sum to Σ G_ij over i, j in S, G = WᵀW. Let Ĝ be the least matrix above G
-        and 0 that falls with the first day and with the distance: Ĝ_(i, i+d) = max of G_(j, j+e)
-        over j >= i, e >= d. With g = ``apart``, the a-th day of S is at least g(a - 1) from the
-        first possible one and g(b - a) from the b-th, so that the sum is at most that of Ĝ over the
-        days 1, 1 + g, 1 + 2g, ... It is attained where G = Ĝ. A user who contributes only a part on
-        some of these days does not move more.
+        A user who adds 1 on each day of a set S shifts measurement r by Σ W_rj over j in S. The
+        squares of these sum to Σ G_ij over i, j in S, where G = WᵀW. S has at most ``most`` days,
+        at least ``apart`` from each other; which S is the worst need not be known: let Ĝ be the
+        least matrix above G and 0 that falls with the first day and with the distance of the two
+        days, Ĝ_(i, i+d) = max of G_(j, j+e) over j >= i, e >= d. With g = ``apart``, the a-th day
+        of S is at least g(a - 1) from the first possible one and g(b - a) from the b-th, so that
+        the sum is at most that of Ĝ over the days 1, 1 + g, 1 + 2g, ... It is attained where G = Ĝ.
+        A user who adds less than 1 on some of these days does not shift more.
 
         Args:
             strategy: W, shape (rows, days).
