@@ -79,8 +79,8 @@ def compose(
         interaction: "batch", "ordered", "setwise" or "filter": who chooses, and when
             (docs/theorems.md). A charge that is adaptive inside is treated as "ordered" even in a
             batch.
-        bound: a name of the registry, or "best" for the smallest valid answer; theorems of papers
-            that others have superseded can never give it, and answer to their names only.
+        bound: a name of the registry, or "best" for the smallest valid answer. Theorems of papers
+            than which another bound is never larger are asked only where they are named.
         rtol: relative width of the certified bracket at which refinement may stop.
         effort: "quick", "normal" or "thorough": how much counted work refinement may take,
             nominally 0.25, 2.5 or 25 seconds of one processor; where many different ranges meet,
@@ -88,8 +88,8 @@ def compose(
             no clock decides a number.
         max_seconds: a guard: what is finished by then is the answer, sound but not reproducible;
             the note says so.
-        lower: whether a lower bound is wanted too. Without it an answer takes down to half the
-            time; how narrow it is is then not proven, only estimated.
+        lower: whether a lower bound is wanted too. An answer without one may take half the time;
+            how close it is to the optimum is then only estimated, not proven.
         certificate: also make a certificate of ε at ``delta`` (docs/notes/certificates.md); it
             takes a second or two more.
 
@@ -136,8 +136,9 @@ def compose_near(
 
     Args:
         charge: as for ``compose``.
-        deltas: δ's in order, or
-        epsilons: ε's in order.
+        deltas: δ's, rising or falling; then the answers are ε's. Exactly one of deltas and epsilons
+            is given.
+        epsilons: ε's, rising or falling; then the answers are δ's.
         interaction: as for ``compose``.
         effort: as for ``compose``.
     """
@@ -167,14 +168,15 @@ def _answers_near(questions: Sequence[CompositionQuery], effort: Effort) -> list
         for question, answer in zip(questions, answers, strict=True)
     ]
     for part in _parts_to_ask_again(is_wide, middle):
-        anew = [question.fresh(Work.of(effort)) for question in questions[part]]
-        near = _answers_near(anew, effort)
-        answers[part] = list(map(_better_of, anew, answers[part], near))
+        asked_again = [question.fresh(Work.of(effort)) for question in questions[part]]
+        new_answers = _answers_near(asked_again, effort)
+        answers[part] = list(map(_better_of, asked_again, answers[part], new_answers))
     return answers
 
 
 def _parts_to_ask_again(is_wide: Sequence[bool], middle: int) -> tuple[slice, slice]:
-    """Return the questions to ask again, before and after the one in the middle.
+    """Return the questions to ask again, as two slices of them: those before the one in the middle
+    and those after it; either may be empty.
 
     Brackets widen away from the middle: on each side they are the question with a wide bracket that
     is nearest to it, and all beyond.
@@ -191,8 +193,8 @@ def _parts_to_ask_again(is_wide: Sequence[bool], middle: int) -> tuple[slice, sl
 
 
 def _relative_gap(question: CompositionQuery, answer: Bound) -> float:
-    """Return the relative width of an answer's bracket; 0 where the answer itself is 0, or says
-    that there is none.
+    """Return the width of an answer's bracket as a share of its upper end; 1 where it has no lower
+    end or is infinite, and 0 where it is 0 or known without a theorem: it cannot become better.
     """
     value = question.value(answer)
     if value == 0 or question.answer_without_theorem is not None:
@@ -203,30 +205,35 @@ def _relative_gap(question: CompositionQuery, answer: Bound) -> float:
 
 
 def _answers_by_middle(questions: Sequence[CompositionQuery]) -> list[Bound]:
-    """Return the answers to two or more questions by the evaluations for the one in the middle."""
+    """Return the best answers to two or more questions of one charge.
+
+    Which bounds are asked is decided by their answers to the question in the middle. A bound that
+    refines answers all questions by its evaluations for that one; the others are quick, and answer
+    each question by itself.
+    """
     place = len(questions) // 2
-    typical = questions[place]
-    if typical.answer_without_theorem is not None:
+    middle = questions[place]
+    if middle.answer_without_theorem is not None:
         return [question.answer_without_theorem or _smallest(question) for question in questions]
     best = [question.no_guarantee("") for question in questions]  # to begin with
-    answers: dict[str, Bound] = {}  # to ``typical``, by the bound's name
-    quick: list[BoundSpec] = []  # those that answer each question by itself
-    optimum_applies = not typical.why_not(bound_of_name("optimal_setwise"))
-    for spec in _bounds_in_order(typical, answers):
+    answers_to_middle: dict[str, Bound] = {}  # by the bound's name
+    quick_bounds: list[BoundSpec] = []
+    optimum_applies = not middle.why_not(bound_of_name("optimal_setwise"))
+    for spec in _bounds_in_order(middle, answers_to_middle):
         if spec.name in LONG_EACH and optimum_applies:
             continue
         if spec.refines:
-            near = typical.ask_near(spec, questions)
-            best = list(map(_better_of, questions, best, near))
-            answers[spec.name] = near[place]
+            refined_answers = middle.ask_near(spec, questions)
+            best = list(map(_better_of, questions, best, refined_answers))
+            answers_to_middle[spec.name] = refined_answers[place]
         else:
-            quick.append(spec)
-            answers[spec.name] = typical.ask(spec)
-        if _is_narrow(typical, answers[spec.name]):
+            quick_bounds.append(spec)
+            answers_to_middle[spec.name] = middle.ask(spec)
+        if _is_narrow(middle, answers_to_middle[spec.name]):
             # No other bound can help. One that refines has answered all questions above.
-            quick = [] if spec.refines else [spec]
+            quick_bounds = [] if spec.refines else [spec]
             break
-    for spec in quick:
+    for spec in quick_bounds:
         best = [
             _better_of(question, answer, question.ask(spec))
             for question, answer in zip(questions, best, strict=True)
@@ -265,11 +272,12 @@ def _answer_without_clock(question: CompositionQuery, effort: Effort, bound: str
 
 
 def _certificate(question: CompositionQuery, aim: float, effort: Effort) -> Certificate:
-    """Return a certificate of the question's charge; ``aim`` is the ε of ``compose``.
+    """Return a certificate that the question's charge is (ε, δ)-DP, for the question's δ and an ε
+    of the certificate's own, which is near ``aim``.
 
     Args:
         question: the question.
-        aim: the ε of ``compose``.
+        aim: the ε that ``compose`` found, by which the search for the certificate is guided.
         effort: how much work the certificate may take.
 
     Raises:
@@ -349,11 +357,11 @@ def _bounds_in_order(question: CompositionQuery, answers: dict[str, Bound]) -> I
     different = len(costs.costs)
     first = FIRST_OF_MANY if different > MANY_DIFFERENT else ()
     for spec in sorted(specs, key=lambda spec: order.key(spec, first)):
-        early = spec.name in first
-        if first and not early and not question.query.work.take(WORK_TO_READ * different):
+        comes_first = spec.name in first
+        if first and not comes_first and not question.query.work.take(WORK_TO_READ * different):
             break
         # Of those that come first, one that does not refine is asked in any case.
-        if (spec.refines or not early) and order.is_needless(spec.name):
+        if (spec.refines or not comes_first) and order.is_needless(spec.name):
             order.needless.add(spec.name)
         elif not question.why_not(spec):
             yield spec

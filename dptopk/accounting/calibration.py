@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from dptopk._internal import validate
@@ -81,37 +81,24 @@ def calibrate(
     validate.positive(rtol=rtol)
     validate.instance(Budget, budget=budget)
     validate.member(EFFORTS, effort=effort)
-    stage: Effort = "quick"
-    notes: dict[float, str] = {}
-
-    def epsilon(x: float, name: str = bound) -> float:
-        """Return ε of make_charge(x) by the bound with this name, at the effort of the stage."""
-        answer = compose(
-            make_charge(x),
-            delta=budget.delta,
-            interaction=interaction,
-            bound=name,
-            rtol=rtol,
-            effort=stage,
-            lower=False,
-        )
-        notes[x] = answer.note
-        return answer.epsilon
-
+    scaled = _ScaledCharge(make_charge, budget, interaction, rtol)
     largest = 0.0
     smallest_tried = math.inf
     with within(max_seconds):
-        cheap = _cheap_bound(epsilon) if bound == "best" and start is None else None
-        for stage in EFFORTS[: EFFORTS.index(effort) + 1]:  # noqa: B007  ``epsilon`` reads it
+        cheap = _cheap_bound(scaled.epsilon) if bound == "best" and start is None else None
+        for stage in EFFORTS[: EFFORTS.index(effort) + 1]:
+            scaled.effort = stage
+            epsilon = scaled.epsilon_by(bound)
             if cheap:
-                x, tried = _largest_by_ratio(
-                    epsilon, lambda x: epsilon(x, cheap), budget.epsilon, rtol, largest
-                )
+                epsilon_by_cheap = scaled.epsilon_by(cheap)
+                found = _largest_by_ratio(epsilon, epsilon_by_cheap, budget.epsilon, rtol, largest)
             else:
-                x, tried = _largest_fitting(epsilon, budget.epsilon, largest or start or 1.0, rtol)
-            largest = max(largest, x)
-            smallest_tried = min(smallest_tried, tried)
-            if largest and not notes[largest]:  # as close as asked: more work changes nothing
+                first = largest or start or 1.0
+                found = _largest_fitting(epsilon, budget.epsilon, first, rtol)
+            largest = max(largest, found.largest)
+            smallest_tried = min(smallest_tried, found.smallest_tried)
+            # An answer without a note is as close as asked: more work changes nothing.
+            if largest and not scaled.notes[largest]:
                 break
     if not largest:
         raise InvalidParameter(
@@ -120,16 +107,66 @@ def calibrate(
     return largest
 
 
+@dataclass
+class _ScaledCharge:
+    """The ε of a charge as a function of its scale, as ``compose`` finds it.
+
+    Attributes:
+        make_charge: the charge of a scale.
+        budget: its δ is that of every question.
+        interaction: as for ``compose``.
+        rtol: as for ``compose``.
+        effort: of the next evaluations.
+        notes: the note of the last answer at each scale that was asked for.
+    """
+
+    make_charge: MakeCharge
+    budget: Budget
+    interaction: Interaction
+    rtol: float
+    effort: Effort = "quick"
+    notes: dict[float, str] = field(default_factory=dict)
+
+    def epsilon(self, x: float, bound: str) -> float:
+        """Return the ε of the charge of scale x, by the bound with this name."""
+        answer = compose(
+            self.make_charge(x),
+            delta=self.budget.delta,
+            interaction=self.interaction,
+            bound=bound,
+            rtol=self.rtol,
+            effort=self.effort,
+            lower=False,
+        )
+        self.notes[x] = answer.note
+        return answer.epsilon
+
+    def epsilon_by(self, bound: str) -> Callable[[float], float]:
+        """Return ``epsilon`` as a function of the scale alone."""
+        return lambda x: self.epsilon(x, bound)
+
+
+class _FoundScale(NamedTuple):
+    """What a search for the largest scale within a budget found.
+
+    Attributes:
+        largest: the largest scale that was seen to fit, 0 if none was.
+        smallest_tried: the smallest scale that was tried.
+    """
+
+    largest: float
+    smallest_tried: float
+
+
 def _largest_by_ratio(
     epsilon: Callable[[float], float],
     cheap: Callable[[float], float],
     target: float,
     rtol: float,
     start: float,
-) -> tuple[float, float]:
-    """Return (the largest x found with epsilon(x) <= target, or 0; the smallest x tried), as
-    ``_largest_fitting`` does, with a bound that costs little and is larger by nearly a constant
-    factor.
+) -> _FoundScale:
+    """Search for the largest x with epsilon(x) <= target, with the help of a bound that costs
+    little and is larger by nearly a constant factor.
 
     The x at which the cheap bound reaches the target times the ratio of both bounds, as last seen,
     is tried next: two or three steps suffice. Where MOST_RATIO_STEPS do not, ``epsilon`` itself is
@@ -149,8 +186,9 @@ def _largest_by_ratio(
     # The ratio of the cheap bound to the best one, which is near the target at a known ``start``.
     factor = cheap(start) / target if start else 1.0
     for _ in range(MOST_RATIO_STEPS):
-        x, tried = _largest_fitting(cheap, target * factor, x, rtol / FINER_FOR_CHEAP)
-        smallest_tried = min(smallest_tried, tried)
+        found = _largest_fitting(cheap, target * factor, x, rtol / FINER_FOR_CHEAP)
+        x = found.largest
+        smallest_tried = min(smallest_tried, found.smallest_tried)
         # Nothing fits, or x lies outside of the bracket, or time is over.
         if not x or not low < x < high or (low and late()):
             break
@@ -158,7 +196,7 @@ def _largest_by_ratio(
         if value <= target:
             low = x
             if value >= target * (1 - rtol):
-                return low, smallest_tried
+                return _FoundScale(low, smallest_tried)
         else:
             high = x
         if value > 0 and math.isfinite(value):
@@ -166,8 +204,8 @@ def _largest_by_ratio(
             factor *= target / value * (1 - rtol / 2)
         else:  # the ratio is not known, and x may be far too large
             factor *= 0.5
-    fitting, tried = _largest_fitting(epsilon, target, low or x or 1.0, rtol)
-    return max(fitting, low), min(smallest_tried, tried)
+    found = _largest_fitting(epsilon, target, low or x or 1.0, rtol)
+    return _FoundScale(max(found.largest, low), min(smallest_tried, found.smallest_tried))
 
 
 def _cheap_bound(epsilon: Callable[[float, str], float]) -> str | None:
@@ -175,7 +213,7 @@ def _cheap_bound(epsilon: Callable[[float, str], float]) -> str | None:
     one; None where there is none.
 
     Args:
-        epsilon: ε of the charge of a scale, by the bound with a name.
+        epsilon: maps a scale and the name of a bound to the ε of the charge of that scale.
     """
     for name in _CHEAP_BOUNDS:
         try:
@@ -188,10 +226,9 @@ def _cheap_bound(epsilon: Callable[[float, str], float]) -> str | None:
 
 def _largest_fitting(
     epsilon: Callable[[float], float], target: float, start: float, rtol: float
-) -> tuple[float, float]:
-    """Return (the largest x found with epsilon(x) <= target, or 0; the smallest x tried).
-
-    The search takes secant steps on logarithms, inside a bracket.
+) -> _FoundScale:
+    """Search for the largest x with epsilon(x) <= target, by secant steps on logarithms inside a
+    bracket.
 
     Args:
         epsilon: ε as a function of x, rising.
@@ -214,7 +251,7 @@ def _largest_fitting(
         if known_closely or out_of_range or (known.low and late()):
             break
         x = known.next_scale(target, step)
-    return known.low, min(x, known.high)
+    return _FoundScale(known.low, min(x, known.high))
 
 
 @dataclass(frozen=True)
@@ -279,8 +316,10 @@ def queries_affordable(
     max_seconds: float | None = None,
     most: int = 10**9,
 ) -> Affordable:
-    """Return the number of queries with one charge that a budget affords: n fit and n + 1 do not,
-    or ``most``.
+    """Return the number n of queries with one charge that a budget affords: n fit and n + 1 are not
+    seen to, or n is ``most``.
+
+    Both are checked: by a rough bracket on one side of the budget, or by bounds to about ``rtol``.
 
     Args:
         query: what one query costs: a Charge, a cost, its text, or a list of these.
@@ -294,9 +333,9 @@ def queries_affordable(
             reproducible.
         most: the largest number that is considered, at least 1.
 
-    The count is checked, and so is the next one: by a rough bracket
-    on one side of the budget, or by bounds to about ``rtol``. Whether n is proven to be the most,
-    and else up to which n the truth may lie, is in its ``proven`` and ``at_most``.
+    Returns:
+        n, an int; its ``proven`` says whether no larger number fits, and its ``at_most`` up to
+        which number the truth may lie.
 
     Raises:
         InvalidParameter: on an unknown bound name, an empty query, or arguments outside their
@@ -318,7 +357,7 @@ def queries_affordable(
     def ask(
         n: int, name: str, accuracy: float, *, rough: bool = False, lower: bool = False
     ) -> Bound:
-        """Return the bound with this name on n queries.
+        """Return the answer of a bound for n queries at the budget's δ.
 
         Args:
             n: the number of queries.
@@ -416,14 +455,15 @@ def _largest_not_excluded(
 
 
 class _QueryCosts:
-    """The cost of n queries, computed only as exactly as needed to compare it with a budget.
+    """The ε of n queries, computed only as exactly as needed to compare it with a budget.
 
     A rough bracket on one side of the budget settles the comparison. Once a rough bracket has
     contained the budget, all answers are accurate from then on: the n's that remain to be tried
     cost about the same.
 
     Args:
-        ask: composes n queries by the bound with a name, to an accuracy.
+        ask: composes n queries by the bound with a name, to an accuracy; ``ask`` of
+            ``queries_affordable``.
         bound: as for ``queries_affordable``.
         budget: the total (ε, δ).
         rtol: as for ``queries_affordable``.
@@ -439,12 +479,12 @@ class _QueryCosts:
         self.excluded: dict[int, float] = {}  # lower bounds on ε, above the budget, by n
 
     def __call__(self, n: int) -> float:
-        """Return the ε of n queries, on the proven side of the budget: an upper bound, or an
-        estimate of an accurate one.
+        """Return about the ε of n queries: an accurate upper bound, or where a rough bracket
+        settles the comparison an estimate of it on the same side of the budget.
         """
         if self.rough:
             answer = self.ask(n, self.bound, COARSE_RTOL, rough=True, lower=True)
-            # About what an accurate answer would be, on the same side of the budget.
+            # About what an accurate answer would be.
             if answer.lower is None:
                 estimate = math.inf
             else:
@@ -458,8 +498,8 @@ class _QueryCosts:
         return self.ask(n, self.bound, self.rtol).epsilon
 
     def lower(self, n: int) -> float | None:
-        """Return a lower bound on the ε of n queries, None where none is known; accurate unless it
-        is above the budget.
+        """Return a lower bound on the ε of n queries, None where none is known; it is accurate,
+        unless a rough one above the budget was seen before.
         """
         if n in self.excluded:
             return self.excluded[n]
@@ -541,7 +581,7 @@ def _largest_count(
             before = tried
         else:  # an ε of 0 or inf says nothing of how it grows
             guess = 16 * n if value == 0 else n // 2
-        if step % 4 == 3 and high <= most:  # should the guesses be poor
+        if step % 4 == 3 and high <= most:  # every fourth one bisects, should guesses be poor
             guess = (low + high) // 2
         n = min(max(guess, low + 1), high - 1)
     return low

@@ -43,9 +43,10 @@ class CompositionQuery:
         work: the work that refinement may take.
         lower: whether a lower bound is wanted too.
         failure_free: the charge without its failures.
-        failure: the failure mass, an upper bound on p.
-        summed: the failure mass that a filter counts on, Σ δ_i.
-        attained: the failure mass that is attained in any case, a lower bound on p.
+        failure: an upper bound on the failure mass p of the module ``registry``; for a filter
+            ``summed``.
+        summed: the failure mass that a filter must allow for, Σ δ_i.
+        attained: a lower bound on p, which mechanisms with these costs attain.
         query: the question to a bound about ``failure_free``.
         curves: the curve of each bound, made when first asked for, or why there is none.
     """
@@ -80,7 +81,7 @@ class CompositionQuery:
         attained = failure * (1 - 2 * FAILURE_SLACK)
         if interaction == "filter":
             failure = summed
-        query = Query(0.0, None, rtol, self.work, None, lower, interaction)
+        query = Query(rtol=rtol, work=self.work, lower=lower, interaction=interaction)
         if self.delta is not None:
             delta = validate.probability(delta=self.delta)
             validate.assign(self, delta=delta)
@@ -107,7 +108,7 @@ class CompositionQuery:
         if self.query.delta < 0:
             return self.no_guarantee("delta is below the charge's own mass of bad events")
         if not self.failure_free.costs:
-            return self._bound(
+            return self._with_failures_added(
                 Answer(0.0, 0.0), "basic", "the charge holds failure mass only", INTERACTIONS
             )
         return None
@@ -162,11 +163,15 @@ class CompositionQuery:
             answer = Answer(math.inf, note=BEYOND_FLOATS)
         except OutOfTime:
             answer = Answer(math.inf, note=CUT_BY_TIME)
-        return self.bound_by(spec, answer)
+        return self.answer_for_charge(spec, answer)
 
     def ask_near(self, spec: BoundSpec, questions: Sequence[CompositionQuery]) -> list[Bound]:
-        """Return the bound's answers to other questions about the same charge, by what it takes to
-        answer this one.
+        """Return the bound's answers to other questions about the same charge, from the evaluations
+        that it makes for this one; where it can make none, each question is asked by itself.
+
+        Args:
+            spec: the bound.
+            questions: the other questions; this one may be among them.
         """
         curve = self._curve(spec)
         asked = [question for question in questions if question.answer_without_theorem is None]
@@ -184,19 +189,25 @@ class CompositionQuery:
         for question in questions:
             bound = question.answer_without_theorem
             if bound is None:
-                bound = question.bound_by(spec, next(next_answer))
+                bound = question.answer_for_charge(spec, next(next_answer))
             bounds.append(bound)
         return bounds
 
-    def bound_by(self, spec: BoundSpec, answer: Answer) -> Bound:
-        """Return a bound's answer for the charge without failures as one for the whole charge."""
+    def answer_for_charge(self, spec: BoundSpec, answer: Answer) -> Bound:
+        """Return a bound's answer for the charge without failures as one for the whole charge,
+        without the lower bound where that is on a weaker optimum than the question's.
+
+        Args:
+            spec: the bound.
+            answer: its answer to ``query``.
+        """
         valid = spec.valid_in(self.failure_free)
         # A filter would have to count on the sum of the failures.
         if self.interaction != "filter" and self.failure < self.summed:
             valid = tuple(model for model in valid if model != "filter")
         if not spec.lower_holds(self.failure_free, self.interaction):
             answer = replace(answer, lower=None)
-        return self._bound(answer, spec.name, spec.source, valid)
+        return self._with_failures_added(answer, spec.name, spec.source, valid)
 
     def value(self, answer: Bound) -> float:
         """Return ε or δ of a bound, whichever the question asks for."""
@@ -211,7 +222,7 @@ class CompositionQuery:
         epsilon = self.epsilon or 0.0  # a number: ``or`` is for the type checker
         return Bound(epsilon, 1.0, None, "none", "", (), note)
 
-    def _bound(
+    def _with_failures_added(
         self, answer: Answer, name: str, source: str, valid: tuple[Interaction, ...]
     ) -> Bound:
         """Return a bound's answer as one for the whole charge, failures included; NaN becomes

@@ -51,11 +51,11 @@ class Query:
         epsilon: the ε at which δ is asked for, or None.
         rtol: the width of the bracket at which a refining bound may stop.
         work: counts what refinement may take.
-        attained: the δ at which a lower bound on ε is asked for, where that is not ``delta``:
-            masses of failure of the whole charge add up in an upper bound, and multiply where they
-            are attained.
+        attained: the δ at which a lower bound on ε is asked for; None: ``delta``. The two differ
+            where the charge has failure masses, which add up in an upper bound but are attained as
+            those of independent events.
         lower: whether a lower bound is wanted.
-        interaction: who may play the lower bound.
+        interaction: what the analyst may choose who is to attain the lower bound.
     """
 
     delta: float = 0.0
@@ -115,12 +115,14 @@ class Curve:
         return Answer(float(self.epsilon(query.delta)))
 
     def answers(self, query: Query, others: Sequence[Query]) -> list[Answer]:  # noqa: ARG002
-        """Return answers to other queries, of the same charge, by what one query takes to answer;
-        by default each is answered anew.
+        """Return the answers to several queries of the same charge.
+
+        By default each is answered by itself. A curve whose answers take long evaluations makes
+        those of ``query`` only, and answers all the others from them: as soundly, less closely.
 
         Args:
-            query: one that is typical of them.
-            others: the queries.
+            query: one in the middle of them.
+            others: the queries to answer.
         """
         return [self.answer(other) for other in others]
 
@@ -167,7 +169,7 @@ class DeferredCurve(Curve):
 
 @dataclass(frozen=True)
 class DeltaCurve(Curve):
-    """A curve known as log δ(ε).
+    """A curve whose ln δ is known as a function of ε, by a formula; ε at a δ is found by search.
 
     Args:
         log_delta: upper bound on ln δ, already rounded outward, for a one-dimensional array of ε >=
@@ -215,7 +217,8 @@ class DeltaCurve(Curve):
 
 @dataclass(frozen=True)
 class EpsilonCurve(Curve):
-    """A curve known as ε(δ), by a formula in ln(1/δ).
+    """A curve whose ε is known as a function of ln(1/δ), by a formula; δ at an ε is found by
+    search.
 
     Args:
         epsilon_at: upper bound on ε, already rounded outward, for a one-dimensional array of

@@ -123,7 +123,7 @@ def from_pld(pld: DeltaByEpsilon, *, points: int = POINTS) -> MultiDP:
         """Return the distribution's δ at each ε."""
         return np.asarray(pld.get_delta_for_epsilon(x), dtype=float)
 
-    return from_profile(delta, epsilons_of(delta, points))
+    return from_profile(delta, evenly_spaced_epsilons(delta, points))
 
 
 def from_profile(
@@ -160,9 +160,9 @@ def from_profile(
     return MultiDP(tuple(pairs))
 
 
-def epsilons_of(delta: Callable[[Floats], Floats], points: int) -> Floats:
-    """Return evenly spaced ε's from 0 to where a profile is negligible, or has fallen to what it
-    never falls below.
+def evenly_spaced_epsilons(delta: Callable[[Floats], Floats], points: int) -> Floats:
+    """Return evenly spaced ε's from 0 to about the ε at which a profile has come down to
+    ``NEGLIGIBLE``, or to its value at ``LARGEST_LOSS`` where that is larger.
 
     Args:
         delta: maps ε's to δ's.

@@ -243,13 +243,13 @@ def _convertible_costs(charge: Charge, bounded_range: str) -> list[tuple[Cost, i
 
 
 def _counterpart_of(cost: Cost, counterpart: str, name: str, *arguments: float) -> Any:
-    """Return the counterpart of a cost in dp-accounting, as its model knows it.
+    """Return what stands for a cost in dp-accounting, an event or a distribution.
 
     Args:
         cost: the cost.
-        counterpart: the field of ``CostModel`` that makes it.
-        name: what it is called in a refusal.
-        arguments: further arguments of that field's function.
+        counterpart: "dp_event" or "pld", the field of ``CostModel`` whose function makes it.
+        name: what an error calls it.
+        arguments: what that function takes besides the cost: for "pld" the interval of the grid.
 
     Raises:
         IncompatibleCosts: where it has none.

@@ -78,22 +78,23 @@ def profile(
     costs = charge_of(charge)
     if (deltas is None) == (epsilons is None):
         raise InvalidParameter("give exactly one of deltas and epsilons")
-    engine = _Nodes(costs, interaction, effort)
+    composer = _ProfileComposer(costs, interaction, effort)
     if epsilons is not None:
         points = np.atleast_1d(validate.nonnegatives(epsilons=epsilons)).ravel()
         if points.size and points.max() > LARGEST_EPSILON:
             raise InvalidParameter(f"epsilons must be at most {LARGEST_EPSILON:g}")
-        return engine.profile_at(points)
+        return composer.profile_at_epsilons(points)
     # ``deltas`` is not None here; the empty list is for the type checker.
     levels = np.atleast_1d(validate.probabilities(deltas=[] if deltas is None else deltas)).ravel()
     if levels.size and levels.min() <= 0:
         raise InvalidParameter("deltas must be in (0, 1)")
-    return engine.epsilons(levels)
+    return composer.profile_at_deltas(levels)
 
 
 @dataclass(frozen=True)
-class _Nodes:
-    """Composes a charge at single points.
+class _ProfileComposer:
+    """Makes profiles of a charge: composes it at a few points, the nodes, and bounds the others
+    between them.
 
     Attributes:
         charge: the costs.
@@ -105,9 +106,9 @@ class _Nodes:
     interaction: Interaction
     effort: Effort
 
-    def deltas(self, nodes: Sequence[float], parts: int = 2) -> tuple[Floats, Floats]:
+    def composed_deltas(self, nodes: Sequence[float], parts: int = 2) -> tuple[Floats, Floats]:
         """Return upper bounds on δ at each ε, made non-increasing, and lower bounds (NaN where none
-        is known).
+        is known), as ``compose_near`` finds them.
 
         Args:
             nodes: ε's, rising.
@@ -125,25 +126,25 @@ class _Nodes:
         lower = np.array([math.nan if bound.lower is None else bound.lower for bound in bounds])
         return upper, np.minimum(lower, upper)
 
-    def profile_at(self, points: Floats) -> Profile:
-        """Return the profile with δ at each ε: composed for a few, the others between them by
-        convexity.
+    def profile_at_epsilons(self, points: Floats) -> Profile:
+        """Return the profile with δ at each of these ε's: composed for a few, the others between
+        them by convexity.
         """
         nodes = _spread_points(points, points, FIRST_NODES)
         if len(np.unique(points)) > len(nodes):
             # Further nodes are spread evenly in ln δ, since chords are off where it falls much
             # between two nodes.
-            first, _ = self.deltas(nodes, parts=1)
-            logs = np.interp(points, nodes, -np.log(np.maximum(first, SMALLEST_DELTA)))
+            first_deltas, _ = self.composed_deltas(nodes, parts=1)
+            logs = np.interp(points, nodes, -np.log(np.maximum(first_deltas, SMALLEST_DELTA)))
             nodes = sorted({*nodes, *_spread_points(points, logs, MOST_NODES - FIRST_NODES)})
-        upper, lower = self.deltas(nodes)
+        upper, lower = self.composed_deltas(nodes)
         values = _upper_between_nodes(points, nodes, upper)
         lower_values = _lower_between_nodes(points, nodes, upper, lower)
         return Profile(self.charge, points, values, lower_values, "delta", self.interaction)
 
-    def epsilons(self, levels: Floats) -> Profile:
-        """Return the profile with ε at each δ: composed for a few, the others between them by
-        chords in e^ε.
+    def profile_at_deltas(self, levels: Floats) -> Profile:
+        """Return the profile with ε at each of these δ's: composed for a few, the others between
+        them by chords in e^ε.
         """
         nodes = _spread_points(levels, -np.log(levels), MOST_NODES)
         bounds = [
@@ -153,19 +154,19 @@ class _Nodes:
                 self.charge, deltas=part, interaction=self.interaction, effort=self.effort
             )
         ]
-        falling = list(reversed(bounds))  # from the largest δ, with the smallest ε, on
-        ends = np.maximum.accumulate(np.array([bound.epsilon for bound in falling]))
-        deltas = np.array([bound.delta for bound in falling])
-        lows = np.array([0.0 if bound.lower is None else bound.lower for bound in falling])
-        epsilons = np.array([_epsilon_on_chord(level, ends, deltas) for level in levels])
-        lower = _lower_steps(levels, deltas, lows)
+        by_falling_delta = list(reversed(bounds))  # and so by rising ε
+        deltas = np.array([bound.delta for bound in by_falling_delta])
+        upper = np.maximum.accumulate(np.array([bound.epsilon for bound in by_falling_delta]))
+        lower_at_nodes = np.array([bound.lower or 0.0 for bound in by_falling_delta])
+        epsilons = np.array([_epsilon_on_chord(level, upper, deltas) for level in levels])
+        lower = _lower_steps(levels, deltas, lower_at_nodes)
         lower = np.where(lower > 0, np.minimum(lower, epsilons), math.nan)
         return Profile(self.charge, epsilons, np.array(levels), lower, "epsilon", self.interaction)
 
 
 def _nodes_in_parts(nodes: Sequence[float], parts: int) -> list[list[float]]:
-    """Return the nodes one by one where they are few, else in a number of parts, each of which is
-    composed near its middle.
+    """Return the nodes divided into this many parts, each of which is composed near its middle; up
+    to FEW_NODES nodes are each a part.
     """
     if len(nodes) <= FEW_NODES:
         parts = len(nodes)
@@ -174,16 +175,16 @@ def _nodes_in_parts(nodes: Sequence[float], parts: int) -> list[list[float]]:
     return [list(nodes[begin:end]) for begin, end in pairwise(ends)]
 
 
-def _spread_points(epsilons: Floats, scale: Floats, most_points: int) -> list[float]:
+def _spread_points(coordinates: Floats, scale: Floats, most_points: int) -> list[float]:
     """Return the distinct points, rising; of more than ``most_points`` some that are evenly spread
     in ``scale``, the first and the last among them.
 
     Args:
-        epsilons: the points.
+        coordinates: the points, ε's or δ's.
         scale: a monotone function of the points, its value at each.
         most_points: how many are returned at most.
     """
-    points, first = np.unique(epsilons, return_index=True)
+    points, first = np.unique(coordinates, return_index=True)
     if len(points) <= most_points:
         return [float(point) for point in points]
     scales = scale[first]
@@ -253,7 +254,7 @@ def _lower_between_nodes(
     return np.array(bounds)
 
 
-def _lower_steps(levels: Floats, deltas: Floats, lows: Floats) -> Floats:
+def _lower_steps(levels: Floats, deltas: Floats, lower: Floats) -> Floats:
     """Return lower bounds on ε at each level of δ; 0 where none is known.
 
     A smaller δ needs a larger ε: so the bound at the next larger δ of a node is one here too.
@@ -261,29 +262,29 @@ def _lower_steps(levels: Floats, deltas: Floats, lows: Floats) -> Floats:
     Args:
         levels: the δ's.
         deltas: δ at the nodes, falling.
-        lows: lower bounds on ε at the nodes.
+        lower: lower bounds on ε at the nodes, 0 where none is known.
     """
-    steps = np.maximum.accumulate(lows)
+    steps = np.maximum.accumulate(lower)
     place = np.searchsorted(-deltas, -levels, side="right") - 1
     return np.where(place >= 0, steps[np.maximum(place, 0)], 0.0)
 
 
-def _epsilon_on_chord(level: float, ends: Floats, deltas: Floats) -> float:
+def _epsilon_on_chord(level: float, epsilons: Floats, deltas: Floats) -> float:
     """Return an upper bound on the ε of a level of δ: where the chord through (e^ε, δ) of two nodes
     comes down to it; inf beyond the last node.
 
     Args:
         level: δ.
-        ends: upper bounds on ε at the nodes, rising.
+        epsilons: upper bounds on ε at the nodes, rising.
         deltas: δ at the nodes, falling.
     """
     right = int(np.searchsorted(-deltas, -level))
-    if right >= len(ends):
+    if right >= len(epsilons):
         return math.inf
-    epsilon = float(ends[right])
+    epsilon = float(epsilons[right])
     if deltas[right] == level or right == 0 or not math.isfinite(epsilon):
         return epsilon
-    previous_epsilon = float(ends[right - 1])
+    previous_epsilon = float(epsilons[right - 1])
     share = (deltas[right - 1] - level) / (deltas[right - 1] - deltas[right])
     # e^x = e^previous + share (e^epsilon - e^previous)
     on_chord = previous_epsilon + math.log1p(

@@ -59,8 +59,8 @@ MODULES: dict[str, tuple[str, ...]] = {
     "published.dong_durfee_rogers": ("dr19", "improved_drv10", "opt_kl", "mgf"),
     "published.cesar_rogers": ("setwise_cdp", "setwise_zcdp"),
 }
-# Modules of bounds that other bounds are never larger than; they are loaded where one is named, and
-# for a table, figures and tests.
+# Modules of bounds than which other bounds are never larger; they are loaded where one is named,
+# and for a table, figures and tests.
 PUBLISHED = "published."
 # Modules of bounds for analysts who do not adapt, or for a single range; they are loaded where one
 # of these may be asked.
@@ -172,14 +172,15 @@ class BoundSpec:
         build: the function; it raises NotApplicable with a reason.
         valid_through: the strongest interaction model in which it holds, or a function of the
             charge giving it.
-        lower_from: a function of the charge giving the weakest interaction whose optimum its lower
-            bound is on; later for a bound that is attained only by an analyst who adapts.
-        better: the name, or a function of the charge giving the name, of another bound that is
-            never larger but for the width of its answer, or "": where that other one has been
-            answered as closely as asked, this one is not asked.
+        lower_from: a function of the charge giving the weakest interaction whose optimum is at
+            least its lower bound: "batch" where an analyst who fixes everything beforehand attains
+            it, "ordered" or more where only one who adapts does.
+        better: the name, or a function of the charge giving the name, of another bound whose exact
+            value is never larger, or "": where that other one has been answered as closely as
+            asked, this one is not asked.
         refines: whether its answers take work that is counted.
-        published: whether others are never larger: a theorem of a paper, for the full table, the
-            figures and the tests.
+        published: whether it is a theorem of a paper than which another bound is never larger; it
+            is kept for the full table, the figures and the tests.
     """
 
     name: str
@@ -249,10 +250,12 @@ def bound(name: str, **attributes: Any) -> Callable[[OneBuilder], OneBuilder]:
 
 @cache
 def registered_bounds(*left_out: str) -> dict[str, BoundSpec]:
-    """Return the bounds by name, in the order in which they are tried.
+    """Return the bounds by name, in the order in which they are tried; those of other packages,
+    which register themselves, come last.
 
-    Modules whose names begin with one of ``left_out`` are not loaded. Bounds of others, which
-    register themselves, come last.
+    Args:
+        left_out: beginnings of names in ``MODULES``; such modules are not loaded, and their bounds
+            are not returned.
     """
     wanted = [module for module in MODULES if not module.startswith(left_out)]
     for module in wanted:

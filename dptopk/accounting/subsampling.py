@@ -29,7 +29,7 @@ from dptopk.accounting.imported_costs import (
     LARGEST_LOSS,
     MOST_POINTS,
     POINTS,
-    epsilons_of,
+    evenly_spaced_epsilons,
     from_profile,
 )
 from dptopk.accounting.renyi.renyi_curves import log_mgf, renyi_curve
@@ -78,25 +78,40 @@ def subsampled(cost: Cost, rate: float, *, points: int = POINTS) -> MultiDP:
         """Return upper bounds on δ' of the sampled mechanism; arguments of δ are rounded down."""
         return share * delta_of_cost(np.log1p(np.expm1(y) / share) * (1 - ROUNDING))
 
-    # The largest ε of the profile: that of pure DP, else where δ is negligible.
-    pure = compose(Charge({cost: 1}), delta=0.0).epsilon
-    reach = pure
-    if pure > LARGEST_LOSS:
-        _, reach = epsilons_of(delta_of_cost, 2).tolist()
-    if not reach < LARGEST_LOSS:
+    # The largest ε of the cost's own profile: that of pure DP, else where δ is negligible.
+    pure_epsilon = compose(Charge({cost: 1}), delta=0.0).epsilon
+    largest = pure_epsilon
+    if pure_epsilon > LARGEST_LOSS:
+        _, largest = evenly_spaced_epsilons(delta_of_cost, 2).tolist()
+    if not largest < LARGEST_LOSS:
         raise IncompatibleCosts(f"{cost} has no profile that falls")
     if not isinstance(cost, GaussianDP | PureDP | LaplaceDP):
         points = min(points, POINTS_ONE_BY_ONE)
-    x = np.linspace(0.0, reach * (1 + ROUNDING), points)
-    y = np.log1p(share * np.expm1(x))
-    # Half of the points are evenly spaced in the argument of δ, half lie below -ln(1 - q), where
-    # the profile is steep; the last one ends it.
-    steep = x - np.log(share + np.exp(x) * (1 - share))
-    grid = np.unique(np.concatenate([y[::2], steep[1::2], y[-1:]]))
+    epsilons_of_cost = np.linspace(0.0, largest * (1 + ROUNDING), points)
+    # At these ε's of the sample the argument of δ is evenly spaced.
+    epsilons = np.log1p(share * np.expm1(epsilons_of_cost))
     zero_from = None
-    if pure <= LARGEST_LOSS:
-        zero_from = float(y[-1]) * (1 + ROUNDING) + UNDERFLOW
-    return from_profile(delta_of_sampled, np.maximum(grid, 0.0), zero_from=zero_from)
+    if pure_epsilon <= LARGEST_LOSS:
+        zero_from = float(epsilons[-1]) * (1 + ROUNDING) + UNDERFLOW
+    grid = _with_steep_part(epsilons, epsilons_of_cost, share)
+    return from_profile(delta_of_sampled, grid, zero_from=zero_from)
+
+
+def _with_steep_part(epsilons: Floats, epsilons_of_cost: Floats, share: float) -> Floats:
+    """Return every second ε and the last one, with as many others below -ln(1 - q), where the
+    profile of a sample is steep.
+
+    These are the ε's at which the other direction of the module docstring takes δ at the cost's
+    own ε's: y with e^y = e^x / (q + (1 - q) e^x).
+
+    Args:
+        epsilons: y's of the sample, rising from 0.
+        epsilons_of_cost: x's of the cost, as many.
+        share: q.
+    """
+    steep = epsilons_of_cost - np.log(share + np.exp(epsilons_of_cost) * (1 - share))
+    grid = np.unique(np.concatenate([epsilons[::2], steep[1::2], epsilons[-1:]]))
+    return np.maximum(grid, 0.0)
 
 
 def _cost_deltas(cost: Cost, x: Floats) -> Floats:

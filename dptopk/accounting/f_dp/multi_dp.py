@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, reduce
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,8 +30,8 @@ from dptopk._internal.rounding import ROUNDOFF, SLACK, Floats, outward, sum_time
 from dptopk.accounting.cost_models.dominating_pairs import BracketCurve
 from dptopk.accounting.curves import Answer, Curve, Query, smallest_where
 from dptopk.accounting.pld.common_lattice import (
-    Parts,
-    Responses,
+    CountedMixtures,
+    WeightedEpsilons,
     common_lattice,
     largest_epsilon,
     signs,
@@ -41,7 +42,7 @@ from dptopk.accounting.pld.constraints import (
     mixture,
     worst_case,
 )
-from dptopk.accounting.pld.laws import LossLaw, Power, binomials, power, product
+from dptopk.accounting.pld.laws import IntegerLaw, LossLaw, binomials, convolution_power, product
 from dptopk.accounting.registry import bound
 from dptopk.costs import Charge, MultiDP, PureDP
 from dptopk.errors import NotApplicable
@@ -132,8 +133,8 @@ def _bracket_without_failure(exact: MixtureCurve, x: Floats, rtol: float) -> tup
     """Return lower and upper bounds on δ at each x, given that all losses are finite.
 
     Args:
-        exact: the curve of the composition.
-        x: ε's.
+        exact: the curve of copies of a single cost.
+        x: ε's, shape (n,).
         rtol: relative width to which a grid is refined.
     """
     ((above, _),) = exact.parts(PERTURBATION)
@@ -188,8 +189,13 @@ class MixtureCurve(Curve):
 
     costs: Mapping[MultiDP | PureDP, int]
 
-    def parts(self, nudge: float) -> Parts:
-        """Return the mixtures with their counts; ``nudge`` as in ``constraints.mixture``."""
+    def parts(self, nudge: float) -> CountedMixtures:
+        """Return the worst-case mixture of each cost without its atom at infinity, with counts.
+
+        Args:
+            nudge: as for ``constraints.mixture``: PERTURBATION for mixtures that dominate the
+                costs, -PERTURBATION for mixtures that the costs dominate.
+        """
         return [
             (_mixture_without_atom(_mixture_of(cost, nudge)), times)
             for cost, times in self.costs.items()
@@ -202,7 +208,7 @@ class MixtureCurve(Curve):
         """
         return (
             len(self.costs) <= MOST_DIFFERENT_COSTS
-            and outcomes(self.parts(PERTURBATION)) <= MOST_LISTED_OUTCOMES
+            and number_of_outcomes(self.parts(PERTURBATION)) <= MOST_LISTED_OUTCOMES
         )
 
     @cached_property
@@ -257,7 +263,8 @@ class MixtureCurve(Curve):
         if query.delta_below and query.lower:
             lower = self._lower_epsilon(query.delta_below)
         elif query.delta_below:
-            # Nobody sees it: it only says whether another bound could help.
+            # No lower bound will be shown: this cheaper one only tells ``compose`` whether another
+            # bound could help.
             lower = self._checked_epsilon(upper, query.delta_below)
         else:
             # The largest loss has a positive mass, however small; ``epsilon_max`` is rounded up by
@@ -303,19 +310,19 @@ def _mixture_of(cost: MultiDP | PureDP, nudge: float) -> RandomizedResponseMixtu
     return mixture([(cost.epsilon, 0.0)], nudge=nudge)
 
 
-def outcomes(parts: Parts) -> int:
-    """Return the number of losses that the composition would enumerate."""
+def number_of_outcomes(parts: CountedMixtures) -> int:
+    """Return the number of losses that ``_listed_law`` would list."""
     grid = common_lattice(parts)
     if grid is not None:
         reach = sum(times * grid.nodes[largest_epsilon(responses)] for responses, times in parts)
         return 2 * reach + 1
-    return math.prod(_number_of_outcomes(len(responses), times) for responses, times in parts)
+    return math.prod(_outcomes_of_copies(len(responses), times) for responses, times in parts)
 
 
 @cache
-def _number_of_outcomes(kinds: int, count: int) -> int:
-    """Return the number of listed losses of ``count`` draws from a mixture of ``kinds`` randomised
-    responses; MOST_LISTED_OUTCOMES² where there are far too many to list.
+def _outcomes_of_copies(kinds: int, count: int) -> int:
+    """Return the number of losses that ``_law_of_copies`` lists, for ``count`` draws from a mixture
+    of ``kinds`` randomised responses; MOST_LISTED_OUTCOMES² where there are far too many to list.
 
     Two kinds have (count + 1)² losses. Of more kinds, j draws come from the first two and the
     others from the rest, for each j (``_law_of_several_epsilons``).
@@ -332,7 +339,7 @@ def _number_of_outcomes(kinds: int, count: int) -> int:
         return (count + 1) ** 2
     if count > MOST_DRAWS_OF_SEVERAL or kinds > MOST_SEVERAL:
         return MOST_LISTED_OUTCOMES**2
-    return sum((j + 1) ** 2 * _number_of_outcomes(kinds - 2, count - j) for j in range(count + 1))
+    return sum((j + 1) ** 2 * _outcomes_of_copies(kinds - 2, count - j) for j in range(count + 1))
 
 
 def composition_law(mixtures: Sequence[tuple[RandomizedResponseMixture, int]]) -> LossLaw:
@@ -346,12 +353,12 @@ def composition_law(mixtures: Sequence[tuple[RandomizedResponseMixture, int]]) -
         NotApplicable: when there are more than MOST_LISTED_OUTCOMES outcomes.
     """
     parts = [(_mixture_without_atom(worst), times) for worst, times in mixtures]
-    if outcomes(parts) > MOST_LISTED_OUTCOMES:
+    if number_of_outcomes(parts) > MOST_LISTED_OUTCOMES:
         raise NotApplicable("too many outcomes to list")
     return _listed_law(parts)
 
 
-def _listed_law(parts: Parts) -> LossLaw:
+def _listed_law(parts: CountedMixtures) -> LossLaw:
     """Return the law of the summed losses with every outcome listed, on a common grid where there
     is one.
     """
@@ -362,7 +369,7 @@ def _listed_law(parts: Parts) -> LossLaw:
     return reduce(product, laws)
 
 
-def _mixture_without_atom(worst: RandomizedResponseMixture) -> Responses:
+def _mixture_without_atom(worst: RandomizedResponseMixture) -> WeightedEpsilons:
     """Return the mixture given that its loss is finite: without its atom, and with weights that add
     up to 1.
     """
@@ -371,7 +378,7 @@ def _mixture_without_atom(worst: RandomizedResponseMixture) -> Responses:
     )
 
 
-def _with_divided_weights(responses: Responses, total: float) -> Responses:
+def _with_divided_weights(responses: WeightedEpsilons, total: float) -> WeightedEpsilons:
     """Return the mixture with its weights divided by ``total``.
 
     Args:
@@ -381,7 +388,7 @@ def _with_divided_weights(responses: Responses, total: float) -> Responses:
     return tuple((epsilon, weight / total) for epsilon, weight in responses)
 
 
-def _law_of_copies(responses: Responses, count: int) -> LossLaw:
+def _law_of_copies(responses: WeightedEpsilons, count: int) -> LossLaw:
     """Return the law of the sum of ``count`` draws from one mixture.
 
     Args:
@@ -396,58 +403,68 @@ def _law_of_copies(responses: Responses, count: int) -> LossLaw:
         return _law_of_one_draw(responses, loss_error)
     if len(responses) == 1:
         plus, minus = signs(epsilon)
-        true_answers = power(Power(np.array([minus, plus])), count)
+        true_answers = convolution_power(IntegerLaw(np.array([minus, plus])), count)
         losses = epsilon * (2 * true_answers.places() - count)
         # P[±ε] are off by at most 4 units of roundoff each, and a mass is a product of ``count``.
         mass_error = true_answers.error + 4 * count * ROUNDOFF
-        return LossLaw.sort(losses, true_answers.masses, mass_error, loss_error, true_answers.lost)
+        return LossLaw.from_unsorted(
+            losses, true_answers.masses, mass_error, loss_error, true_answers.lost
+        )
     if len(responses) == 2:
-        losses, masses, lost = _law_of_two_epsilons(responses, count)
-        # A mass is a product of ``count`` step chances, each off by a few units of roundoff, and a
-        # sum of such products.
-        return LossLaw.sort(losses, masses, (12 * count + 32) * ROUNDOFF, loss_error, lost)
+        return _law_of_two_epsilons(responses, count, loss_error)
     return _law_of_several_epsilons(responses, count, loss_error)
 
 
-def _law_of_one_draw(responses: Responses, loss_error: float) -> LossLaw:
+def _law_of_one_draw(responses: WeightedEpsilons, loss_error: float) -> LossLaw:
     """Return the law of one draw from a mixture; ``loss_error`` bounds the error of each loss."""
     epsilons, weights = np.array(responses).T
     plus, minus = np.array([signs(epsilon) for epsilon in epsilons.tolist()]).T
     losses = np.concatenate([epsilons, -epsilons])
     masses = np.concatenate([weights * plus, weights * minus])
     # The weight, the sign's share, their product and a sum of two: below 16 units of roundoff.
-    return LossLaw.sort(losses, masses, 16 * ROUNDOFF, loss_error)
+    return LossLaw.from_unsorted(losses, masses, 16 * ROUNDOFF, loss_error)
 
 
-def _law_of_two_epsilons(responses: Responses, count: int) -> tuple[Floats, Floats, float]:
-    """Return losses, masses and the mass left out for draws from a mixture of two ε's; the first
-    two are indexed [v, u] as in Theorem 3.
+def _law_of_two_epsilons(responses: WeightedEpsilons, count: int, loss_error: float) -> LossLaw:
+    """Return the law of the sum of draws from a mixture of two ε's (Theorem 3).
+
+    The loss of one draw is +ε1, -ε1, +ε2 or -ε2. Give it two bits, (u, v) = (1, 1), (0, 0), (1, 0)
+    and (0, 1): the loss is then ε1 (u + v - 1) + ε2 (u - v), and that of k draws follows from how
+    many have u = 1 and how many have v = 1.
 
     Args:
         responses: (ε, weight) of each of two randomised responses.
-        count: how many draws there are.
+        count: how many draws there are, k.
+        loss_error: a bound on the error of each loss.
     """
-    (u1_v0, u0_v0), (u1_v1, u0_v1) = _step_chances(responses)
-    chance_v0 = u1_v0 + u0_v0
-    chance_v1 = u1_v1 + u0_v1
-    v_law = power(Power(np.array([chance_v0, chance_v1])), count)
+    chances = _DrawChances.of(responses)
+    # The law of the number of draws with v = 1.
+    v_law = convolution_power(IntegerLaw(np.array([chances.of_v0, chances.of_v1])), count)
     v_masses = v_law.up_to(count)
-    u_given_v1 = binomials(count, u1_v1 / chance_v1, u0_v1 / chance_v1)
-    u_given_v0 = binomials(count, u1_v0 / chance_v0, u0_v0 / chance_v0)
-    masses = np.empty((count + 1, count + 1))
-    # Among the steps with v = 1, and among the others, the number with u = 1 is binomial: u is the
-    # sum of the two, so that its law is their convolution.
+    # Of the number with u = 1 among the draws with v = 1, and among the others, given their number.
+    u_given_v1 = binomials(count, chances.plus1 / chances.of_v1, chances.minus2 / chances.of_v1)
+    u_given_v0 = binomials(count, chances.plus2 / chances.of_v0, chances.minus1 / chances.of_v0)
+    masses = np.empty((count + 1, count + 1))  # [number with v = 1, number with u = 1]
     with np.errstate(under="ignore"):
         for ones in range(count + 1):
             zeros = count - ones
-            row = np.convolve(u_given_v1[ones, : ones + 1], u_given_v0[zeros, : zeros + 1])
-            masses[ones] = v_masses[ones] * row
-    return _losses_of_two_epsilons(responses, count), masses, v_law.lost
+            # The number with u = 1 is the sum of both: its law is the convolution of theirs.
+            u_masses = np.convolve(u_given_v1[ones, : ones + 1], u_given_v0[zeros, : zeros + 1])
+            masses[ones] = v_masses[ones] * u_masses
+    # A mass is a product of ``count`` chances of a draw, each off by a few units of roundoff, and a
+    # sum of such products.
+    return LossLaw.from_unsorted(
+        losses=_losses_of_two_epsilons(responses, count),
+        masses=masses,
+        mass_error=(12 * count + 32) * ROUNDOFF,
+        loss_error=loss_error,
+        lost=v_law.lost,
+    )
 
 
-def _losses_of_two_epsilons(responses: Responses, count: int) -> Floats:
-    """Return the loss ε1 (u + v - k) + ε2 (u - v) for each [v, u], with k = ``count``; u and v are
-    the sums of those of ``_step_chances`` over the k steps.
+def _losses_of_two_epsilons(responses: WeightedEpsilons, count: int) -> Floats:
+    """Return the loss of ``count`` draws from a mixture of two ε's, as an array whose indices are
+    the number of draws with v = 1 and the number with u = 1 (``_law_of_two_epsilons``).
     """
     (epsilon1, _), (epsilon2, _) = responses
     v, u = np.ogrid[: count + 1, : count + 1]
@@ -455,20 +472,42 @@ def _losses_of_two_epsilons(responses: Responses, count: int) -> Floats:
     return losses
 
 
-def _step_chances(responses: Responses) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return, for v = 0 and for v = 1, the chances that one step has it with u = 1, and with u = 0.
+class _DrawChances(NamedTuple):
+    """The chances of the four losses of one draw from a mixture of two ε's.
 
-    The four outcomes of a step are +ε1: (u, v) = (1, 1), -ε1: (0, 0), +ε2: (1, 0), -ε2: (0, 1).
+    Attributes:
+        plus1, minus1: of +ε1 and -ε1.
+        plus2, minus2: of +ε2 and -ε2.
     """
-    (epsilon1, weight1), (epsilon2, weight2) = responses
-    plus1, minus1 = signs(epsilon1)
-    plus2, minus2 = signs(epsilon2)
-    return (weight2 * plus2, weight1 * minus1), (weight1 * plus1, weight2 * minus2)
+
+    plus1: float
+    minus1: float
+    plus2: float
+    minus2: float
+
+    @classmethod
+    def of(cls, responses: WeightedEpsilons) -> _DrawChances:
+        """Return the chances of a draw from two randomised responses, given with their weights."""
+        (epsilon1, weight1), (epsilon2, weight2) = responses
+        plus1, minus1 = signs(epsilon1)
+        plus2, minus2 = signs(epsilon2)
+        return cls(weight1 * plus1, weight1 * minus1, weight2 * plus2, weight2 * minus2)
+
+    @property
+    def of_v0(self) -> float:
+        """Return the chance of v = 0 (``_law_of_two_epsilons``): of -ε1 or +ε2."""
+        return self.plus2 + self.minus1
+
+    @property
+    def of_v1(self) -> float:
+        """Return the chance of v = 1: of +ε1 or -ε2."""
+        return self.plus1 + self.minus2
 
 
-def _law_of_several_epsilons(responses: Responses, count: int, loss_error: float) -> LossLaw:
-    """Return the law for more than two ε's: the number of draws from the first two is binomial, and
-    all others come from the rest (Conjecture 1).
+def _law_of_several_epsilons(responses: WeightedEpsilons, count: int, loss_error: float) -> LossLaw:
+    """Return the law of the sum of draws from a mixture of more than two ε's: the number of draws
+    that have one of the first two ε's is binomial, and all others have one of the rest (Conjecture
+    1).
 
     Args:
         responses: the mixture, by falling ε.
@@ -479,12 +518,13 @@ def _law_of_several_epsilons(responses: Responses, count: int, loss_error: float
     others = responses[2:]
     weight_of_first = sum(weight for _, weight in first)
     weight_of_others = sum(weight for _, weight in others)
-    picks = power(Power(np.array([weight_of_others, weight_of_first])), count)
+    # The law of the number of draws from the first two.
+    picks = convolution_power(IntegerLaw(np.array([weight_of_others, weight_of_first])), count)
     first = _with_divided_weights(first, weight_of_first)
     others = _with_divided_weights(others, weight_of_others)
     laws = [_law_of_draws(first, j, others, count - j) for j in range(count + 1)]
     picked = zip(picks.up_to(count), laws, strict=True)
-    return LossLaw.sort(
+    return LossLaw.from_unsorted(
         losses=np.concatenate([law.losses for law in laws]),
         masses=np.concatenate([pick * law.masses for pick, law in picked]),
         # Above the sum of the errors of a pick, of the law of the first two ε's, that of the others
@@ -497,9 +537,9 @@ def _law_of_several_epsilons(responses: Responses, count: int, loss_error: float
 
 
 def _law_of_draws(
-    first: Responses, draws_from_first: int, others: Responses, draws_from_others: int
+    first: WeightedEpsilons, draws_from_first: int, others: WeightedEpsilons, draws_from_others: int
 ) -> LossLaw:
-    """Return the law of draws from two mixtures, given how many come from each.
+    """Return the law of the sum of draws from two mixtures, given how many come from each.
 
     Args:
         first: the one mixture.

@@ -37,7 +37,7 @@ from dptopk._internal.rounding import EPS, Floats
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.curves import Answer, Curve, DeferredCurve, DeltaCurve, Query, smallest_where
 from dptopk.accounting.gaussian.pair import gaussian_log_delta, gaussian_mu
-from dptopk.accounting.pld.laws import LEAST_MASS, Power, power
+from dptopk.accounting.pld.laws import LEAST_MASS, IntegerLaw, convolution_power
 from dptopk.accounting.pld.loss_curve import LossCurve
 from dptopk.errors import InvalidParameter
 
@@ -102,8 +102,8 @@ def closed_form_error(scale: float, count: int) -> float:
 
 
 def _poisson_error(v: Floats) -> Floats:
-    """Return an upper bound on 2 Σ_{n>=1} e^{-2π² v n²}, by a geometric series, and at most 1 -
-    1e-9 (where it says nothing).
+    """Return an upper bound on |η| of the module docstring, 2 Σ_{n>=1} e^{-2π² v n²}, for each v;
+    by a geometric series, and at most 1 - 1e-9 (where it says nothing).
     """
     with np.errstate(under="ignore"):
         first = np.exp(-2 * math.pi**2 * v * (1 - _EXPONENT_ERROR))
@@ -130,20 +130,47 @@ def lattice_law(scale: float, shift: int, count: int) -> LatticeLaw:
         )
     error = closed_form_error(scale, count)
     if error <= _CLOSED_FORM_ERROR:
-        z = np.arange(-math.ceil(_WIDTH * width), math.ceil(_WIDTH * width) + 1, dtype=float)
-        log_masses = -((z / width) ** 2) / 2 - math.log(width) - 0.5 * math.log(2 * math.pi)
-        # Six operations, on numbers no larger than the logarithm of the mass, about.
-        log_error = error + EPS * (6 * np.abs(log_masses) + 4)
-        tail = _TAIL
+        noise = _sum_by_closed_form(width, error)
     else:
-        z, log_masses, log_error, tail = _sum_by_convolution(scale, count)
-    losses = shift * (count * shift - 2 * z[::-1]) / (2 * scale * scale)
-    return LatticeLaw(losses, log_masses[::-1], log_error[::-1], tail)
+        noise = _sum_by_convolution(scale, count)
+    # The loss falls with the noise: both are reversed.
+    losses = shift * (count * shift - 2 * noise.points[::-1]) / (2 * scale * scale)
+    return LatticeLaw(losses, noise.log_masses[::-1], noise.log_error[::-1], noise.tail)
 
 
-def _sum_by_convolution(scale: float, count: int) -> tuple[Floats, Floats, Floats, float]:
-    """Return the law of a sum of noises, as lattice points, the logarithms of their masses, bounds
-    on the errors of these, and the mass left out; by repeated squaring.
+@dataclass(frozen=True, slots=True)
+class _NoiseSum:
+    """The law of a sum of noises.
+
+    Attributes:
+        points: the integers that are listed, rising, as floats.
+        log_masses: the logarithm of the probability of each.
+        log_error: a bound on the error of each logarithm.
+        tail: at most the mass of all other integers.
+    """
+
+    points: Floats
+    log_masses: Floats
+    log_error: Floats
+    tail: float
+
+
+def _sum_by_closed_form(width: float, error: float) -> _NoiseSum:
+    """Return the law of a sum of noises as that of one Gaussian on the integers.
+
+    Args:
+        width: the standard deviation of the sum.
+        error: a bound on the error of the logarithms by ``closed_form_error``.
+    """
+    z = np.arange(-math.ceil(_WIDTH * width), math.ceil(_WIDTH * width) + 1, dtype=float)
+    log_masses = -((z / width) ** 2) / 2 - math.log(width) - 0.5 * math.log(2 * math.pi)
+    # Six operations, on numbers no larger than the logarithm of the mass, about.
+    log_error = error + EPS * (6 * np.abs(log_masses) + 4)
+    return _NoiseSum(z, log_masses, log_error, _TAIL)
+
+
+def _sum_by_convolution(scale: float, count: int) -> _NoiseSum:
+    """Return the law of a sum of noises by convolution, with repeated squaring.
 
     Args:
         scale: of each noise.
@@ -156,13 +183,14 @@ def _sum_by_convolution(scale: float, count: int) -> tuple[Floats, Floats, Float
         raise InvalidParameter(
             f"scale * sqrt(count) must be at most {_CONVOLVED} to convolve so small a scale"
         )
-    total = power(_exact_masses(scale), count)
+    total = convolution_power(_exact_masses(scale), count)
     log_masses = np.log(total.masses)  # a symmetric law that falls on either side: no 0 inside
-    return total.places(), log_masses, total.error + 2 * EPS * (1 - log_masses), total.lost
+    log_error = total.error + 2 * EPS * (1 - log_masses)
+    return _NoiseSum(total.places(), log_masses, log_error, total.lost)
 
 
-def _exact_masses(scale: float) -> Power:
-    """Return N_Z(0, s²) with masses that are correct to an ulp."""
+def _exact_masses(scale: float) -> IntegerLaw:
+    """Return the law N_Z(0, s²), s = ``scale``, with masses that are correct to an ulp."""
     with localcontext() as context:
         context.prec = 50  # digits, three times those of a float
         twice_variance = 2 * Decimal(scale) * Decimal(scale)
@@ -174,7 +202,7 @@ def _exact_masses(scale: float) -> Power:
     # Left out on each side: fewer than ``half`` + 1 masses below LEAST_MASS, and all beyond
     # ``half``, which are less than 1e-312 together (_WIDTH).
     symmetric_masses = np.concatenate([masses[:0:-1], masses])
-    return Power(symmetric_masses, 1 - len(masses), EPS, 2.1 * LEAST_MASS * (half + 1))
+    return IntegerLaw(symmetric_masses, 1 - len(masses), EPS, 2.1 * LEAST_MASS * (half + 1))
 
 
 def discrete_gaussian_curve(
@@ -270,7 +298,7 @@ class _ContinuousCurve(Curve):
 
     def log_upper(self, epsilon: Floats) -> Floats:
         """Return an upper bound on ln δ at each ε."""
-        log_slope, log_variation = self._corrections(epsilon)
+        log_slope, log_variation = self._log_corrections(epsilon)
         # μ was computed by a root, a product and a quotient.
         log_continuous = gaussian_log_delta(self.mu * (1 + 2 * EPS), epsilon=epsilon)
         # -B_2(θ)/2 is at most 1/24 and at least -1/12, times f'(y0) > 0.
@@ -280,7 +308,7 @@ class _ContinuousCurve(Curve):
 
     def log_lower(self, epsilon: Floats) -> Floats:
         """Return a lower bound on ln δ at each ε."""
-        log_slope, log_variation = self._corrections(epsilon)
+        log_slope, log_variation = self._log_corrections(epsilon)
         # μ is moved down by more than its rounding.
         rounded_up = gaussian_log_delta(self.mu * (1 - 4 * EPS), epsilon=epsilon)
         log_continuous = rounded_up - _PAIR_ERROR_BELOW
@@ -290,9 +318,9 @@ class _ContinuousCurve(Curve):
         with np.errstate(divide="ignore"):
             return log_continuous + np.log1p(-share) - self.log_error - _LOG_SUM_ERROR
 
-    def _corrections(self, epsilon: Floats) -> tuple[Floats, Floats]:
-        """Return the logarithms of f'(y0) and of max|B_3|/6 times the total variation of f'' from
-        y0 on, with y in widths.
+    def _log_corrections(self, epsilon: Floats) -> tuple[Floats, Floats]:
+        """Return the logarithms of the two corrections of the continuous form (module docstring),
+        at each ε: of f'(y0), and of max|B_3|/6 times the total variation of f'' from y0 on.
 
         The variation of the second derivative φ'' from a on is at most φ(a+) (a+² + 3.8), a+ =
         max(a, 0); that of the moved density the same at b = a + mu >= 0, weighted so that the two

@@ -16,12 +16,13 @@ from fractions import Fraction
 import numpy as np
 
 from dptopk._internal.rounding import ROUNDOFF
-from dptopk.accounting.pld.laws import LossLaw, Power, power
+from dptopk.accounting.pld.laws import IntegerLaw, LossLaw, convolution_power
 
-# A mixture: (ε, weight) pairs by falling ε, the weights adding up to 1.
-Responses = tuple[tuple[float, float], ...]
-# Mixtures with their counts.
-Parts = Sequence[tuple[Responses, int]]
+# A mixture of randomised responses: the ε and the weight of each, by falling ε; the weights add up
+# to 1.
+WeightedEpsilons = tuple[tuple[float, float], ...]
+# Mixtures, and how often each is taken.
+CountedMixtures = Sequence[tuple[WeightedEpsilons, int]]
 
 # The losses of a composition reach at most this many steps from end to end.
 MOST_LATTICE_CELLS = 60_000
@@ -61,23 +62,23 @@ class CommonLattice:
             for epsilon, node in self.nodes.items()
         )
 
-    def law(self, parts: Parts) -> LossLaw:
+    def law(self, parts: CountedMixtures) -> LossLaw:
         """Return the law under P of the sum of all losses, with bounds on its rounding; an ε may be
         off its node by 8 units of roundoff.
 
         Args:
             parts: mixtures of randomised responses, with their counts.
         """
-        total = Power(np.ones(1))
+        total = IntegerLaw(np.ones(1))
         for responses, times in parts:
-            total = total.convolution(power(self._masses(responses), times))
+            total = total.convolution(convolution_power(self._masses(responses), times))
         # A single mass: the weight, the sign's share and the sum of the two, below 16 units of
         # roundoff.
         mass_error = total.error + 16 * ROUNDOFF * sum(times for _, times in parts)
         largest_loss = sum(times * largest_epsilon(responses) for responses, times in parts)
         # Every ε is off its node by NODE_ROUNDINGS units; the rest covers the products and sums.
         loss_error = 24 * ROUNDOFF * largest_loss
-        return LossLaw.sort(
+        return LossLaw.from_unsorted(
             losses=self.step * total.places(),
             masses=total.masses,
             mass_error=mass_error * (1 + 1e-6),  # and the products of errors
@@ -85,26 +86,27 @@ class CommonLattice:
             lost=total.lost,
         )
 
-    def _masses(self, responses: Responses) -> Power:
-        """Return the law of the loss of one mixture, as probabilities of nodes."""
+    def _masses(self, responses: WeightedEpsilons) -> IntegerLaw:
+        """Return the law under P of the loss of one mixture, in steps."""
         reach = self.nodes[largest_epsilon(responses)]
         masses = np.zeros(2 * reach + 1)
         for epsilon, weight in responses:
             plus, minus = signs(epsilon)
             masses[reach + self.nodes[epsilon]] += weight * plus
             masses[reach - self.nodes[epsilon]] += weight * minus
-        return Power(masses, -reach)
+        return IntegerLaw(masses, -reach)
 
 
-def largest_epsilon(responses: Responses) -> float:
+def largest_epsilon(responses: WeightedEpsilons) -> float:
     """Return the largest ε of a mixture, which comes first."""
     epsilon, _ = responses[0]
     return epsilon
 
 
-def common_lattice(parts: Parts) -> CommonLattice | None:
-    """Return a step of which all ε are multiples to within roundoff, with their nodes, or None when
-    there is none with at most MOST_LATTICE_CELLS losses in the composition.
+def common_lattice(parts: CountedMixtures) -> CommonLattice | None:
+    """Return a step of which the ε's of all mixtures are multiples to within roundoff, with their
+    nodes; None where none was found, or the composition would reach over more than
+    MOST_LATTICE_CELLS steps.
     """
     epsilons = {epsilon for responses, _ in parts for epsilon, _ in responses}
     # The smallest ε above 0: the step is a whole part of it. With 0 alone any step will do.

@@ -19,11 +19,11 @@ import numpy as np
 from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.pld.characteristic_function import by_squaring
 
-# What masses that underflow elsewhere than in a ``Power`` may add up to: at most 1e7 of them, each
-# below 1e-307.
+# What masses that underflow elsewhere than in a ``IntegerLaw`` may add up to: at most 1e7 of them,
+# each below 1e-307.
 UNDERFLOW = 1e-300
-# Masses below this are left out of a ``Power``: denormal numbers have lost their accuracy, and are
-# slow. The sum of n products that underflow each errs by n 2^-1075 more, which for n < 1e14 is
+# Masses below this are left out of a ``IntegerLaw``: denormal numbers have lost their accuracy, and
+# are slow. The sum of n products that underflow each errs by n 2^-1075 more, which for n < 1e14 is
 # below a hundredth of it.
 LEAST_MASS = 1e-307
 
@@ -47,7 +47,7 @@ class LossLaw:
     lost: float = UNDERFLOW
 
     @classmethod
-    def sort(
+    def from_unsorted(
         cls, losses: Floats, masses: Floats, mass_error: float, loss_error: float, lost: float = 0.0
     ) -> LossLaw:
         """Return the law of losses listed in any order; impossible ones are left out.
@@ -113,9 +113,9 @@ class LossLaw:
         """Return Σ m (1 - e^{x-l-shift}) over l + shift > x for each x in ``epsilon``; NumPy sums
         pairwise, with a relative error below 64 units of roundoff.
         """
-        firsts = np.searchsorted(self.losses, epsilon - shift, side="right")
+        first_larger = np.searchsorted(self.losses, epsilon - shift, side="right")
         sums = []
-        for first, x in zip(firsts, epsilon, strict=True):
+        for first, x in zip(first_larger, epsilon, strict=True):
             losses = self.losses[first:] + shift
             gains = -np.expm1(np.minimum(x - losses, 0.0))
             sums.append(np.sum(self.masses[first:] * gains))
@@ -125,7 +125,7 @@ class LossLaw:
 def product(first: LossLaw, second: LossLaw) -> LossLaw:
     """Return the law of the sum of two independent losses, with every pair of them listed."""
     reach = abs(first.losses).max() + abs(second.losses).max()
-    return LossLaw.sort(
+    return LossLaw.from_unsorted(
         losses=np.add.outer(first.losses, second.losses),
         masses=np.multiply.outer(first.masses, second.masses),
         # The last factor is for the product of the errors.
@@ -147,24 +147,25 @@ def binomials(count: int, success: float, failure: float) -> Floats:
         success: the probability of a success.
         failure: the probability of a failure.
     """
-    table = np.zeros((count + 1, count + 1))
-    table[0, 0] = 1.0
+    laws = np.zeros((count + 1, count + 1))
+    laws[0, 0] = 1.0
     with np.errstate(under="ignore"):
         for n in range(count):
-            table[n + 1, : n + 1] = failure * table[n, : n + 1]
-            table[n + 1, 1 : n + 2] += success * table[n, : n + 1]
-    return table
+            laws[n + 1, : n + 1] = failure * laws[n, : n + 1]
+            laws[n + 1, 1 : n + 2] += success * laws[n, : n + 1]
+    return laws
 
 
 @dataclass(frozen=True, slots=True)
-class Power:
-    """Probabilities of integers, a convolution of others, with the errors of all that was done.
+class IntegerLaw:
+    """A law on the integers, known by computed probabilities and bounds on their errors.
 
     Attributes:
-        masses: shape (n,), the masses at offset, offset + 1, ...
+        masses: shape (n,), the computed probabilities of offset, offset + 1, ...
         offset: the integer of the first mass.
         error: relative error bound of every mass that is not 0.
-        lost: what the masses left out add up to at most.
+        lost: the most that the probabilities of all other integers, and those computed as 0, add up
+            to.
     """
 
     masses: Floats
@@ -173,17 +174,17 @@ class Power:
     lost: float = 0.0
 
     def places(self) -> Floats:
-        """Return the integers of the masses, as floats."""
+        """Return the integers that ``masses`` belong to, as floats."""
         return np.arange(self.offset, self.offset + len(self.masses), dtype=float)
 
     def up_to(self, last: int) -> Floats:
-        """Return the masses of 0, 1, ..., ``last``; those that were left out are 0, and none may
-        lie elsewhere.
+        """Return the masses of 0, 1, ..., ``last``, as an array of this length, with 0 where a mass
+        was left out; the law must have none outside this range.
         """
         return np.pad(self.masses, (self.offset, last + 1 - self.offset - len(self.masses)))
 
-    def convolution(self, other: Power) -> Power:
-        """Return the convolution with another law.
+    def convolution(self, other: IntegerLaw) -> IntegerLaw:
+        """Return the law of the sum of two independent integers, of this law and of the other.
 
         It is computed by direct sums, never a Fourier transform: all terms are positive, so that
         tiny masses keep their relative accuracy. A sum of n products has a relative error of at
@@ -197,7 +198,7 @@ class Power:
         # A mass that was left out is off by its own error, and errors have products: hence the
         # factors a little above 1.
         dropped = 1.01 * LEAST_MASS * (len(masses) - len(normal))
-        return Power(
+        return IntegerLaw(
             masses=masses[normal[0] : normal[-1] + 1],
             offset=self.offset + other.offset + int(normal[0]),
             error=(self.error + other.error + terms * ROUNDOFF) * (1 + 1e-6),
@@ -223,10 +224,10 @@ def _convolve(a: Floats, b: Floats, block: int = 4096) -> Floats:
     return total
 
 
-def power(factor: Power, count: int) -> Power:
-    """Return the ``count``-fold convolution of probabilities with themselves, with the errors of
-    ``Power.convolution``.
+def convolution_power(factor: IntegerLaw, count: int) -> IntegerLaw:
+    """Return the law of the sum of ``count`` >= 0 independent integers of one law, with the error
+    bounds of ``IntegerLaw.convolution``.
     """
     if count:
-        return by_squaring(Power.convolution, factor, count)
-    return Power(np.ones(1))
+        return by_squaring(IntegerLaw.convolution, factor, count)
+    return IntegerLaw(np.ones(1))

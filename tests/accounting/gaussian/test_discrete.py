@@ -81,12 +81,12 @@ def test_two_fold_sums_by_fractions():
 @pytest.mark.parametrize("count", [1, 2, 5, 40])
 @pytest.mark.parametrize("scale", [1.2, 1.7, 2.5])
 def test_closed_form_meets_the_convolution(scale, count):
-    z, log_masses, log_error, _ = module._sum_by_convolution(scale, count)
+    noise = module._sum_by_convolution(scale, count)
     width = scale * math.sqrt(count)
-    closed = -((z / width) ** 2) / 2 - math.log(width) - 0.5 * math.log(2 * math.pi)
-    distance = np.abs(closed - log_masses)
+    closed = -((noise.points / width) ** 2) / 2 - math.log(width) - 0.5 * math.log(2 * math.pi)
+    distance = np.abs(closed - noise.log_masses)
     bound = module.closed_form_error(scale, count)
-    assert (distance <= bound + log_error + 1e-13 + 1e-15 * np.abs(closed)).all()
+    assert (distance <= bound + noise.log_error + 1e-13 + 1e-15 * np.abs(closed)).all()
     if scale < 1.5 and count == 2:  # the bound is not idle
         assert distance.max() > 0.4 * bound
 

@@ -13,7 +13,7 @@ from hypothesis import given, settings, strategies as st
 
 from dptopk.accounting.pld.characteristic_function import by_squaring
 from dptopk.accounting.pld.common_lattice import common_lattice
-from dptopk.accounting.pld.laws import LEAST_MASS, Power, binomials, power
+from dptopk.accounting.pld.laws import LEAST_MASS, IntegerLaw, binomials, convolution_power
 
 weights = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=3)
 
@@ -83,7 +83,7 @@ def test_no_common_step(epsilons):
 
 
 def test_powers_are_binomial_laws_and_their_error_bound_holds():
-    found = power(Power(np.array([0.7, 0.3])), 500)
+    found = convolution_power(IntegerLaw(np.array([0.7, 0.3])), 500)
     with mpmath.workdps(40):
         for j in (0, 1, 150, 499, 500):
             exact = mpmath.binomial(500, j) * mpmath.mpf(0.3) ** j * mpmath.mpf(0.7) ** (500 - j)
@@ -98,7 +98,7 @@ def test_what_a_power_leaves_out_is_stated(count, share):
     """Binomial masses far below the smallest normal number are cut off, and their sum is within
     what is stated.
     """
-    found = power(Power(np.array([1 - share, share])), count)
+    found = convolution_power(IntegerLaw(np.array([1 - share, share])), count)
     places = found.places().astype(int)
     with mpmath.workdps(40):
         p, q = (

@@ -20,7 +20,7 @@ from dptopk.accounting.pld import loss_components
 from dptopk.accounting.pld.characteristic_function import CharacteristicFunction
 from dptopk.accounting.pld.constraints import PERTURBATION, worst_case
 from dptopk.accounting.pld.lattice import product, splitting_gap
-from dptopk.accounting.pld.laws import Power, power
+from dptopk.accounting.pld.laws import IntegerLaw, convolution_power
 from dptopk.accounting.pld.pairs import merged_responses, pair_of, randomised_response
 from dptopk.accounting.pure_dp.homogeneous import optimal_dp_delta, optimal_dp_epsilon
 from dptopk.costs import Charge, DiscreteGaussianDP, GaussianDP, MultiDP, PureDP
@@ -145,7 +145,7 @@ def test_masses_are_within_the_stated_error(count: int, step: float) -> None:
     tilt = 1.5
     up = math.exp(0.1 * (2 * tilt + 1)) / (1 + math.exp(0.1 * (2 * tilt + 1)))
     found = product([randomised_response(np.array([0.1]), count)], step=step, tilt=tilt, side=-1)
-    exact = power(Power(np.array([1 - up, up])), count)
+    exact = convolution_power(IntegerLaw(np.array([1 - up, up])), count)
     places = np.rint((0.1 / step) * (2 * exact.places() - count)).astype(int) - found.first
     inside = (places >= 0) & (places < found.masses.size)
     masses = np.zeros(found.masses.size)
