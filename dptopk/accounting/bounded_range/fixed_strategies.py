@@ -61,8 +61,13 @@ class LogDeltaPoint:
         return self.log_value - self.error
 
 
+# Maps an ε of the composition to ln δ there, of the optimum or of one strategy.
 Value = Callable[[float], LogDeltaPoint]
+# Maps an ε to the first and the last index of the candidates among which the largest one probably
+# is.
 Turning = Callable[[float], tuple[int, int]]
+# Maps an ε and indices of candidates to the place of the largest of these among them, and its
+# value.
 Largest = Callable[[float, Ints], tuple[int, LogDeltaPoint]]
 
 
@@ -222,8 +227,8 @@ def common_epsilon_curve(
     *,
     probes: int,
 ) -> OptimumCurve:
-    """Return the optimum of ``br_count`` ε-BR and ``dp_count`` ε-DP mechanisms, a maximum over
-    candidates with an index.
+    """Return the curve of ``br_count`` ε-BR and ``dp_count`` ε-DP mechanisms, whose optimum is a
+    maximum over candidates with an index.
 
     Args:
         epsilon: ε > 0, common to all.

@@ -26,6 +26,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -112,7 +113,7 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
             f"epsilon must be from {SMALLEST_EPSILON} to {LARGEST_EPSILON}, got {epsilon}"
         )
     turning = partial(_turning_points, epsilon, count)
-    largest = partial(_evaluate, epsilon, count)
+    largest = partial(_largest_candidate, epsilon, count)
 
     def optimum(x: float) -> LogDeltaPoint:
         """Return the largest value of all candidates that are not proven to be smaller."""
@@ -121,9 +122,12 @@ def br_nonadaptive_curve(epsilon: float, count: int) -> OptimumCurve:
     return common_epsilon_curve(epsilon, count, 0, optimum, turning, largest, probes=9)
 
 
-def interaction(charge: Charge) -> Interaction:
-    """Return the interaction in which independent bounds hold: one BR cost leaves no room for
-    adaptivity, alone or beside DP costs (CR Corollary 5.1); several must be independent.
+def strongest_interaction(charge: Charge) -> Interaction:
+    """Return the strongest interaction in which a bound for independent BR mechanisms holds for a
+    charge of BR and DP costs.
+
+    One BR cost leaves no room for adaptivity, alone or beside DP costs (CR Corollary 5.1); several
+    must be independent.
     """
     if sum(charge.of(BoundedRange).values()) == 1:
         return "setwise"
@@ -134,7 +138,7 @@ def interaction(charge: Charge) -> Interaction:
     "br_nonadaptive",
     source="Dong-Durfee-Rogers 2020, Theorem 3",
     takes=(BoundedRange,),
-    valid_through=interaction,
+    valid_through=strongest_interaction,
 )
 def _br_nonadaptive(charge: Charge) -> Curve:
     """Return the curve of the BR costs of a charge.
@@ -203,12 +207,13 @@ def _last_index(epsilon: float, count: int, x: float) -> int:
 
 @dataclass(frozen=True)
 class _LogSlopes:
-    """Derivatives of ln(1-q) and of -ln q in t, at the τ of each candidate; q is the probability of
-    a mechanism's larger loss, t, and 1 - q that of the smaller one, t - ε.
+    """How fast the probabilities of a mechanism's two losses change with t, at the τ of each
+    candidate (module docstring): q is that of the larger loss, t, and 1 - q that of the smaller
+    one, t - ε.
 
     Attributes:
-        smaller: those of ln(1-q).
-        larger: those of -ln q.
+        smaller: the derivatives of ln(1-q) in t, which are positive; shape (n,).
+        larger: those of -ln q, also positive.
     """
 
     smaller: Floats
@@ -217,9 +222,11 @@ class _LogSlopes:
     def exponents(
         self, step: Floats, smaller_losses: Floats, larger_losses: Floats
     ) -> tuple[Floats, Floats]:
-        """Return the tangent at 0 and the chord, both at ``step``, of the concave A or B.
+        """Return an upper and a lower bound on the exponent A or B of the module docstring, where t
+        has moved by ``step``: the tangent at 0, and the exponent itself there, to which the chord
+        from 0 leads.
 
-        A or B is the change of t + m · ln(1-q) + n · ln q when t moves by ``step``.
+        A or B is the change of the logarithm of e^t (1-q)^m q^n when t moves; it is concave.
 
         Args:
             step: by how much t moves, for each candidate.
@@ -251,38 +258,41 @@ def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats,
     # ε - τ is above 0, but rounding may make the last one 0.
     s = np.maximum(((k - 1 - index) * epsilon - x) / k, 5e-324)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        frozen, mean_s, mean_tau = _frozen_ratio(k, index, s, tau)
+        # The integrals U and V without e^A and e^B, and with them the factors in front of U and V.
+        rise = _Integral.of(s)
+        fall = _Integral.of(-tau)
+        log_odds = np.log((k - 1 - index) / (index + 1))
+        log_kernels = np.log(np.expm1(-tau) / np.expm1(-s))
+        log_ratio = log_odds + log_kernels + rise.log_value - fall.log_value
+        # What e^A and e^B change.
         slopes = _LogSlopes(smaller=1 / -np.expm1(-tau), larger=1 / np.expm1(s))
         a_tangent, a_chord = slopes.exponents(s / (k + 1), index + 1, k - index - 2)
         b_tangent, b_chord = slopes.exponents(-tau / (k + 1), index, k - index - 1)
-        low = frozen + a_chord * mean_s - np.log1p(np.expm1(b_tangent) * mean_tau)
-        high = frozen + np.log1p(np.expm1(a_tangent) * mean_s) - b_chord * mean_tau
+        low = log_ratio + a_chord * rise.mean - np.log1p(np.expm1(b_tangent) * fall.mean)
+        high = log_ratio + np.log1p(np.expm1(a_tangent) * rise.mean) - b_chord * fall.mean
     return low, high
 
 
-def _frozen_ratio(k: int, index: Floats, s: Floats, tau: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return ln R with A = B = 0, and the means of w/s and w/τ under the two densities.
+class _Integral(NamedTuple):
+    """The integral of |e^{z-w} - 1| over w from 0 to z, for each of several z.
 
-    R is then the ratio of the kernels at τ, times that of ∫(e^{s-w}-1) to ∫(1-e^{w-τ}).
-
-    Args:
-        k: the number of mechanisms.
-        index: the indices l, shape (n,).
-        s: ε - τ at each.
-        tau: τ at each.
+    Attributes:
+        log_value: its logarithm, less max(z, 0).
+        mean: the mean of w/z, in [0, 1], under the density in proportion to |e^{z-w} - 1|.
     """
-    log_s, mean_s = _log_integral_and_mean(s)
-    log_tau, mean_tau = _log_integral_and_mean(-tau)
-    log_odds = np.log((k - 1 - index) / (index + 1))
-    log_kernels = np.log(np.expm1(-tau) / np.expm1(-s))
-    return log_odds + log_kernels + log_s - log_tau, mean_s, mean_tau
+
+    log_value: Floats
+    mean: Floats
+
+    @classmethod
+    def of(cls, z: Floats) -> _Integral:
+        """Return the integrals for z's of either sign, shape (n,)."""
+        return cls(*_log_integral_and_mean(z))
 
 
 def _log_integral_and_mean(z: Floats) -> tuple[Floats, Floats]:
-    """Return (ln r_2(z) - max(z, 0), r_3(z)/(z r_2(z))) with r_n(z) = e^z - Σ_{j<n} z^j/j!.
-
-    r_2 is the integral of |e^{z-w} - 1| over w from 0 to z, and the second value the mean of w/z
-    under that density.
+    """Return the attributes of ``_Integral``, ln r_2(z) - max(z, 0) and r_3(z)/(z r_2(z)), with
+    r_n(z) = e^z - Σ_{j<n} z^j/j!, to 1e-9.
     """
     small = np.clip(z, -1.0, 1.0)
     r2 = np.zeros_like(z)
@@ -353,7 +363,7 @@ def _largest_value(epsilon: float, count: int, x: float, index: Ints) -> LogDelt
     """
     points = []
     for begin in range(0, len(index), EVALUATED):
-        _, point = _evaluate(epsilon, count, x, index[begin : begin + EVALUATED])
+        _, point = _largest_candidate(epsilon, count, x, index[begin : begin + EVALUATED])
         points.append(point)
     return max(points, key=lambda point: point.upper)
 
@@ -453,9 +463,11 @@ def _weights_left_out(k: int, index: Floats, i: Floats, odds: Floats, weights: F
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN ends as δ = 1
-def _evaluate(epsilon: float, k: int, x: float, indices: Ints) -> tuple[int, LogDeltaPoint]:
-    """Return the place of the largest ln G(l) among the given l, and its value with its error and
-    slope.
+def _largest_candidate(
+    epsilon: float, k: int, x: float, indices: Ints
+) -> tuple[int, LogDeltaPoint]:
+    """Return where in ``indices`` the l with the largest upper end of ln G(l) stands, and its ln
+    G(l) with its error and its slope in x.
 
     G(l) is pmf(top) e^peak Σ weights · gains over the window of l, and d ln G / dx = -Σ weights ·
     (1 - gains) / Σ weights · gains.

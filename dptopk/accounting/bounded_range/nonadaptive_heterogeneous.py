@@ -21,6 +21,7 @@ import math
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dptopk._internal.rounding import Floats, outward
 from dptopk._internal.search import bisect
@@ -73,6 +74,40 @@ def br_heterogeneous(charge: Charge) -> _Heterogeneous:
 
 
 @dataclass(frozen=True)
+class _StrategyCells:
+    """Cells of strategies; a strategy has one t for the mechanisms of each ε.
+
+    Attributes:
+        low: shape (cells, number of ε's), the smallest t in each cell.
+        high: the largest, of the same shape.
+    """
+
+    low: Floats
+    high: Floats
+
+    def __len__(self) -> int:
+        """Return the number of cells."""
+        return len(self.low)
+
+    @property
+    def middle(self) -> Floats:
+        """Return the strategy in the middle of each cell."""
+        return (self.low + self.high) / 2
+
+    def selected(self, rows: NDArray[np.bool_]) -> _StrategyCells:
+        """Return the cells for which ``rows`` is true."""
+        return _StrategyCells(self.low[rows], self.high[rows])
+
+    def halved(self) -> _StrategyCells:
+        """Return every cell cut in halves along each axis: 2**d cells of d ε's."""
+        middle = self.middle
+        upper_halves = list(itertools.product([False, True], repeat=self.low.shape[1]))
+        low = [np.where(is_upper, middle, self.low) for is_upper in upper_halves]
+        high = [np.where(is_upper, self.high, middle) for is_upper in upper_halves]
+        return _StrategyCells(np.concatenate(low), np.concatenate(high))
+
+
+@dataclass(frozen=True)
 class _Heterogeneous(Curve):
     """The curve of independent BR mechanisms with different ε's.
 
@@ -104,8 +139,10 @@ class _Heterogeneous(Curve):
         return replace(answer, lower=None)
 
     def invert(self, delta: float, rtol: float) -> Answer:
-        """Return the smallest ε found with δ(ε) <= delta: it starts at the root of the best
-        strategy and moves outward until it is proven.
+        """Return the smallest ε found for which δ(ε) <= delta is proven, with a lower bound.
+
+        The lower bound is the ε at which the best strategy found attains delta; from there on
+        larger ε's are tried until one is proven.
 
         Args:
             delta: δ.
@@ -114,7 +151,6 @@ class _Heterogeneous(Curve):
         if delta <= UNDERFLOW:
             return Answer(self.epsilon_max, 0.0)
         root = 0.0
-        gap = rtol / 4  # the first one tried; each next one is four times as large
 
         def too_small(x: float) -> bool:
             """Return whether δ(x) is certainly too large."""
@@ -123,6 +159,7 @@ class _Heterogeneous(Curve):
         if too_small(0.0):
             # 50 halvings come to the rounding of the largest ε.
             root, _ = bisect(too_small, 0.0, self.epsilon_max, halvings=50)
+        gap = rtol / 4  # the first one tried; each next one is four times as large
         while gap < 1:
             # Relative to ε; where ε is nearly 0, to a millionth of the largest one.
             x = root + gap * max(root, 1e-6 * self.epsilon_max)
@@ -144,33 +181,31 @@ class _Heterogeneous(Curve):
         """
         if x >= self.epsilon_max:
             return 0.0, 0.0
-        d = len(self.counts)
-        shift = SHIFT * self.epsilon_max
-        # Cells of strategies, a row each: every t is from low to high. At first one cell has all.
-        low = np.zeros((1, d))
-        high = np.array([list(self.counts)])
+        cells = _StrategyCells(low=np.zeros((1, len(self.counts))), high=np.array([[*self.counts]]))
         lower = self._best_strategy_value(x)
         dropped = 0.0  # the largest upper bound of a cell that was dropped
         evaluated = 0
         while True:
-            upper = self._pair_deltas(x - shift, high, low) * (1 + ROUNDING) + UNDERFLOW
-            middle = (low + high) / 2
-            lower = max(lower, self._strategy_lower_bounds(x, middle).max())
-            evaluated += len(low)
+            upper = self._cell_upper_bounds(x, cells)
+            lower = max(lower, self._strategy_lower_bounds(x, cells.middle).max())
+            evaluated += len(cells)
             is_open = ~(upper <= lower * (1 + rtol))  # True also where ``upper`` is NaN
             dropped = max(dropped, float(upper[~is_open].max(initial=0.0)))
-            low = low[is_open]
-            middle = middle[is_open]
-            high = high[is_open]
-            upper = upper[is_open]
-            if not len(low):
+            cells = cells.selected(is_open)
+            if not len(cells):
                 return lower, min(float(outward(dropped)), 1.0)
-            # Every cell is halved along each of its axes, into 2**d cells.
-            if evaluated + 2**d * len(low) > MOST_BATCH_CELLS or late():
-                return lower, min(float(outward(np.maximum(upper.max(), dropped))), 1.0)
-            halves = list(itertools.product([False, True], repeat=d))
-            low = np.concatenate([np.where(half, middle, low) for half in halves])
-            high = np.concatenate([np.where(half, high, middle) for half in halves])
+            # The work of the next round.
+            number_of_parts = 2 ** len(self.counts) * len(cells)
+            if evaluated + number_of_parts > MOST_BATCH_CELLS or late():
+                of_all = np.maximum(upper[is_open].max(), dropped)
+                return lower, min(float(outward(of_all)), 1.0)
+            cells = cells.halved()
+
+    def _cell_upper_bounds(self, x: float, cells: _StrategyCells) -> Floats:
+        """Return an upper bound on the δ(x) of all strategies in each cell, shape (cells,)."""
+        moved = x - SHIFT * self.epsilon_max
+        bounds: Floats = self._pair_deltas(moved, cells.high, cells.low) * (1 + ROUNDING)
+        return bounds + UNDERFLOW
 
     def _strategy_lower_bounds(self, x: float, t: Floats) -> Floats:
         """Return lower bounds on δ(x): the values of strategies.

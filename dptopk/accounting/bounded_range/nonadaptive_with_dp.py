@@ -38,7 +38,7 @@ from dptopk.accounting.bounded_range.fixed_strategies import (
 from dptopk.accounting.bounded_range.nonadaptive import (
     LARGEST_EPSILON,
     br_nonadaptive_curve,
-    interaction,
+    strongest_interaction,
 )
 from dptopk.accounting.curves import Curve
 from dptopk.accounting.pld.binomial import bernstein_reach, log_binomial_pmf
@@ -126,11 +126,11 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     if not pure:
         return br_nonadaptive_curve(epsilon, ranged)
     value = partial(_log_delta_at, epsilon, ranged, pure)
-    candidates_between = partial(_first_and_last, epsilon, ranged, pure)
+    range_of_candidates = partial(_first_and_last_candidate, epsilon, ranged, pure)
 
     def optimum(x: float) -> LogDeltaPoint:
         """Return the largest value of all candidates."""
-        first, last = candidates_between(x)
+        first, last = range_of_candidates(x)
         points = [value(x, n) for n in range(first, last + 1)]
         return max(points, key=lambda point: point.upper)
 
@@ -141,7 +141,7 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
         return best, points[best]
 
     return common_epsilon_curve(
-        epsilon, ranged, pure, optimum, candidates_between, largest, probes=7
+        epsilon, ranged, pure, optimum, range_of_candidates, largest, probes=7
     )
 
 
@@ -149,7 +149,7 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     "br_dp_nonadaptive",
     source="Cesar-Rogers 2022, Theorem 3; Corollary 5.1",
     takes=(PureDP, BoundedRange),
-    valid_through=interaction,
+    valid_through=strongest_interaction,
 )
 def _br_dp_nonadaptive(charge: Charge) -> Curve:
     """Return the curve of the BR and DP costs of a charge.
@@ -174,7 +174,7 @@ def _br_dp_nonadaptive(charge: Charge) -> Curve:
     return br_dp_nonadaptive_curve(epsilon, ranged, pure)
 
 
-def _first_and_last(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]:
+def _first_and_last_candidate(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]:
     """Return the first and the last n with 0 < t_n < ε, up to rounding, for b BR and m DP
     mechanisms at ε_g = x; n = m - x/ε - 1 + (b+1) t_n/ε.
 
@@ -204,18 +204,18 @@ def _log_delta_at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaP
     # s = ε - t is above 0 for all candidates, but rounding may make the last one 0.
     s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)
     numbers = _SmallerLosses.of(epsilon, b, m, t, s, n)
-    first, law = numbers.sum()
-    gap = n - (first + np.arange(len(law)))
-    law = law[gap >= 0]  # the sum is over ν <= n
+    first, masses = numbers.law_of_sum()
+    gap = n - (first + np.arange(len(masses)))  # n - ν
+    masses = masses[gap >= 0]  # the sum is over ν <= n
     gap = gap[gap >= 0]
-    law = law * np.exp(numbers.tilt * gap)
+    masses = masses * np.exp(numbers.tilt * gap)
     gains = -np.expm1(-s - gap * epsilon)
-    total = float((law * gains).sum())
-    if total <= 0:
+    total = float((masses * gains).sum())
+    if total <= 0:  # only what the windows left out may be there
         return LogDeltaPoint(numbers.log_untilted(math.log(CUT), n))
-    slope = -(float(law.sum()) + CUT - total) / total
+    slope = -(float(masses.sum()) + CUT - total) / total
     log_value = numbers.log_untilted(math.log(total), n)
-    size = numbers.size + abs(numbers.tilt) * (n + b + m)
+    size = numbers.rounding_size + abs(numbers.tilt) * (n + b + m)
     # Each of the steps rounds by a few units of roundoff of what it adds up; what the windows leave
     # out is added, and the rounding of the loss is carried to ln δ by the slope.
     error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(CUT / total)
@@ -276,8 +276,10 @@ class _SmallerLosses:
         pure = _tilted_binomial(m, pure_odds * chance_of_plus, chance_of_plus, 2 * theta)
         return cls(theta, ranged, pure)
 
-    def sum(self) -> tuple[int, Floats]:
-        """Return the law of N = i + 2j, divided by both scales: the first N, and the masses."""
+    def law_of_sum(self) -> tuple[int, Floats]:
+        """Return the tilted law of N = i + 2j, divided by both scales: the first N, and the masses
+        of it and the following ones.
+        """
         spaced = np.zeros(2 * len(self.pure.masses) - 1)
         spaced[::2] = self.pure.masses
         first = self.ranged.first + 2 * self.pure.first
@@ -287,14 +289,14 @@ class _SmallerLosses:
         """Return ln Σ P[N = ν] g(ν) for a sum over ν <= n, given that sum as it is computed.
 
         Args:
-            log_value: ln of the same sum of the masses that ``sum`` returns, which are P[N = ν]
-                e^{θν} over both scales, times e^{θ(n - ν)}.
+            log_value: ln of the same sum of the masses that ``law_of_sum`` returns, which are P[N =
+                ν] e^{θν} over both scales, times e^{θ(n - ν)}.
             n: the last ν.
         """
         return log_value + self.ranged.log_scale + self.pure.log_scale - self.tilt * n
 
     @property
-    def size(self) -> float:
+    def rounding_size(self) -> float:
         """Return the number that the rounding of the two laws is proportional to."""
         places = len(self.ranged.masses) + len(self.pure.masses)
         return places + abs(self.ranged.log_scale) + abs(self.pure.log_scale)
