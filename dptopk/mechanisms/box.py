@@ -31,6 +31,9 @@ from dptopk.mechanisms.samplers.simulation import (
 from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import BoxNoise
 
+# Takes numbers, shape (n,); returns a term at each of them and the derivatives of the logarithms of
+# the terms, shape (n,) each.
+Terms = Callable[[Array], tuple[Array, Array]]
 # With more counts the rounding error of the tails (_internal.box_tails.slack) would not be small.
 MOST_COUNTS = 10**6
 # Above this ε, epsilon times a small integer would overflow.
@@ -233,23 +236,40 @@ def loss_chance(epsilon: float, values: int, moved: int) -> float:
     """
     terms = _loss_terms(epsilon, (moved, values - moved))
     first, last = _likely_lengths(epsilon, values)
-    at_ends, slopes_at_ends = terms(np.array([float(first), float(last)]))
-    at_first, at_last = at_ends.tolist()
-    slope_at_first, slope_at_last = slopes_at_ends.tolist()
-    # Up to `first` the terms must grow, so that each is at most the one at `first`, and from `last`
-    # on fall at least geometrically. Where slopes do not say so clearly, nothing is claimed.
-    if first > 0 and not slope_at_first > SURE_SLOPE * epsilon:
+    sum_of_ends = _sum_of_ends(terms, first, last, epsilon)
+    if math.isinf(sum_of_ends):
         return 1.0
-    if not slope_at_last < -SURE_SLOPE * epsilon:
-        return 1.0
-    before_first = first * at_first
-    after_last = at_last / -math.expm1(slope_at_last)
-    upper_sum = log_concave_sum(terms, first, last) + (before_first + after_last)
+    upper_sum = log_concave_sum(terms, first, last) + sum_of_ends
     # ``slack`` bounds the rounding of the logarithms of the terms.
     total = upper_sum * math.exp(slack(values)) * (1 + SUM_ROUNDING)
     if total < 1:
         return total
     return 1.0  # also where it is not a number
+
+
+def _sum_of_ends(terms: Terms, first: int, last: int, epsilon: float) -> float:
+    """Return an upper bound on the sum of the terms at 0..first-1 and at last, last + 1, ...; inf
+    where none is certain.
+
+    Up to ``first`` the terms must grow, so that each is at most the one at ``first``, and from
+    ``last`` on fall at least geometrically. Where slopes do not say so clearly, nothing is claimed.
+
+    Args:
+        terms: the terms and the slopes of their logarithms.
+        first: at least 0.
+        last: above ``first``.
+        epsilon: ε of the noise, to which slopes are compared.
+    """
+    at_ends, slopes = terms(np.array([float(first), float(last)]))
+    slope_at_first, slope_at_last = slopes.tolist()
+    sure_slope = SURE_SLOPE * epsilon
+    if first > 0 and not slope_at_first > sure_slope:
+        return math.inf
+    if not slope_at_last < -sure_slope:
+        return math.inf
+    before_first = first * float(at_ends[0])
+    after_last = float(at_ends[1]) / -math.expm1(slope_at_last)
+    return before_first + after_last
 
 
 def _likely_lengths(epsilon: float, values: int) -> tuple[int, int]:
@@ -266,9 +286,7 @@ def _likely_lengths(epsilon: float, values: int) -> tuple[int, int]:
     return first, last
 
 
-def _loss_terms(
-    epsilon: float, exponents: tuple[int, int]
-) -> Callable[[Array], tuple[Array, Array]]:
+def _loss_terms(epsilon: float, exponents: tuple[int, int]) -> Terms:
     """Return a function of L, float64, shape (n,), that computes upper bounds on the terms of the
     sum in ``loss_chance`` and the derivatives of their logarithms, shape (n,) each; the bounds
     contain a Z that is bounded from below.

@@ -30,6 +30,14 @@ class Subsets:
     i of the ranks i+1..n_(i+1), not all of them up to n_i: C(n_(i+1) - i, k - i) - C(n_i - i, k -
     i) sets. In these formulas ranks are counted from 1; in the lists that ``draw`` returns and
     ``gap`` takes, from 0.
+
+    Args:
+        ranked: the counts by rank, from 0.
+        k: how many ranks a set has; fewer than there are labels.
+
+    Attributes:
+        lowest: the gap of the best set, h_(k+1) - h_(k), so below 0 where it is the only best one.
+        highest: the largest gap.
     """
 
     def __init__(self, ranked: Ranked, k: int) -> None:
@@ -41,7 +49,7 @@ class Subsets:
 
     def _labels_within_gap(self, slack: int) -> list[int]:
         """Return n_0, ..., n_k for gaps of at most ``slack``."""
-        return [0, *self._ranked.at_least(self._top - slack).tolist()]
+        return [0, *self._ranked.number_at_least(self._top - slack).tolist()]
 
     def _sets_by_kind(self, slack: int) -> list[int]:
         """Return the number of sets of each kind 0..k-1 with a gap of at most ``slack``."""
@@ -64,16 +72,17 @@ class Subsets:
         """Return the logarithm of ``size`` for each slack, in floating point, shape of
         ``slacks``.
         """
-        ends = self._ranked.at_least(self._top - np.maximum(slacks, 0)[:, None])
-        places = np.arange(self._k)
-        n_0 = np.zeros((len(ends), 1))
-        starts = np.concatenate((n_0, ends[:, :-1]), axis=1)
+        # n_1..n_k and n_0..n_(k-1), a row for each slack and a column for each kind i = 0..k-1.
+        n_next = self._ranked.number_at_least(self._top - np.maximum(slacks, 0)[:, None])
+        n_0 = np.zeros((len(n_next), 1))
+        n_i = np.concatenate((n_0, n_next[:, :-1]), axis=1)
+        i = np.arange(self._k)
         # Of kind i there are C(n_(i+1) - i, k - i) - C(n_i - i, k - i) sets, by logarithms.
-        log_minuend = log_comb(ends - places, self._k - places)
-        log_subtrahend = log_comb(starts - places, self._k - places)
+        log_minuend = log_comb(n_next - i, self._k - i)
+        log_subtrahend = log_comb(n_i - i, self._k - i)
         with np.errstate(divide="ignore", invalid="ignore"):
             log_share = np.log(-np.expm1(np.minimum(log_subtrahend - log_minuend, 0.0)))
-            log_kinds = np.where(ends > starts, log_minuend + log_share, -np.inf)
+            log_kinds = np.where(n_next > n_i, log_minuend + log_share, -np.inf)
             log_kinds = np.where(np.isnan(log_kinds), -np.inf, log_kinds)  # where both are -inf
         logs: Floats = np.logaddexp.reduce(log_kinds, axis=1)
         # There is at least one set, and for a slack below 0 only the best one.
@@ -83,27 +92,42 @@ class Subsets:
         """Draw one of the sets with a gap of at most ``slack``, uniformly: first its kind, then
         its worst rank, then its other ranks.
         """
-        if slack < 0:
+        if slack < 0:  # the best set alone has such a gap
             return list(range(self._k))
-        kinds = self._sets_by_kind(slack)
-        number = uniform_below(sum(kinds), bits)
+        # Number the sets, kind after kind, and draw the number of one.
+        sets_by_kind = self._sets_by_kind(slack)
+        number = uniform_below(sum(sets_by_kind), bits)
         kind = 0
-        while number >= kinds[kind]:
-            number -= kinds[kind]
+        while number >= sets_by_kind[kind]:
+            number -= sets_by_kind[kind]
             kind += 1
-        n_of_kind = self._labels_within_gap(slack)
-        chosen = self._k - kind
-        number += _binomial(n_of_kind[kind] - kind, chosen)
-        # Of the sets of `chosen` ranks from kind + 1 on, C(t - kind, chosen) have a worst rank of
-        # at most t. With what was added, the number is at least that of t = n_kind, and below that
-        # of n_(kind+1). No set of k ranks has a worst rank below k.
-        first_worst = max(n_of_kind[kind] + 1, self._k)
-        worst_from_1 = first_true(
-            lambda t: comb(t - kind, chosen) > number, first_worst, n_of_kind[kind + 1]
-        )
-        worst = worst_from_1 - 1
-        others = uniform_distinct(kind, [worst] * (chosen - 1), bits)
+        worst = self._worst_rank(kind, number, slack)
+        others = uniform_distinct(kind, [worst] * (self._k - kind - 1), bits)
         return [*range(kind), *others, worst]
+
+    def _worst_rank(self, kind: int, number: int, slack: int) -> int:
+        """Return the worst rank, from 0, of a set, if the sets of its kind are numbered from 0 in
+        the order of their worst ranks.
+
+        Of all sets of the first i = ``kind`` ranks and k - i others, C(t - i, k - i) have a worst
+        rank of at most t, counted from 1. Those with t <= n_i are of another kind.
+
+        Args:
+            kind: i, the kind of the set.
+            number: the number of the set among those of its kind.
+            slack: the largest gap of the sets, at least 0.
+        """
+        labels_within_gap = self._labels_within_gap(slack)
+        n_i = labels_within_gap[kind]
+        chosen = self._k - kind
+        number_in_all = number + _binomial(n_i - kind, chosen)
+        # No set of k ranks has a worst rank below k.
+        worst_from_1 = first_true(
+            lambda t: comb(t - kind, chosen) > number_in_all,
+            max(n_i + 1, self._k),
+            labels_within_gap[kind + 1],
+        )
+        return worst_from_1 - 1
 
     def gap(self, answer: list[int]) -> int:
         """Return the best count outside the set minus the worst count inside it."""
@@ -162,18 +186,18 @@ def log_comb(n: Array, k: Ints) -> Floats:
     from scipy.special import betaln, gammaln
 
     size = np.maximum(n, k).astype(np.float64)
-    rest = size - k
-    # ln(n!/r!) for r = n - k of at least _STIRLING_FROM: by ln m! = (m + 1/2) ln m - m + 1/(12m) -
+    r = size - k  # of the n things those that are not chosen
+    # ln(n!/r!) for r of at least _STIRLING_FROM: by ln m! = (m + 1/2) ln m - m + 1/(12m) -
     # 1/(360m³) + ..., and a constant, it is (r + 1/2) ln(n/r) + k (ln n - 1) and the differences of
     # the small terms.
-    large_rest = np.maximum(rest, _STIRLING_FROM)
-    large_n = large_rest + k
-    log_ratio = (large_rest + 0.5) * np.log1p(k / large_rest)
+    large_r = np.maximum(r, _STIRLING_FROM)
+    large_n = large_r + k
+    log_ratio = (large_r + 0.5) * np.log1p(k / large_r)
     log_ratio += k * (np.log(large_n) - 1)
-    log_ratio += (1 / large_n - 1 / large_rest) / 12 - (1 / large_n**3 - 1 / large_rest**3) / 360
+    log_ratio += (1 / large_n - 1 / large_r) / 12 - (1 / large_n**3 - 1 / large_r**3) / 360
     by_stirling = log_ratio - gammaln(k + 1.0)
-    # C(n, k) = 1/((n + 1) B(r + 1, k + 1)) for a smaller r.
-    small_rest = np.minimum(rest, _STIRLING_FROM) + 1
-    by_beta = -np.log1p(size) - betaln(small_rest, k + 1.0)
-    logs: Floats = np.where(rest < _STIRLING_FROM, by_beta, by_stirling)
+    # C(n, k) = 1/((n + 1) B(r + 1, k + 1)) for a smaller r, B the beta function.
+    small_r = np.minimum(r, _STIRLING_FROM)
+    by_beta = -np.log1p(size) - betaln(small_r + 1, k + 1.0)
+    logs: Floats = np.where(r < _STIRLING_FROM, by_beta, by_stirling)
     return np.where(n < k, -np.inf, logs)

@@ -13,11 +13,21 @@ from dptopk.mechanisms.samplers.random import Bits, Floats, Ints
 
 
 class Sequences:
-    """The sequences of k ranks and their gaps: the largest h_(i) - h_{s_i} over the places i.
+    """The sequences of k ranks and their gaps: the largest h_(i) - h_{s_i} over the places i, where
+    h_(i) is the i-th largest count and h_{s_i} that of the rank which the sequence has in place i.
 
     A sequence s has a gap of at most g >= 0 when its i-th rank is among the n_i(g) labels whose
     counts are at least h_(i) - g. These sets grow with i, so there are Π (n_i - (i - 1)) such
     sequences.
+
+    Args:
+        ranked: the counts by rank, from 0.
+        k: how many ranks a sequence has.
+
+    Attributes:
+        lowest: the gap of the best sequence, the ranks 0 to k - 1: minus the least difference of
+            successive counts among the top k + 1, so below 0 where it is the only best one.
+        highest: the largest gap.
     """
 
     def __init__(self, ranked: Ranked, k: int) -> None:
@@ -34,21 +44,23 @@ class Sequences:
         """
         if slack < 0:  # of the best sequence alone, in which place i has the i-th rank
             return list(range(1, self._top.size + 1))
-        return self._ranked.at_least(self._top - slack).tolist()
+        return self._ranked.number_at_least(self._top - slack).tolist()
 
     def size(self, slack: int) -> int:
         """Return the exact number of sequences with a gap of at most ``slack``, which is at least
         ``lowest``.
         """
-        ends = enumerate(self._candidates_of_places(slack))
-        return math.prod(end - place for place, end in ends)
+        # Of the candidates of a place, which contain those of the places before it, each of these
+        # places has taken one.
+        candidates = enumerate(self._candidates_of_places(slack))
+        return math.prod(number - places_before for places_before, number in candidates)
 
     def log_size(self, slacks: Ints) -> Floats:
         """Return the logarithm of ``size`` for each slack, in floating point, shape of
         ``slacks``.
         """
-        ends = self._ranked.at_least(self._top - np.maximum(slacks, 0)[:, None])
-        choices_by_place = ends - np.arange(self._top.size)
+        candidates = self._ranked.number_at_least(self._top - np.maximum(slacks, 0)[:, None])
+        choices_by_place = candidates - np.arange(self._top.size)
         logs: Floats = np.log(choices_by_place).sum(axis=1)
         return np.where(slacks < 0, 0.0, logs)  # below 0 there is one sequence
 
@@ -57,14 +69,14 @@ class Sequences:
         return uniform_distinct(0, self._candidates_of_places(slack), bits)
 
     def gap(self, answer: list[int]) -> int:
-        """Return the largest shortfall h_(i) - h_{s_i} of a place; for a unique best sequence,
-        minus the smallest difference between successive counts.
+        """Return the largest shortfall h_(i) - h_{s_i} of a place; where there is none, which is so
+        for the best sequences alone, ``lowest``.
         """
         places = zip(self._top.tolist(), answer, strict=True)
         shortfall = max(best - self._ranked.count(rank) for best, rank in places)
         if shortfall > 0:
             return shortfall
-        return self.lowest  # where several are best, lowest is 0
+        return self.lowest  # where several sequences are best, ``lowest`` is 0
 
 
 @dataclass(frozen=True, kw_only=True)

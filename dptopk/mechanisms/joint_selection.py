@@ -58,8 +58,9 @@ class JointSelection(PublicSelection):
 
 
 class JointExponential(JointSelection):
-    """Base of the mechanisms that draw an answer by its gap, the exponential mechanism over all
-    possible answers (samplers.level_set_sampling).
+    """Base of the mechanisms that draw an answer with P ∝ exp(-epsilon·gap / (2·linf)), the
+    exponential mechanism over all possible answers. The gap of an answer is how much worse it is
+    than the best one, in counts (``samplers.level_set_sampling``).
     """
 
     cost: ClassVar[type[BoundedRange]] = BoundedRange
@@ -67,7 +68,9 @@ class JointExponential(JointSelection):
     answers: ClassVar[Callable[..., Answers]]
 
     def simulate(self, inputs: SimulationInput) -> Draw:
-        """Simulate by drawing answers of the mechanism, with the slack drawn in floating point."""
+        """Simulate by drawing answers almost as the mechanism does: their gaps are limited by a
+        *slack*, which is drawn in floating point (``draws_of_answers``).
+        """
         answers = type(self).answers(Ranked(inputs.histogram.counts, 0), self.k)
         return draws_of_answers(answers, self.epsilon / (2 * inputs.sensitivity.linf))
 
@@ -82,7 +85,7 @@ class JointExponential(JointSelection):
 
 
 def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: float) -> None:
-    """Refuse arguments with which no answer can be drawn at once.
+    """Refuse a histogram and an epsilon with which no answer of k labels can be drawn.
 
     Args:
         histogram: its counts would be the scores.
@@ -104,8 +107,8 @@ def check_public(histogram: Histogram, mechanism: Mechanism, k: int, epsilon: fl
 
 
 def pure_share(epsilon: float, k: int) -> float:
-    """Return an ε for each of k selections whose sum stays below ``epsilon`` by SHARE_ROUNDING of
-    it, more than floating point adds.
+    """Return an ε for each of k selections of which k together cost at most ``epsilon`` by adding
+    up: epsilon/k, less a share SHARE_ROUNDING, which is more than floating point adds.
     """
     return epsilon / k * (1 - SHARE_ROUNDING)
 
@@ -113,8 +116,9 @@ def pure_share(epsilon: float, k: int) -> float:
 def composed_share(
     charge: Callable[[float], Charge], epsilon: float, delta: float, known_share: float
 ) -> float:
-    """Return the largest ε of one selection that is found, by Rényi curves, at which a charge
-    costs at most (epsilon, delta); it is at least ``known_share``.
+    """Return the largest ε of one selection found at which a charge costs at most (epsilon, delta);
+    it is at least ``known_share``. The charge is bounded by Rényi curves alone, which takes little
+    time.
 
     Args:
         charge: the charge as a function of the ε of one selection.

@@ -64,11 +64,17 @@ class RoutedTopK(LabelsOnly):
     """k labels, drawn at once or peeled, whichever suits the data: chosen privately with a stated
     share of epsilon.
 
-    delta = 0: `CanonicalTopK` or `OneShotTopK`. delta > 0: `CanonicalTopK` or `KnownGumbel` with
-    the composed cost. The choice takes 1/16 of epsilon. ``ordered``: `JointTopK` instead of
-    `CanonicalTopK`, so that ranks mean something. Charge, known before: PureDP(share) +
-    PureDP(rest) or ApproxDP(epsilon, delta). Neighbours: add or remove one user, who moves counts
-    in one direction by at most linf each; l0 does not matter.
+    *At once*: the whole answer is one draw, by `CanonicalTopK`, or by `JointTopK` if ``ordered``,
+    so that ranks mean something. *Peeled*: the labels are drawn one after the other, by
+    `OneShotTopK` where delta = 0, else by `KnownGumbel` with the composed cost.
+
+    The choice takes 1/16 of epsilon. It compares a statistic of the data (``margin``), which is
+    large where drawing at once is the more accurate, with a fixed ``threshold``, under noise that
+    hides what one user can change of it (``statistic_range``).
+
+    Charge, known before: PureDP of the choice and PureDP of the answer, or ApproxDP(epsilon,
+    delta). Neighbours: add or remove one user, who moves counts in one direction by at most linf
+    each; l0 does not matter.
 
     Args:
         k: how many labels, at least 1.
@@ -203,30 +209,37 @@ class RoutedTopK(LabelsOnly):
         if self._has_one_answer(histogram):
             return True
         lead = Fraction(self.margin(histogram)) - Fraction(self.threshold)
+        is_above = lead > 0
+        # The distance in scales of the noise, statistic_range / choice_epsilon.
         scales = abs(lead) * smaller_of(self.choice_epsilon) / Fraction(self.statistic_range)
-        sides = Cells(self._side_weights(scales))
-        (side,) = sides.draw(1, bits).tolist()
-        if side == 0:  # the noisy statistic is on the same side as the statistic
-            return lead > 0
-        return lead <= 0
+        own_side_or_other = Cells(self._side_weights(scales))
+        (outcome,) = own_side_or_other.draw(1, bits).tolist()
+        if outcome == 0:  # the noisy statistic is on the same side as the statistic
+            return is_above
+        return not is_above
 
     def _has_one_answer(self, histogram: Histogram) -> bool:
         """Return whether the only possible answer is the set of all labels, without order."""
         return self.k == histogram.domain_size and not self.ordered
 
     def _side_weights(self, scales: Fraction) -> Callable[[int], list[int]]:
-        """Return a function of a number of bits that computes the integer weights of two outcomes:
-        the noisy statistic stays on its side of the threshold, or it is on the other side.
+        """Return a function of a number of bits that computes the integer weights of two outcomes,
+        as ``Cells`` takes them: the noisy statistic stays on its side of the threshold, or it is on
+        the other side.
 
-        ``scales`` is the distance x of the statistic from the threshold in scales of the noise:
-        Laplace noise exceeds it with probability e^{-x}/2. With delta the weights are those of an
+        With x = ``scales``, Laplace noise brings it to the other side with probability e^{-x}/2: so
+        the weights are 2 - e^{-x} and e^{-x}. With delta they are 1 and e^{-x}, those of an
         exponential mechanism with two outcomes, whose odds change by a factor of at most e^ε, ε the
         choice's.
+
+        Args:
+            scales: x, the distance of the statistic from the threshold in scales of the noise, at
+                least 0.
         """
 
         def weights(bits: int) -> list[int]:
             """Return both weights in units of 2**-bits, each within 1."""
-            (other_side,) = exp_units([scales.numerator], scales.denominator, bits)
+            (other_side,) = exp_units([scales.numerator], scales.denominator, bits)  # e^{-x}
             if self.delta:
                 return [1 << bits, other_side]
             return [(2 << bits) - other_side, other_side]
@@ -248,38 +261,53 @@ class RoutedTopK(LabelsOnly):
         return 1 - chance_of_own_side
 
     def margin(self, histogram: Histogram) -> float:
-        """Return the statistic: the number of users that must change for peeling to be better,
-        times the ε of the answer. It is private and not released.
+        """Return the statistic: about the number of users that must change for peeling to be
+        better, times the ε of the answer. Between neighbours it moves by at most
+        ``statistic_range``. It is private and not released.
         """
-        linf = histogram.sensitivity.linf
         ranked = Ranked(histogram.counts, histogram.absent)
+        linf = histogram.sensitivity.linf
         if self.ordered:
-            # The largest of the noises of size/k labels is about ln(size/k) scales: about that far
-            # does peeling put a label from its place.
-            scales = self._scale * (math.log(ranked.size / self.k) + 1)
-            sequences = Sequences(ranked, self.k)
-            log_odds_error = self.answer_epsilon * _STATISTIC_ERROR
-            return log_odds(
-                sequences,
-                self.answer_epsilon / (2 * linf),
-                math.ceil(scales * linf),
-                log_odds_error,
-            )
+            return self._certainty_of_small_gap(ranked, linf)
+        return self.answer_epsilon * self._users_of_advantage(ranked, linf)
+
+    def _certainty_of_small_gap(self, ranked: Ranked, linf: int) -> float:
+        """Return how certainly a sequence drawn at once has no larger gap than peeling would have:
+        x, such that its gap is larger with probability at most e^{-x}. One user moves x by at most
+        the ε of the answer, beside the error of computation.
+
+        Args:
+            ranked: the counts by rank.
+            linf: how far one user moves a count.
+        """
+        # The largest of the noises of size/k labels is about ln(size/k) scales: about that far does
+        # peeling put a label from its place.
+        scales = self._peeling_scale * (math.log(ranked.size / self.k) + 1)
+        gap_of_peeling = math.ceil(scales * linf)
+        rate = self.answer_epsilon / (2 * linf)  # with which JointTopK weighs gaps
+        log_odds_error = self.answer_epsilon * _STATISTIC_ERROR
+        return log_odds(Sequences(ranked, self.k), rate, gap_of_peeling, log_odds_error)
+
+    def _users_of_advantage(self, ranked: Ranked, linf: int) -> float:
+        """Return ``advantage``: how many users must change before a set drawn at once holds fewer
+        of the top k than a peeled one.
+
+        Args:
+            ranked: the counts by rank.
+            linf: how far one user moves a count.
+        """
         inclusion = gumbel_inclusion if self.delta else one_shot_inclusion
-        # ``statistic_range / choice_epsilon`` is the scale of the noise, in units of the statistic.
-        cut_in_users = (
-            _MOST_SCALES * self.statistic_range / self.choice_epsilon / self.answer_epsilon
-        )
-        users = advantage(
+        noise_scale = self.statistic_range / self.choice_epsilon  # in units of the statistic
+        cut_in_users = _MOST_SCALES * noise_scale / self.answer_epsilon
+        return advantage(
             ranked,
             self.k,
             linf=linf,
             epsilon=self.answer_epsilon,
-            scale=self._scale,
+            scale=self._peeling_scale,
             inclusion=inclusion,
             most=min(cut_in_users, _LARGEST_CUT),
         )
-        return self.answer_epsilon * users  # in the units of the log-odds above
 
     @property
     def statistic_range(self) -> float:
@@ -301,7 +329,7 @@ class RoutedTopK(LabelsOnly):
         return 0.0
 
     @property
-    def _scale(self) -> float:
+    def _peeling_scale(self) -> float:
         """Return the noise scale of peeling, in units of linf: of the Gumbel noise on a count, or
         of the exponential noise of ``OneShotTopK``, whose ε is that of all k labels.
         """
@@ -322,7 +350,7 @@ def _epsilon_of_peeled_selection(k: int, epsilon: float, share: float, delta: fl
     Args:
         k: how many selections there are.
         epsilon: that of all together.
-        share: the bounded range of the choice.
+        share: the ε of the choice.
         delta: that of all together.
     """
 

@@ -205,6 +205,10 @@ def utilities(gaps: Ints, threshold: int) -> Ints:
     larger one is worth no more; of two such sizes the bonus prefers the larger one. The bonus
     depends on the size alone, and the cut gap moves by no more than the gap itself; so one user
     moves a utility by at most linf.
+
+    Args:
+        gaps: the count of each rank less that of the next one, int64, shape (k,).
+        threshold: what the gap must exceed in the test, with noise.
     """
     k = gaps.size
     sizes = np.arange(1, k + 1)
@@ -236,7 +240,7 @@ def _charge_of_phases(
         epsilon: that of the whole answer, of which the choice and the test have their shares.
         delta: that of the whole answer; its share for a set that is not stable is charged.
         peeled: how many selections there are.
-        selection_epsilon: the bounded range of each.
+        selection_epsilon: the ε of each of them.
     """
     costs: dict[Cost, int] = {
         BoundedRange(CHOICE_SHARE * epsilon): 1,

@@ -338,7 +338,7 @@ def test_a_statistic_at_twice_the_rate_would_be_caught():
         def statistic(counts):
             ranked = Ranked(counts.astype(np.int64), 0)
             grid = advantage._rank_grid(4, 2)
-            heights = lambda ranks: ranked.at(ranks).astype(float)  # noqa: E731
+            heights = lambda ranks: ranked.counts_of(ranks).astype(float)  # noqa: E731
             odds = advantage._largest_odds(grid, heights, 2, odds_rate)
             shifts = advantage._needed_shifts(
                 grid, heights(grid.ranks), 2, 0.5, advantage.one_shot_inclusion
@@ -393,7 +393,7 @@ def test_the_statistic_is_what_it_estimates():
     counts, k = np.array([40, 31, 22, 20, 19, 9, 8, 8, 3, 1]), 3
     ranked = Ranked(counts, 0)
     grid = advantage._rank_grid(10, k)
-    heights = lambda ranks: ranked.at(ranks).astype(float)  # noqa: E731
+    heights = lambda ranks: ranked.counts_of(ranks).astype(float)  # noqa: E731
     law = whole_law(CanonicalTopK(k=k, epsilon=0.3), counts.tolist(), 1)
     odds = advantage._largest_odds(grid, heights, k, 0.15)
     best = law[0, 1, 2]

@@ -44,7 +44,7 @@ def test_ranked_counts_are_those_of_all_labels(absent):
     assert [ranked.count(rank) for rank in range(ranked.size)] == descending
     values = np.arange(-1, 5)
     at_least = [sum(count >= value for count in every) for value in values]
-    assert ranked.at_least(values).tolist() == at_least
+    assert ranked.number_at_least(values).tolist() == at_least
 
 
 def neighbours(world):

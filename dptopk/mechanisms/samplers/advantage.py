@@ -99,7 +99,9 @@ def advantage(
     inclusion: Inclusion,
     most: float,
 ) -> float:
-    """Return the statistic in users, cut to [-most, most].
+    """Return the statistic of the module's text, cut to [-most, most]: about how many users must
+    change before drawing k labels at once finds fewer of the top k than peeling; negative where it
+    already does.
 
     Neighbours move it by at most 1, and floating point by at most ``rounding_error(k)``/epsilon.
 
@@ -123,7 +125,7 @@ def advantage(
 
     def heights(ranks: Ints) -> Floats:
         """Return the counts of ranks above the k-th count, in units of linf."""
-        return np.clip(ranked.at(ranks) - pivot, -cut, cut) / linf
+        return np.clip(ranked.counts_of(ranks) - pivot, -cut, cut) / linf
 
     odds = _largest_odds(grid, heights, k, epsilon / 2) / epsilon
     shifts = _needed_shifts(grid, heights(grid.ranks), k, scale, inclusion)
@@ -132,11 +134,12 @@ def advantage(
 
 
 def rounding_error(k: int) -> float:
-    """Return an upper bound on the rounding error of ``advantage``, times epsilon.
+    """Return an upper bound on the rounding error of ``advantage`` for k labels, times epsilon.
 
-    Log-odds are sums of logarithms of about k ln(size), each off by a few ulps. The argument of a
-    root is off by the error 3e-14·k of a number of labels divided by the slope, which is at least
-    1/16 per scale of k/epsilon. The numbers here are above both by a factor of ten and more.
+    Log-odds are sums of logarithms of about k ln(size), each off by a few ulps. The shifts s_j are
+    arguments at which an expected number of labels has a given value. That number is off by
+    3e-14·k, and the argument by this over the slope, which is at least 1/16 per scale of k/epsilon.
+    The numbers here are above both by a factor of ten and more.
     """
     return 1e-5 + 1e-11 * k**2
 
@@ -144,7 +147,13 @@ def rounding_error(k: int) -> float:
 def _largest_odds(
     grid: _RankGrid, heights: Callable[[Ints], Floats], k: int, rate: float
 ) -> Floats:
-    """Return the largest of D_j, 2D'_j and 2D"_j for every level j, shape (n,).
+    """Return, for every level j, the largest of three log-odds that a set drawn at once holds about
+    j of the top k, shape (n,): D_j over all sets, twice D'_j, the smallest given the worst rank in
+    the set, and twice D"_j, the smallest given the best rank that is missing.
+
+    The sets are those of each kind in the grid, with weights e^{-rate·gap}, and the best set, which
+    reaches every level. The gap of a set is the count of the best rank that is missing less that of
+    the worst rank in it.
 
     Args:
         grid: the kinds of sets.
@@ -169,8 +178,8 @@ def _largest_odds(
 
 
 def _log_sums_by_split(logs: Floats, split: Ints) -> tuple[Floats, Floats]:
-    """Return, for every column, the log-sum-exp of the rows before each split, and of the rows from
-    it on.
+    """Return, for every column, the logarithms of two sums of e^logs: over the rows before each
+    split, and over the rows from it on; -inf for no rows.
 
     Args:
         logs: shape (rows, columns).
@@ -235,17 +244,23 @@ def _arguments_of(increasing: Callable[[Floats], Floats], values: Floats, reach:
 
 @lru_cache(maxsize=16)
 def _rank_grid(size: int, k: int) -> _RankGrid:
-    """Return the grid for k ranks out of ``size``; each of its sides has at most a few hundred
-    ranks.
+    """Return the grid for the top k of ``size`` > k ranks; each of its sides, the top k and the
+    ranks below, is cut into at most a few hundred cells.
+
+    A kind of set is a cell of the best rank that is missing and a cell of the worst rank that is in
+    the set; the middle of a cell stands for all of its ranks.
     """
     top_cuts = k - _cell_bounds(0, k)[::-1]
     lower_cuts = _cell_bounds(k, size)
     # The leading ranks 0..missed-1 are in the set, the rank ``missed`` is not.
     missed = (top_cuts[:-1] + top_cuts[1:] - 1) // 2
-    # The set has k - i - 1 of the ranks between the missing and the worst one; the number of these
-    # that belong to the top k is taken in proportion.
+    # How many of the top k a set holds, about, shape (m, w). It has the i ranks before the missing
+    # one, and k - i - 1 of the ranks between the missing and the worst one. The top k has as many
+    # of the latter, of which the same share is taken to be in the set.
     i = missed[:, None]
-    found = i + (k - i - 1.0) ** 2 / np.maximum(lower_cuts[None, 1:] - i - 2, 1)
+    others = k - i - 1.0
+    ranks_between = np.maximum(lower_cuts[None, 1:] - i - 2, 1)  # the worst ends its cell
+    found = i + others * others / ranks_between
     levels = _compared_levels(k)
     # The number found grows with the best rank that is missing and falls with the worst rank, so
     # that the kinds which reach a level are counted from one side.

@@ -40,8 +40,11 @@ class Ranked:
     """Counts in descending order, with ranks from 0; labels without a row follow with count 0.
 
     Args:
-        counts: non-negative int64, shape (n,).
+        counts: those of the rows, non-negative int64, shape (n,), in any order.
         absent: how many more labels there are, with count 0; n + absent is at most 2^62.
+
+    Attributes:
+        size: how many labels there are, n + absent.
     """
 
     def __init__(self, counts: Ints, absent: int) -> None:
@@ -55,13 +58,14 @@ class Ranked:
         """Return the row index of each rank; equal counts are ranked by row, and labels without a
         row have the indices n, n + 1, ...
         """
-        values = self.at(np.array(ranks, dtype=np.int64))
+        counts = self.counts_of(np.array(ranks, dtype=np.int64))
         # Only the rows whose count is that of one of the ranks are sorted.
-        candidates = np.flatnonzero(np.isin(self._counts, values))
+        candidates = np.flatnonzero(np.isin(self._counts, counts))
         order = candidates[np.argsort(-self._counts[candidates], kind="stable")]
-        # Where the rows of each value begin in ``order``, and the first rank of that value.
-        first_places = np.searchsorted(-self._counts[order], -values)
-        first_ranks = self._rising.size - np.searchsorted(self._rising, values, side="right")
+        # The rows of one count are successive in ``order``, as their ranks are: from the first rank
+        # of that count to the place where its rows begin, each rank is shifted by the same number.
+        first_places = np.searchsorted(-self._counts[order], -counts)
+        first_ranks = self._rising.size - np.searchsorted(self._rising, counts, side="right")
         shifts = (first_places - first_ranks).tolist()
         listed = self._counts.size
         rows: list[int] = []
@@ -76,7 +80,7 @@ class Ranked:
             return int(self._rising[-1 - rank])
         return 0
 
-    def at(self, ranks: Ints) -> Ints:
+    def counts_of(self, ranks: Ints) -> Ints:
         """Return the counts of ranks, 0 for labels without a row; int64, shape of ``ranks``.
 
         Args:
@@ -90,9 +94,9 @@ class Ranked:
 
     def top(self, size: int) -> Ints:
         """Return the ``size`` largest counts in descending order, int64, shape (size,)."""
-        return self.at(np.arange(size))
+        return self.counts_of(np.arange(size))
 
-    def at_least(self, values: Ints) -> Ints:
+    def number_at_least(self, values: Ints) -> Ints:
         """Return, for each value, how many labels have at least that count; int64, shape of
         ``values``.
         """
@@ -101,7 +105,9 @@ class Ranked:
 
 
 class Answers(Protocol):
-    """The possible answers, as lists of ranks, and their integer gaps."""
+    """The possible answers, as lists of ranks from 0, and their integer gaps: how much worse an
+    answer is than the best one, in counts. A *slack* is an upper limit on the gap.
+    """
 
     lowest: int
     """The smallest gap; it is below 0 if there is a unique best answer, which alone has it."""
@@ -131,8 +137,8 @@ def draw_answer(answers: Answers, rate: Fraction, bits: Bits) -> list[int]:
         rate: what a gap is multiplied by; above 0.
         bits: the source of words.
     """
-    slacks = range(answers.lowest, answers.highest + 1)
-    if bits.listing:
+    if bits.listing:  # blocks of one slack refuse no answer
+        slacks = range(answers.lowest, answers.highest + 1)
         blocks = [(slack, slack) for slack in slacks]
     else:
         blocks = _seldom_refused_blocks(answers, float(rate))
@@ -187,8 +193,9 @@ def uniform_distinct(start: int, ends: list[int], bits: Bits) -> list[int]:
 
 
 def _chance_in_block(rate: Fraction, needed_slack: int, width: int) -> Decimal:
-    """Return P[slack - first >= x] for a slack of a block of ``width`` slacks from ``first``, with
-    x = ``needed_slack``: (e^{-rate·x} - e^{-rate·width})/(1 - e^{-rate·width}).
+    """Return the probability that a slack of a given block is at least x = ``needed_slack`` above
+    the first slack of the block: (e^{-rate·x} - e^{-rate·width})/(1 - e^{-rate·width}), to about
+    the precision of the current decimal context.
 
     Args:
         rate: of the geometric law of the slack, above 0.
@@ -202,7 +209,10 @@ def _chance_in_block(rate: Fraction, needed_slack: int, width: int) -> Decimal:
 def _coin_of_chance(chance: Callable[[], Decimal], bits: Bits) -> bool:
     """Draw True with the probability that ``chance`` returns, exactly.
 
-    ``chance`` must be accurate to all but a few digits of the decimal context it is called in.
+    Args:
+        chance: computes the probability, accurate to all but a few digits of the decimal context
+            that it is called in.
+        bits: the source of words.
     """
 
     def units(known: int) -> int:
@@ -242,7 +252,8 @@ def _weights_of_blocks(
 ) -> Callable[[int], list[int]]:
     """Return the weights of the blocks as `Cells` takes them: a function of a number of bits.
 
-    Weights are in units of a power of ten near the largest one.
+    The weight of a block is N(last), the number of answers with a gap of at most its last slack,
+    times the probability of the block's slacks. All are divided by a power of ten near the largest.
 
     Args:
         answers: the answers by their gaps.
@@ -275,9 +286,10 @@ def _weights_of_blocks(
 def _block_chances(
     blocks: list[tuple[int, int]], lowest: int, rate: Fraction
 ) -> tuple[list[Decimal], list[Decimal]]:
-    """Return, for each block, the two factors of P[first <= slack <= last] of a geometric slack
-    from ``lowest`` on: e^{-rate·(first - lowest)}, and 1 - e^{-rate·width} with width = last -
-    first + 1; the second is 1 for the last block, which has no end.
+    """Return, for each block, the two factors of P[first <= slack <= last], for a slack g >=
+    ``lowest`` with P ∝ e^{-rate·g}: P[slack >= first] = e^{-rate·(first - lowest)}, and
+    P[slack <= last | slack >= first] = 1 - e^{-rate·(last - first + 1)}, which is 1 for the last
+    block, as that has no end.
 
     Args:
         blocks: the first and the last slack of each block, in order.
@@ -290,13 +302,16 @@ def _block_chances(
 
 
 def _block_weight(size: Decimal, start: Decimal, part: Decimal) -> Decimal:
-    """Return the product of the three factors of a block's weight."""
+    """Return the weight of a block: the number of answers times the two factors of
+    ``_block_chances``.
+    """
     return size * start * part
 
 
 class _BlockCuts:
     """Slacks cut into blocks [at_j, at_(j+1) - 1], with floats between which the weight of each
-    block lies.
+    block lies: the sum over its slacks g of N(g) e^{-rate·g}, N(g) the number of answers with a gap
+    of at most g.
 
     The last block begins at the highest gap, has no end, and its weight is known.
 
@@ -307,7 +322,7 @@ class _BlockCuts:
 
     Attributes:
         at: the first slack of each block, rising.
-        low, high: bounds on the logarithms of the blocks' weights.
+        low, high: bounds on the logarithms of the blocks' weights, but for one constant.
     """
 
     def __init__(self, answers: Answers, rate: float, at: list[int]) -> None:
@@ -402,11 +417,11 @@ def _seldom_refused_blocks(answers: Answers, rate: float) -> list[tuple[int, int
 def log_odds(answers: Answers, rate: float, cut: int, doubt: float) -> float:
     """Return ln(Σ e^{-rate·gap} / Σ e^{-rate·max(gap, cut)}) over all answers, to within ``doubt``.
 
-    An answer drawn has a gap above ``cut`` with probability at most e^{-odds}. The second sum is
-    the weight of the slacks from ``cut`` on; where the cut is above all gaps, every answer counts
-    as having that gap. Both sums are bracketed to a ratio of e^{doubt}, and the middles of the
-    brackets are used. Floating point adds an error of less than 1e-6. The result is at most 1e15;
-    this cap does not increase its change between neighbours.
+    With x the exact value, an answer drawn has a gap above ``cut`` with probability at most e^{-x}.
+    The second sum is the weight of the slacks from ``cut`` on; where the cut is above all gaps,
+    every answer counts as having that gap. Both sums are bracketed to a ratio of e^{doubt}, and the
+    middles of the brackets are used. Floating point adds an error of less than 1e-6. The result is
+    at most 1e15; this cap does not increase its change between neighbours.
 
     Args:
         answers: the possible answers.
