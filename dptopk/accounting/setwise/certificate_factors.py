@@ -10,11 +10,8 @@ from fractions import Fraction
 from typing import Any
 
 from dptopk.accounting.registry import Certificate
-from dptopk.accounting.setwise.concentrated_game import (
-    moment_class,
-)
 from dptopk.accounting.setwise.moment_certificate import CertifiedGame
-from dptopk.accounting.setwise.moment_program import MomentClass
+from dptopk.accounting.setwise.moment_program import MomentClass, moment_class
 from dptopk.costs import (
     CDP,
     ZCDP,

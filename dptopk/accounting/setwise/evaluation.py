@@ -16,13 +16,7 @@ from dptopk.accounting.curves import Query
 from dptopk.accounting.pld.lattice import LossDistribution, product
 from dptopk.accounting.pld.loss_components import Grid, LossComponent
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.concentrated_game import (
-    ConcentratedGame,
-    Ends,
-    PlayedPart,
-    delta_at,
-    epsilon_at,
-)
+from dptopk.accounting.setwise.concentrated_game import ConcentratedGame
 from dptopk.accounting.setwise.cost_groups import (
     GroupPair,
     concentrated_pair,
@@ -30,6 +24,7 @@ from dptopk.accounting.setwise.cost_groups import (
     mixed_ranges_pair,
 )
 from dptopk.accounting.setwise.game import RenyiSplit, SetwiseGame, log_chernoff_of, range_costs
+from dptopk.accounting.setwise.game_answers import answer_of_game
 from dptopk.accounting.setwise.lower_bounds import (
     Strategy,
     last_ranges,
@@ -41,6 +36,7 @@ from dptopk.accounting.setwise.lower_bounds import (
 from dptopk.accounting.setwise.partition import CostGroup, partition
 from dptopk.accounting.setwise.price_rounding import weighted_ranges_pair
 from dptopk.accounting.setwise.recursion import FLOOR
+from dptopk.accounting.setwise.several_games import PlayedPart
 from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP
 
@@ -484,19 +480,6 @@ class Evaluation:
                 product_below, _lower_bound_by_two_outcomes(cost, query, value, product_below)
             )
         return product_below
-
-
-def answer_of_game(game: ConcentratedGame, query: Query, start: float) -> Ends:
-    """Return both ends of an answer by a game of all costs.
-
-    Args:
-        game: the game.
-        query: what is asked.
-        start: an upper bound on an ε that is asked for.
-    """
-    if query.epsilon is not None:
-        return delta_at(game, query.epsilon)
-    return epsilon_at(game, query.delta, query.delta_below, start)
 
 
 def _lower_bound_by_two_outcomes(cost: ZCDP, query: Query, value: float, least: float) -> float:

@@ -17,7 +17,8 @@ from dptopk._internal.rounding import ROUNDOFF, Floats, outward
 from dptopk.accounting.curves import Query
 from dptopk.accounting.gaussian.pair import gaussian_curve, gaussian_log_delta
 from dptopk.accounting.setwise import tuning
-from dptopk.accounting.setwise.concentrated_game import ConcentratedGame, ValueTable
+from dptopk.accounting.setwise.concentrated_game import ConcentratedGame
+from dptopk.accounting.setwise.majorants import ValueTable
 from dptopk.accounting.setwise.zcdp_gaussian import LARGEST_RHO, variance_after
 
 # Of a Gaussian's profile: far more than ``gaussian_log_delta`` and an exponential may be too large

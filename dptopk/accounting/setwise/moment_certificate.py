@@ -20,17 +20,12 @@ from typing import TypedDict
 import numpy as np
 
 from dptopk._internal.rounding import Floats
-from dptopk.accounting.setwise.concentrated_game import (
-    PRODUCT_ROUNDING,
-    ROUNDING,
-    ConcentratedGame,
-    Majorant,
-    Multiset,
-    ValueTable,
-)
+from dptopk.accounting.setwise.concentrated_game import ConcentratedGame, Multiset
 from dptopk.accounting.setwise.cost_groups import GroupPair, pair_above
+from dptopk.accounting.setwise.majorants import ROUNDING, Majorant, ValueTable
 from dptopk.accounting.setwise.moment_program import (
     LARGEST_EXPONENT,
+    PRODUCT_ROUNDING,
     MomentClass,
     Nodes,
     ProgramSolution,
@@ -132,7 +127,7 @@ class Provable:
     def with_rising_end(self, h: float) -> Provable:
         """Return this majorant with a slope with which F rises at the last node."""
         majorant = self.majorant
-        rise, size = majorant.derivative(float(self.nodes[-1]) * h - majorant.x)
+        rise, size = majorant.derivative_with_size(float(self.nodes[-1]) * h - majorant.x)
         slope = majorant.slope + max(ROUNDING * size - rise, 0.0)
         return replace(self, majorant=replace(majorant, slope=slope))
 
@@ -279,7 +274,7 @@ class CertifiedGame:
         """
         last: dict[MomentClass, list[Provable]] = {}
         epsilon = 0.0
-        for moments, after_first in self.game.firsts(self.game.counts).items():
+        for moments, after_first in self.game.left_after_classes(self.game.counts).items():
             candidates = list(
                 self._majorants_near_answer(moments, self.tables[after_first], delta, start)
             )
@@ -305,7 +300,7 @@ class CertifiedGame:
         x = start
         for _ in range(LAST_PROGRAMS):
             node = np.array([round(x / value.h)])
-            solutions = self.game.solutions(moments, value, node)
+            solutions = self.game.solutions_at(moments, value, node)
             if not solutions:
                 return
             provable = Provable.of(solutions[0], moments, value)
@@ -315,7 +310,7 @@ class CertifiedGame:
             # is more often to the left, as ``start`` is an upper bound.
             first = max(x - moments.deviation, 0.0)
             points = np.linspace(first, x + moments.deviation / 4, POINTS_NEAR_ANSWER)
-            low_enough = np.flatnonzero(provable.majorant.step(points) <= delta)
+            low_enough = np.flatnonzero(provable.majorant.step_bounds(points) <= delta)
             if not low_enough.size:
                 return
             previous_x = x
@@ -359,9 +354,9 @@ def _proven_step(
     """
     majorants: dict[MomentClass, list[Provable]] = {}
     above = np.zeros(len(x))
-    for moments, after_first in game.firsts(costs_left).items():
+    for moments, after_first in game.left_after_classes(costs_left).items():
         provables = []
-        for solution in game.programs(costs_left, moments):
+        for solution in game.solutions_of_step(costs_left, moments):
             provable = _provable_of_program(game, solution, moments, tables[after_first])
             if provable is not None:
                 provables.append(provable)
@@ -389,10 +384,10 @@ def _provable_of_program(
     """
     provable = Provable.of(solution, moments, value)
     x = np.array([solution.x])
-    unraised = float(Majorant.of(solution, moments).step(x)[0])
-    if provable is not None and provable.majorant.step(x)[0] <= unraised * (1 + MOST_RAISED):
+    unraised = float(Majorant.of(solution, moments).step_bounds(x)[0])
+    if provable is not None and provable.majorant.step_bounds(x)[0] <= unraised * (1 + MOST_RAISED):
         return provable
-    solutions = game.solutions(moments, value, np.array([round(solution.x / value.h)]))
+    solutions = game.solutions_at(moments, value, np.array([round(solution.x / value.h)]))
     if solutions:
         solved_again = Provable.of(solutions[0], moments, value)
         if solved_again is not None:
@@ -406,7 +401,7 @@ def _least_majorants(provables: Sequence[Provable], x: Floats) -> tuple[list[Pro
     """
     if not provables:
         return [], np.ones(len(x))
-    bounds = np.array([provable.majorant.step(x) for provable in provables])
+    bounds = np.array([provable.majorant.step_bounds(x) for provable in provables])
     least_places = set(np.argmin(bounds, axis=0).tolist())
     needed = [provable for place, provable in enumerate(provables) if place in least_places]
     return needed, bounds.min(axis=0)

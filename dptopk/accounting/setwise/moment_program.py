@@ -19,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal.rounding import Floats
+from dptopk.costs import CDP, ZCDP, Cost
 
 Nodes = NDArray[np.int64]
 LARGEST_EXPONENT = 600.0  # e^600 is a float, and so is its product with a mass or a multiplier
+PRODUCT_ROUNDING = 1e-15  # relative, above the rounding of a product with a factor 1 ± 1e-15 in it
 LARGEST_SCALE = 300.0  # -ln of the smallest probability of a large loss in a law
 
 
@@ -122,3 +124,18 @@ class ProgramSolution:
     compared: Nodes
     linear: float = 0.0
     reversed_linear: float = 0.0
+
+
+def moment_class(cost: Cost) -> MomentClass | None:
+    """Return the moment class of a ZCDP or CDP cost, None for other costs.
+
+    A CDP(μ, τ) cost is τ²/2-zCDP and its mean loss is at most μ, which is the class of ρ = τ²/2 and
+    ξ = min(μ - ρ, 0). The parameters are raised by the rounding of these products.
+    """
+    raised = 1 + PRODUCT_ROUNDING
+    if isinstance(cost, ZCDP):
+        return MomentClass(cost.rho * raised, cost.xi * raised)
+    if isinstance(cost, CDP):
+        rho = cost.tau**2 / 2 * raised
+        return MomentClass(rho, min(cost.mu * raised - rho, 0.0), centred=True)
+    return None

@@ -35,15 +35,15 @@ from dptopk.accounting.setwise.concentrated_game import (
     MOST_COSTS,
     SMALLEST_DELTA,
     ConcentratedGame,
-    PlayedPart,
-    games_of_parts,
 )
 from dptopk.accounting.setwise.cost_groups import GroupPair
-from dptopk.accounting.setwise.evaluation import Evaluation, answer_of_game
+from dptopk.accounting.setwise.evaluation import Evaluation
 from dptopk.accounting.setwise.game import SetwiseGame, range_costs
+from dptopk.accounting.setwise.game_answers import answer_of_game
 from dptopk.accounting.setwise.gaussian_after_game import covering_gaussian
 from dptopk.accounting.setwise.partition import CostGroup
 from dptopk.accounting.setwise.recursion import FLOOR
+from dptopk.accounting.setwise.several_games import PlayedPart, games_of_parts
 from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians, zcdp_constant
 from dptopk.accounting.work import USED_UP, OutOfTime, Work
 from dptopk.costs import CDP, ZCDP, BoundedRange, Charge, Cost, GaussianDP, PureDP

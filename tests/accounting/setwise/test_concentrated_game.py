@@ -13,20 +13,13 @@ from dptopk import Charge, compose
 from dptopk.accounting.pld.lattice import product
 from dptopk.accounting.pld.loss_components import Grid
 from dptopk.accounting.setwise import playable_laws
-from dptopk.accounting.setwise.concentrated_game import (
-    ConcentratedGame,
-    Majorant,
-    ValueTable,
-    chord_factor,
-    chord_gaps,
-    delta_at,
-    epsilon_at,
-    games_of_parts,
-    moment_class,
-)
+from dptopk.accounting.setwise.concentrated_game import ConcentratedGame
+from dptopk.accounting.setwise.game_answers import delta_at, epsilon_at
 from dptopk.accounting.setwise.law_families import law_family
-from dptopk.accounting.setwise.moment_program import MomentClass
+from dptopk.accounting.setwise.majorants import Majorant, ValueTable, chord_factor, chord_gaps
+from dptopk.accounting.setwise.moment_program import MomentClass, moment_class
 from dptopk.accounting.setwise.playable_laws import PlayableFamily, playable_family
+from dptopk.accounting.setwise.several_games import games_of_parts
 from dptopk.accounting.setwise.step_program import step_solutions
 from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians
 from dptopk.costs import CDP, ZCDP

@@ -12,12 +12,13 @@ from scipy import stats
 
 from dptopk import Charge, compose
 from dptopk.accounting.curves import Query
-from dptopk.accounting.setwise.concentrated_game import ConcentratedGame, ValueTable
+from dptopk.accounting.setwise.concentrated_game import ConcentratedGame
 from dptopk.accounting.setwise.gaussian_after_game import (
     CoveringGaussian,
     _is_covered,
     covering_gaussian,
 )
+from dptopk.accounting.setwise.majorants import ValueTable
 from dptopk.accounting.setwise.zcdp_gaussian import (
     concentrated_gaussian,
     variance_after,

@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 
 from dptopk import Charge, compose
-from dptopk.accounting.setwise.concentrated_game import (
-    ConcentratedGame,
-    ValueTable,
-    delta_at,
-    epsilon_at,
-)
+from dptopk.accounting.setwise.concentrated_game import ConcentratedGame
+from dptopk.accounting.setwise.game_answers import delta_at, epsilon_at
+from dptopk.accounting.setwise.majorants import ValueTable
 from dptopk.accounting.setwise.range_steps import (
     between_nodes,
     range_on_grid,
