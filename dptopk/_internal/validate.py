@@ -156,6 +156,8 @@ def _array(
     """
     ((name, value),) = arguments.items()
     try:
+        if np.iscomplexobj(value):
+            raise TypeError("complex: NumPy would keep the real parts alone")
         values = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         raise InvalidParameter(f"{name} must be an array of numbers", parameter=name) from None

@@ -14,10 +14,11 @@ from concurrent.futures import Future
 from functools import partial, wraps
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Header, HTTPException, Path, Query, Request, Response
+from fastapi import APIRouter, Body, Depends, Header, HTTPException, Path, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from dptopk._internal.json_text import canonical_json
+from dptopk.errors import InvalidParameter
 from dptopk.ledger.spends import Spend
 from dptopk.planning.division import divide, queries_of
 from dptopk.service.access import Person
@@ -91,16 +92,34 @@ def queued(route: Callable[..., Any]) -> Callable[..., Any]:
 
 
 JobId = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
-Key = Annotated[
-    str,
-    Header(
-        alias="Idempotency-Key",
-        min_length=8,
-        max_length=128,
-        pattern=r"^[A-Za-z0-9_.:-]+$",
-        description="Your name for this question; the same key never pays twice.",
-    ),
-]
+
+
+async def _one_key(
+    request: Request,
+    key: Annotated[
+        str,
+        Header(
+            alias="Idempotency-Key",
+            min_length=8,
+            max_length=128,
+            pattern=r"^[A-Za-z0-9_.:-]+$",
+            description="Your name for this question; the same key never pays twice.",
+        ),
+    ],
+) -> str:
+    """Return the idempotency key of a request; of two it is not known which one is meant.
+
+    Raises:
+        InvalidParameter: when the request has several.
+    """
+    if len(request.headers.getlist("Idempotency-Key")) > 1:
+        raise InvalidParameter(
+            "Idempotency-Key: a request has one key, not several", parameter="Idempotency-Key"
+        )
+    return key
+
+
+Key = Annotated[str, Depends(_one_key)]
 
 
 @router.get("/me")

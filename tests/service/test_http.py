@@ -95,6 +95,17 @@ def test_who_may_do_what(server):
         assert eve.post("/v1/datasets/words/versions", json={"version": "../x"}).status_code == 422
 
 
+def test_a_request_has_one_key(server):
+    """The first of two was taken, and the second one not read."""
+    keys = [("Idempotency-Key", "one-question"), ("Idempotency-Key", "another-one")]
+    with server.client("ann") as ann:
+        headers = [*ann.headers.items(), *keys]
+        refused = ann.post("/v1/datasets/words/topk", json=ASKED, headers=headers)
+        assert (refused.status_code, refused.json()["error"]) == (422, "invalid")
+        assert "one key" in refused.json()["message"]
+        assert ann.get("/v1/datasets/words/releases").json() == []
+
+
 def test_no_answer_is_built_from_the_host_of_a_request(server):
     """A slash at the end was answered by a redirect to any host, before a token was asked for."""
     with server.client(None) as stranger:
