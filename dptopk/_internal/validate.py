@@ -118,6 +118,11 @@ def count(
     return number
 
 
+# Booleans, integers, floats, and objects that may be numbers. NumPy would make floats of complex
+# numbers, times and texts as well: of the first it would keep the real parts alone.
+KINDS_OF_NUMBERS = "biufO"
+
+
 def nonnegatives(**arguments: ArrayLike) -> NDArray[np.float64]:
     """Return the one argument as an array of finite floats of at least 0."""
     return _array(arguments, _are_nonnegative, "finite and at least 0")
@@ -155,12 +160,17 @@ def _array(
         InvalidParameter: for what is no array of numbers, and for a value that is refused.
     """
     ((name, value),) = arguments.items()
+    no_numbers = InvalidParameter(f"{name} must be an array of numbers", parameter=name)
     try:
-        if np.iscomplexobj(value):
-            raise TypeError("complex: NumPy would keep the real parts alone")
-        values = np.asarray(value, dtype=float)
-    except (TypeError, ValueError):
-        raise InvalidParameter(f"{name} must be an array of numbers", parameter=name) from None
+        given = np.asarray(value)
+    except ValueError:  # lists of different lengths
+        raise no_numbers from None
+    if given.dtype.kind not in KINDS_OF_NUMBERS:
+        raise no_numbers
+    try:
+        values = given.astype(float)
+    except (TypeError, ValueError, OverflowError):
+        raise no_numbers from None
     refused = values[~accept(values)]
     if refused.size:
         raise InvalidParameter(f"{name} must be {range_}, got {refused[0]}", parameter=name)
