@@ -127,9 +127,9 @@ def test_arguments_are_checked():
         dr19_epsilon([[0.1], [0.2, 0.3]], 1, delta=1e-6)
     with pytest.raises(InvalidParameter, match="count must be an array"):
         dr19_epsilon(0.1, [[1], [2, 3]], delta=1e-6)
-    for given in (np.array([0.1 + 1j]), np.array([1], dtype="m8[s]"), ["0.1"], [10**400]):
+    for refused in (np.array([0.1 + 1j]), np.array([1], dtype="m8[s]"), ["0.1"], [10**400]):
         with pytest.raises(InvalidParameter, match="epsilon must be an array of numbers"):
-            dr19_epsilon(given, 3, delta=1e-6)
+            dr19_epsilon(refused, 3, delta=1e-6)
 
 
 def test_adaptivity_gap_covers_what_the_theorem_says():
