@@ -105,8 +105,12 @@ class Interval:
         return Interval.out(self.lo - other.hi, self.hi - other.lo)
 
     def __mul__(self, other):
-        """Return the product; its ends are among the four products of ends."""
-        products = [x * y for x in (self.lo, self.hi) for y in (other.lo, other.hi)]
+        """Return the product; its ends are among the four products of ends.
+
+        Zero times infinity is NaN, which is at most and at least no number: nothing follows from it.
+        """
+        with np.errstate(invalid="ignore"):
+            products = [x * y for x in (self.lo, self.hi) for y in (other.lo, other.hi)]
         return Interval.out(np.minimum.reduce(products), np.maximum.reduce(products))
 
     def __truediv__(self, other):

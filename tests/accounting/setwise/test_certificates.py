@@ -854,6 +854,8 @@ def test_files_that_the_checker_refused_are_valid(charge, delta, checker, tmp_pa
             marks=pytest.mark.slow,
         ),
         (f"{10**18}*BR(1e-9)", 1e-6),
+        # Zero times infinity in the checker, with a warning.
+        ("ZCDP(0.303) + ZCDP(0.00571) + 73*GDP(0.0673)", 8.54e-7),
         ("3*ADP(0.1, 1e-9) + 20000*DP(0.001)", 1e-6),
     ],
 )
