@@ -8,7 +8,7 @@ from dptopk.datasets.backends.registration import (
     register_backend as register_backend,
 )
 from dptopk.datasets.backends.spark import Spark as Spark
-from dptopk.datasets.bounding import Bounds as Bounds
+from dptopk.datasets.bounds import Bounds as Bounds
 from dptopk.datasets.clipping import (
     ClippingLoss as ClippingLoss,
     clipping_loss as clipping_loss,

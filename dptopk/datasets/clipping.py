@@ -16,7 +16,8 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import hide_data_of_errors, import_of_extra
 from dptopk.datasets.backends.opening import Engine, selected_events
-from dptopk.datasets.bounding import Bounds, amounts
+from dptopk.datasets.bounding import amounts
+from dptopk.datasets.bounds import Bounds
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Array, Histogram, Sensitivity
 from dptopk.release.release import Release

@@ -12,15 +12,9 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk.datasets.backends.opening import Engine, selected_events
-from dptopk.datasets.bounding import (
-    COUNT,
-    Bounds,
-    Contribute,
-    CountInOrder,
-    Progress,
-    contributions,
-    label_counts,
-)
+from dptopk.datasets.bounding import contributions
+from dptopk.datasets.bounds import Bounds
+from dptopk.datasets.counting import ONLY_COUNT, Contribute, CountInOrder, Progress, label_counts
 from dptopk.datasets.ordered_events import CountsInOrder
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Array, Histogram
@@ -150,7 +144,7 @@ def events_histogram(  # noqa: PLR0913
             enforced_bounds = replace(bounds, labels_per_user=None)
         else:
             contribute = partial(contributions, bounds=bounds)
-            in_order = CountsInOrder(bounds=bounds, sums=COUNT)
+            in_order = CountsInOrder(bounds=bounds, sums=ONLY_COUNT)
             enforced_bounds = bounds
         columns = label_counts(
             source,

@@ -17,19 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dptopk.datasets.backends.base import Array, OpenTable
-from dptopk.datasets.bounding import (
-    CUTS,
-    PROFILE,
-    Bounds,
-    FirstEvents,
-    answer_of,
-    events_that_count,
-    lot_columns,
-    run_query,
-    user_columns,
-    uses_digest,
-    with_persons,
-)
+from dptopk.datasets.bounding import events_that_count, user_columns
+from dptopk.datasets.bounds import Bounds
+from dptopk.datasets.engine_calls import call_engine, run_query
+from dptopk.datasets.first_events import FirstEvents
+from dptopk.datasets.hashing import hash_columns, uses_digest, with_user_codes
+from dptopk.datasets.profile_columns import CUTS, PROFILE
 from dptopk.histogram.event_counts import WEIGHT
 
 if TYPE_CHECKING:
@@ -72,7 +65,7 @@ class CountsInOrder:
 
     Attributes:
         bounds: the bounds.
-        sums: the names of the sums, as for ``bounding.label_counts``. Where ``capped`` is one of
+        sums: the names of the sums, as for ``counting.label_counts``. Where ``capped`` is one of
             them, ``count`` is without the cap on labels.
         weights: whether ``capped`` is a sum of weights.
     """
@@ -103,16 +96,16 @@ class CountsInOrder:
             (size,) = run_query(source, events.agg(rows=events.count())).to_pylist()
             sorts_texts = size["rows"] <= MOST_TEXTS
         if not sorts_texts:
-            events = with_persons(source, events)
+            events = with_user_codes(source, events)
         (user,) = user_columns(events, ())
         if not (sorts_texts or events[user].type().is_integer()):
             return None
         counted = events_that_count(events)
-        lots = lot_columns(source, counted, self.bounds)
+        lots = hash_columns(source, counted, self.bounds)
         rows = counted.select("item", user=counted[user], **lots)
         in_order = rows.order_by(["user", *lots, "item"])
         count = partial(source.stream, in_order, self._counts_of)
-        counts = answer_of(source, count)
+        counts = call_engine(source, count)
         if counts is None:
             return None
         return source.load(_SUMS, counts)
@@ -191,10 +184,10 @@ class CountsInOrder:
         columns = {"item": labels, "count": add_up(cells.rows)}
         if "capped" in self.sums:
             columns["capped"] = add_up(cells.capped)
+        # A column of PROFILE counts all places of a cell or none, so that the first stands for all.
+        first_place = np.array(CUTS)[cells.cell]
         for name in self.sums.keys() & PROFILE.keys():
-            sign, place = PROFILE[name]
-            start = np.array(CUTS)[cells.cell]
-            is_counted = start < place if sign == "<" else start == place
+            is_counted = PROFILE[name].include(first_place)
             columns[name] = add_up(np.where(is_counted, cells.rows, 0))
         return pa.table({name: _arrow_array(column) for name, column in columns.items()})
 

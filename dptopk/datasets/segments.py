@@ -14,18 +14,12 @@ from dptopk.budgets.parallel import segments_charge
 from dptopk.costs import Charge
 from dptopk.datasets.backends.base import Array, OpenTable, hide_data_of_errors
 from dptopk.datasets.backends.opening import Engine, selected_events
-from dptopk.datasets.bounding import (
-    COUNT,
-    Bounds,
-    Contribute,
-    Progress,
-    contributions,
-    counts_with_and_without_cap,
-    hash_ranks,
-    label_counts,
-)
+from dptopk.datasets.bounding import contributions, counts_with_and_without_cap
+from dptopk.datasets.bounds import Bounds
 from dptopk.datasets.columns import constant_of_type
+from dptopk.datasets.counting import ONLY_COUNT, Contribute, Progress, label_counts
 from dptopk.datasets.events import to_histogram
+from dptopk.datasets.hashing import hash_order
 from dptopk.datasets.two_counts import event_counts_of, summed_columns
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import EventCounts
@@ -178,7 +172,9 @@ def segment_histograms(  # noqa: PLR0913
             raise InvalidParameter("profile: with count_capped=False and weights=True")
         if weights:
             raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
-        counting = _Counting(COUNT, contributions, partial(to_histogram, bounds=bounds, top=top))
+        counting = _Counting(
+            ONLY_COUNT, contributions, partial(to_histogram, bounds=bounds, top=top)
+        )
     else:
         clipped = weight is not None or per_label_cap > 1
         counting = _counting_in_two_phases(
@@ -391,7 +387,7 @@ def _contributions_in_segments(
         if names is not None:
             visits = visits.join(names, visits.segment == names.place)
         name = visits.segment if names is None else visits.segment_name
-        order = hash_ranks(source, visits.user, name, bounds)
+        order = hash_order(source, visits.user, name, bounds)
         place = ibis.row_number().over(group_by=visits.user, order_by=order)  # from 0
         ranked_visits = visits.mutate(place=place)
         counted_visits = ranked_visits.filter(ranked_visits.place < most_segments)

@@ -37,8 +37,11 @@ from dptopk._internal.json_text import canonical_json
 from dptopk.datasets.backends.base import arrays_of, hide_data_of_errors, import_of_extra
 from dptopk.datasets.backends.duckdb import DUCKDB
 from dptopk.datasets.backends.opening import Engine, selected_events
-from dptopk.datasets.bounding import DIGITS, PROFILE, Bounds, contributions
+from dptopk.datasets.bounding import contributions
+from dptopk.datasets.bounds import Bounds
 from dptopk.datasets.events import to_histogram
+from dptopk.datasets.hashing import DIGITS
+from dptopk.datasets.profile_columns import PROFILE
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import WEIGHT
 from dptopk.histogram.histogram import Histogram
@@ -52,9 +55,9 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.inputs import Condition, EventTable
 
 FORMAT = 2  # of the file; a store of another one is refused
-# DuckDB's type of a label -> its code, as bounding.code.
+# DuckDB's type of a label -> its code, as hashing.code_of.
 _CODE = {"VARCHAR": "hash(hash('item', item))", "BIGINT": "item", "UBIGINT": "item"}
-# Whether the choice is portable -> the order of a user's labels, as bounding.hash_ranks has it: by
+# Whether the choice is portable -> the order of a user's labels, as hashing.hash_order has it: by
 # DuckDB's own hash and then the code, or by SHA-256.
 _HASH_ORDER = {
     False: "hash(hash($prefix, user, code)), code, item",
@@ -95,7 +98,8 @@ FROM (SELECT item, amount, row_number() OVER (PARTITION BY user ORDER BY {order}
 GROUP BY item
 """
 _PROFILE = "".join(
-    f", count(*) FILTER (place - 1 {sign} {at}) AS {name}" for name, (sign, at) in PROFILE.items()
+    f", count(*) FILTER (place - 1 {counted.sign} {counted.place}) AS {name}"
+    for name, counted in PROFILE.items()
 )
 # isqrt(WEIGHT² // d) of a user with d labels under the cap, as in ``bounding``.
 _WEIGHT = f"floor(sqrt(({WEIGHT**2} // labels)::DOUBLE))"
@@ -621,7 +625,7 @@ def _arrays_of_result(relation: DuckDBPyRelation) -> dict[str, Any]:
 def _choice_parameters(bounds: Bounds) -> dict[str, Any]:
     """Return the parameters ``prefix`` and ``most`` of the SQL statements, which choose labels.
 
-    The prefix is the one with which ``bounding`` hashes (``_key``): the choices must be the same.
+    The prefix is the one with which ``hashing`` hashes (``_key_digits``): the choices must be the same.
     """
     most_labels = bounds.labels_per_user
     if most_labels is None:

@@ -12,16 +12,13 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import CountsAndLabels, OpenTable
 from dptopk.datasets.backends.opening import Engine, selected_events
-from dptopk.datasets.bounding import (
-    PROFILE,
-    Bounds,
-    Progress,
-    counts_with_and_without_cap,
-    first_events,
-    label_counts,
-)
+from dptopk.datasets.bounding import counts_with_and_without_cap
+from dptopk.datasets.bounds import Bounds
+from dptopk.datasets.counting import Progress, label_counts
 from dptopk.datasets.events import rows_in_order
+from dptopk.datasets.first_events import first_events
 from dptopk.datasets.ordered_events import CountsInOrder
+from dptopk.datasets.profile_columns import PROFILE
 from dptopk.datasets.store import EventsStore
 from dptopk.datasets.unread_labels import unread_counts
 from dptopk.datasets.warehouse import CountedEvents, read_counted

@@ -19,20 +19,13 @@ from dptopk.datasets.backends.base import (
     MemoryFull,
     OpenTable,
 )
-from dptopk.datasets.bounding import (
-    NAMES,
-    PROFILE,
-    Bounds,
-    FirstEvents,
-    answer_of,
-    code,
-    codes,
-    counts_by_label,
-    counts_with_and_without_cap,
-    engine_table,
-    run_query,
-    with_persons,
-)
+from dptopk.datasets.bounding import counts_with_and_without_cap
+from dptopk.datasets.bounds import Bounds
+from dptopk.datasets.counting import counts_by_label
+from dptopk.datasets.engine_calls import call_engine, engine_table, run_query
+from dptopk.datasets.first_events import FirstEvents
+from dptopk.datasets.hashing import TEXTS_TABLE, code_of, text_codes, with_user_codes
+from dptopk.datasets.profile_columns import PROFILE
 from dptopk.histogram.event_counts import CELLS, NARROW
 
 if TYPE_CHECKING:
@@ -83,7 +76,7 @@ def unread_counts(
             source, grouped_events, bounds, weights=weights, profile=profile
         )
         count = partial(source.count, counts_by_label(rows, sums))
-        return _read_held_counts(partial(answer_of, source, count), sums)
+        return _read_held_counts(partial(call_engine, source, count), sums)
     # A stated number of passes asks for less memory than one pass over all users takes.
     if source.store is None or source.passes is not None:
         return None
@@ -94,7 +87,7 @@ def unread_counts(
     try:
         return _store_counts(source, events, bounds, weights=weights, sums=sums)
     except MemoryFull:  # a part of the users may still fit, once the tables so far are dropped
-        source.store(_ROWS, drop=(_ROWS, _COUNTS, NAMES)).forget()
+        source.store(_ROWS, drop=(_ROWS, _COUNTS, TEXTS_TABLE)).forget()
     return None
 
 
@@ -141,29 +134,29 @@ def _store_counts(
 
     The arguments are those of ``unread_counts``.
     """
-    events = with_persons(source, events)
+    events = with_user_codes(source, events)
     keeps_items = bounds.portable or events.item.type().is_integer()
-    coded = events if keeps_items else events.mutate(item=code(source, events.item))
+    coded = events if keeps_items else events.mutate(item=code_of(source, events.item))
     # The profile is made of cells (``_sums_by_label``), not of columns of these rows.
     rows = counts_with_and_without_cap(source, coded, bounds, weights=weights, profile=False)
     profile = PROFILE.keys() <= sums.keys()
     assert source.store is not None  # noqa: S101 - ``unread_counts`` has asked
-    stored = source.store(_ROWS, names=None if keeps_items else NAMES, drop=(_COUNTS,))
+    stored = source.store(_ROWS, names=None if keeps_items else TEXTS_TABLE, drop=(_COUNTS,))
     table_of_counts = engine_table(source, _COUNTS, _sums_by_label(rows, profile=profile))
     # The tables so far are compressed before each further step, which needs the memory.
-    answer_of(source, stored.compress)
+    call_engine(source, stored.compress)
     labels = table_of_counts.filter(table_of_counts.cell == NO_CELL).drop("cell")
     if not keeps_items:
         # Only after the counts, which need the memory, are the texts put in order.
-        names = codes(source, events, "item", ordered=True)
+        names = text_codes(source, events, "item", ordered=True)
         if names is None:
             return None
-        answer_of(source, stored.compress)
+        call_engine(source, stored.compress)
         labels = labels.join(names, "item").drop("item").rename(item="place")
     _store_in_order(source, labels)
     users = _users_above_cells(source, table_of_counts) if profile else {}
-    answer_of(source, stored.forget)
-    answer_of(source, stored.compress)
+    call_engine(source, stored.forget)
+    call_engine(source, stored.compress)
     counts, unread = stored.columns(_sums_of_labels(sums))
     return CountsAndLabels(counts | users, unread)
 

@@ -21,7 +21,8 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk.datasets.backends.base import hide_data_of_errors, import_of_extra
 from dptopk.datasets.backends.readable import file_of_stored_types, with_readable_values
-from dptopk.datasets.bounding import DIGITS, PROFILE
+from dptopk.datasets.hashing import DIGITS
+from dptopk.datasets.profile_columns import PROFILE
 from dptopk.datasets.text_files import LONGEST_LINE
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import WEIGHT
@@ -154,8 +155,9 @@ def _sums(cap: int) -> dict[str, str]:
         "capped": f"SUM(CASE WHEN place <= {cap} THEN 1 ELSE 0 END)",
         "weights": f"SUM(CASE WHEN place <= {cap} THEN weight ELSE 0 END)",
     }
-    for name, (sign, at) in PROFILE.items():
-        sums[name] = f"SUM(CASE WHEN place - 1 {sign} {at} THEN 1 ELSE 0 END)"
+    for name, counted in PROFILE.items():
+        is_counted = f"place - 1 {counted.sign} {counted.place}"
+        sums[name] = f"SUM(CASE WHEN {is_counted} THEN 1 ELSE 0 END)"
     return sums
 
 

@@ -27,7 +27,7 @@ from dptopk.datasets.backends.datafusion import DATAFUSION  # noqa: E402
 from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
 from dptopk.datasets.backends.opening import REGISTERED  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
-from dptopk.datasets.bounding import codes  # noqa: E402
+from dptopk.datasets.hashing import text_codes  # noqa: E402
 from dptopk.datasets.text_files import TextFormat  # noqa: E402
 
 
@@ -149,7 +149,7 @@ def test_a_number_of_labels_with_another_number_of_users_is_caught(duckdb):
 
 
 def _codes_anyway(source, events, role):
-    return codes(
+    return text_codes(
         replace(source, keep=lambda _, asked: ibis.memtable(source.run(asked))), events, role
     )
 
@@ -160,7 +160,7 @@ RULES = {
         ((lambda kind: True, lambda column: column),),
     ),
     "users by their bytes": ("backends.base.OpenTable.equates_texts", lambda *_: False),
-    "two statements": ("bounding.codes", _codes_anyway),
+    "two statements": ("counting.text_codes", _codes_anyway),
     "all relations": ("backends.rowwise._looks_at_one_row", lambda node: True),
 }
 CLAUSES = (

@@ -120,7 +120,7 @@ def test_texts_that_share_a_code_are_told_apart(options, monkeypatch):
     """Codes that collide cannot stand for the texts: the choice is by the same codes, and the texts
     are counted.
     """
-    from dptopk.datasets import bounding
+    from dptopk.datasets import counting, hashing
 
     def first_letter(source, item):
         return source.mix(ibis.literal("item"), item.left(1))
@@ -128,7 +128,8 @@ def test_texts_that_share_a_code_are_told_apart(options, monkeypatch):
     events = random_events(np.random.default_rng(3), 300)
     events = [(user, f"{item[1]}{item}") for user, item in events] + [("u1", "1x"), ("u2", "1x")]
     options = {"user": "user", "item": "item", "labels_per_user": 2, "key": "k"} | options
-    monkeypatch.setattr(bounding, "code", first_letter)
+    for module in (counting, hashing):
+        monkeypatch.setattr(module, "code_of", first_letter)
     found = as_dict(events_histogram(frame(events), **options))
     weighted = [(*event, 1) for event in events]
     hash_ranks = native_lots(weighted, "k", "hash(hash('item', left(item, 1)))")
@@ -260,14 +261,14 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
     """In a memory that holds one of ``fits`` parts of the users; passes that are asked for by hand
     are kept.
     """
-    from dptopk.datasets import bounding
+    from dptopk.datasets import counting
     from dptopk.datasets.backends.base import MemoryFull
 
     rows = frame(random_events(np.random.default_rng(2), 300, users=60, items=30))
     options = {"user": "user", "item": "item", "labels_per_user": 3, "per_label_cap": 2, "top": 7}
     whole, run_in_parts, tried, seen = (
         as_dict(events_histogram(rows, **options)),
-        bounding._total_counts,
+        counting._total_counts,
         [],
         [],
     )
@@ -278,7 +279,7 @@ def test_a_full_memory_asks_for_more_passes(fits, passes, monkeypatch):
             raise MemoryFull("table")
         return run_in_parts(source, counted, parts, *rest)
 
-    monkeypatch.setattr(bounding, "_total_counts", tight)
+    monkeypatch.setattr(counting, "_total_counts", tight)
     options |= {"engine": DuckDB(passes=passes), "progress": lambda *done: seen.append(done)}
     if (passes or 64) < fits:
         with pytest.raises(MemoryFull):
@@ -297,7 +298,7 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
     """Whether codes stand for the texts of users and of items, or not since two texts share one:
     the same histogram.
     """
-    from dptopk.datasets import bounding, event_counts, segment_histograms
+    from dptopk.datasets import counting, event_counts, hashing, segment_histograms
 
     rng = np.random.default_rng(seed)
     users = rng.integers(-9, 9, 150) * rng.integers(
@@ -312,7 +313,7 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
     options |= [{}, {"per_label_cap": 2}, {"choose": "top"}, {"portable": True}][seed]
     options |= {"weight": "weight"} if seed < 2 else {}
     divided = {"segment": "segment", "segments": [0, 1], "segments_per_user": 1}
-    answers, asked, codes, code = [], [], bounding.codes, bounding.code
+    answers, asked, codes, code = [], [], hashing.text_codes, hashing.code_of
 
     def coded(roles):
         def found(source, events, role):
@@ -332,8 +333,9 @@ def test_codes_of_users_and_items_leave_no_trace(seed, monkeypatch):
         (("user",), code),
         (("user", "item"), shared),
     ):
-        monkeypatch.setattr(bounding, "codes", coded(roles))
-        monkeypatch.setattr(bounding, "code", made)
+        for module in (counting, hashing):
+            monkeypatch.setattr(module, "text_codes", coded(roles))
+            monkeypatch.setattr(module, "code_of", made)
         each = [
             events_histogram(rows, **options, top=9),
             *segment_histograms(rows, **options, **divided, top=9).values(),
@@ -352,7 +354,7 @@ def test_users_of_32_bits_are_sorted_as_such_and_others_stay_apart(ends, monkeyp
     sorted_as, user_columns = [], ordered_events.user_columns
 
     def watched(events, within):
-        sorted_as.append(str(events["person"].type()) if "person" in events.columns else None)
+        sorted_as.append(str(events["user_code"].type()) if "user_code" in events.columns else None)
         return user_columns(events, within)
 
     monkeypatch.setattr(ordered_events, "user_columns", watched)
@@ -361,18 +363,18 @@ def test_users_of_32_bits_are_sorted_as_such_and_others_stay_apart(ends, monkeyp
     found = as_dict(events_histogram(frame(rows), **options, labels_per_user=2))
     assert sorted_as == ["int32" if -(2**31) <= ends[0] and ends[1] < 2**31 else None]
     assert sum(found.values()) == 6
-    monkeypatch.setattr(ordered_events, "with_persons", lambda _, events: events)
+    monkeypatch.setattr(ordered_events, "with_user_codes", lambda _, events: events)
     assert as_dict(events_histogram(frame(rows), **options, labels_per_user=2)) == found
 
 
 @pytest.mark.parametrize("top", [None, 5])
 def test_texts_that_fill_the_memory_are_counted_without_codes(top, monkeypatch):
-    from dptopk.datasets import bounding
+    from dptopk.datasets import hashing
     from dptopk.datasets.backends.base import MemoryFull
 
     rows = frame(random_events(np.random.default_rng(5), 300))
     options = {"user": "user", "item": "item", "labels_per_user": 2, "top": top}
-    expected, run, full = as_dict(events_histogram(rows, **options)), bounding.run_query, []
+    expected, run, full = as_dict(events_histogram(rows, **options)), hashing.run_query, []
 
     def tight(source, expression):
         if "codes" in expression.columns:
@@ -380,7 +382,7 @@ def test_texts_that_fill_the_memory_are_counted_without_codes(top, monkeypatch):
             raise MemoryFull("table")
         return run(source, expression)
 
-    monkeypatch.setattr(bounding, "run_query", tight)
+    monkeypatch.setattr(hashing, "run_query", tight)
     assert as_dict(events_histogram(rows, **options)) == expected
     assert len(full) == 2
 

@@ -11,7 +11,15 @@ pytest.importorskip("ibis")
 
 import pyarrow as pa
 
-from dptopk.datasets import DuckDB, bounding, event_counts, events_histogram, ordered_events
+from dptopk.datasets import (
+    Bounds,
+    DuckDB,
+    counting,
+    event_counts,
+    events_histogram,
+    hashing,
+    ordered_events,
+)
 from dptopk.datasets.ordered_events import CountsInOrder, rows_of_users
 from dptopk.datasets.two_counts import summed_columns
 
@@ -61,7 +69,7 @@ def by_the_engine(monkeypatch, ask):
 )
 def test_both_ways_give_the_same_counts(monkeypatch, text, share):
     frame = events(3, text=text)
-    monkeypatch.setattr("dptopk.datasets.bounding.REPEATED", share)
+    monkeypatch.setattr("dptopk.datasets.first_events.REPEATED", share)
     monkeypatch.setattr(ordered_events, "ROWS", 97)  # most users are in several batches
     results, counted = [], CountsInOrder.__call__
 
@@ -102,8 +110,11 @@ def test_files_and_frames_are_counted_in_order(monkeypatch, tmp_path):
 )
 def test_few_short_texts_of_users_are_sorted_without_codes(monkeypatch, user, most, is_sorted):
     monkeypatch.setattr(ordered_events, "MOST_TEXTS", most)
-    coded, codes = [], bounding.codes
-    monkeypatch.setattr(bounding, "codes", lambda *given: coded.append(given[2]) or codes(*given))
+    coded, codes = [], hashing.text_codes
+    for module in (counting, hashing):
+        monkeypatch.setattr(
+            module, "text_codes", lambda *given: coded.append(given[2]) or codes(*given)
+        )
     one_phase(events(6, text=user, rows=50))
     assert coded == (["item"] if is_sorted else ["item", "user"])
 
@@ -145,7 +156,7 @@ COUNTED_WITHOUT_PANDAS = """
 import sys
 import duckdb
 import pyarrow as pa
-from dptopk.datasets.bounding import Bounds
+from dptopk.datasets.bounds import Bounds
 from dptopk.datasets.ordered_events import CountsInOrder
 rows = duckdb.sql("SELECT range // 3 AS user, range % 3 AS item FROM range(9)")
 counts = CountsInOrder(bounds=Bounds(labels_per_user=2), sums={"count": "", "capped": ""})
@@ -188,7 +199,7 @@ def test_sums_of_a_batch_are_those_of_its_rows(labels, cap, monkeypatch):
     rng = np.random.default_rng(8)
     user = np.sort(rng.integers(0, 60, 2000))
     item = rng.integers(0, labels, 2000) - 5
-    options = {"bounds": bounding.Bounds(labels_per_user=cap), "weights": True}
+    options = {"bounds": Bounds(labels_per_user=cap), "weights": True}
     count = CountsInOrder(sums=summed_columns(weights=True, profile=True), **options)
 
     def sums():

@@ -243,7 +243,7 @@ def test_events_are_sorted_once_and_ranked_up_to_the_cap(connection, table, monk
     """Where few events repeat, those are dropped by the sort of the ranking, and a place beyond
     the cap ends it.
     """
-    monkeypatch.setattr("dptopk.datasets.bounding.REPEATED", 0.0)
+    monkeypatch.setattr("dptopk.datasets.first_events.REPEATED", 0.0)
     asked = []
     source = OpenTable(
         table, lambda asks: asked.append(asks) or connection.to_pyarrow(asks), POSTGRES
@@ -275,7 +275,7 @@ def test_pairs_are_made_distinct_first_where_many_events_repeat(table, monkeypat
         return found, "TSVECTORIN" in ibis.to_sql(asked[-1], dialect="postgres")
 
     found, sorts_events = ask()
-    monkeypatch.setattr("dptopk.datasets.bounding.REPEATED", 0.0)
+    monkeypatch.setattr("dptopk.datasets.first_events.REPEATED", 0.0)
     expected, sorted_events = ask()
     assert found == expected
     assert (sorts_events, sorted_events) == (False, True)

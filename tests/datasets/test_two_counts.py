@@ -18,11 +18,12 @@ pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 
 from dptopk.datasets import (
+    Bounds,
     DuckDB,
     EventsStore,
-    bounding,
     event_counts,
     events_histogram,
+    first_events,
     segment_histograms,
     two_counts,
 )
@@ -169,7 +170,7 @@ def test_weights_of_integers_that_are_ranked_before_repeats_are_dropped():
     frame = events(5, rows=60)  # few events repeat a pair
     frame["item"] = frame["item"].str[1:].astype(int)
     made = event_counts(frame, **COLUMNS, labels_per_user=20, weights=True)
-    assert 60 * bounding.REPEATED < len(frame[["user", "item"]].drop_duplicates()) < 60
+    assert 60 * first_events.REPEATED < len(frame[["user", "item"]].drop_duplicates()) < 60
     assert as_dict(made.under_cap) == weighted(frame)
 
 
@@ -353,7 +354,7 @@ def both_plans(monkeypatch, ask):
     """The answers where distinct pairs are taken first, and where they never are."""
     answers = []
     for share in (2.0, 0.0):
-        monkeypatch.setattr("dptopk.datasets.bounding.REPEATED", share)
+        monkeypatch.setattr("dptopk.datasets.first_events.REPEATED", share)
         answers.append(ask())
     return answers
 
@@ -397,7 +398,7 @@ def test_histograms_are_made_without_further_copies_of_their_counts():
     unread = StoredLabels(rows, np.dtype(np.int64), lambda _: np.arange(rows), lambda _: None)
     tracemalloc.start()
     columns = {name: np.full(rows, 3, dtype=np.uint32) for name in ("count", "capped")}
-    options = {"bounds": bounding.Bounds(labels_per_user=2), "weights": False, "clipped": False}
+    options = {"bounds": Bounds(labels_per_user=2), "weights": False, "clipped": False}
     two_counts.event_counts_of(columns, **options, labels=unread)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()

@@ -17,7 +17,7 @@ from dptopk import Budget, Session
 pytest.importorskip("ibis")
 pytest.importorskip("duckdb")
 
-from dptopk.datasets import DuckDB, bounding, event_counts, two_counts, unread_labels
+from dptopk.datasets import DuckDB, engine_calls, event_counts, two_counts, unread_labels
 from dptopk.datasets.backends import stored_rows
 from dptopk.histogram.stored_labels import StoredLabels
 
@@ -103,11 +103,11 @@ def test_a_seeded_answer_is_the_same_and_reads_only_what_it_shows(few, monkeypat
 
 @pytest.mark.slow
 def test_where_memory_is_full_labels_are_read_with_the_counts(few, monkeypatch):
-    table, keep = events(), bounding.engine_table
+    table, keep = events(), engine_calls.engine_table
 
     def full(source, name, expression):
         if name == "dptopk_ranked":
-            raise bounding.MemoryFull("full")
+            raise engine_calls.MemoryFull("full")
         return keep(source, name, expression)
 
     asked = {"table": table, **OPTIONS}

@@ -25,7 +25,7 @@ from dptopk import (
     plan_topk,
 )
 from dptopk.costs import DiscreteLaplaceDP, GaussianDP, PureDP
-from dptopk.datasets.bounding import Bounds
+from dptopk.datasets.bounds import Bounds
 from dptopk.mechanisms import ContinualTopK, SparseGaussian, TruncatedLaplace, user_total
 from dptopk.mechanisms.samplers.noise import laplace_law
 from dptopk.mechanisms.user_total import chance_to_show_any

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from dptopk.datasets.backends.base import Backend, OpenTable
-from dptopk.datasets.bounding import Bounds, digest, hash_ranks
+from dptopk.datasets.bounds import Bounds
 from dptopk.datasets.clipping import users_by_labels
 from dptopk.datasets.events import events_histogram
+from dptopk.datasets.hashing import digest, hash_order
 from dptopk.datasets.segments import segment_histograms
 from dptopk.errors import InvalidParameter
 
@@ -112,7 +113,7 @@ class TrialEngine:
         table = self.table(u=[user for user, _ in pairs], i=[item for _, item in pairs])
         user = table.exact_text(table.table.u)
         item = table.exact_text(table.table.i)
-        keys = {f"k{place}": key for place, key in enumerate(hash_ranks(table, user, item, bounds))}
+        keys = {f"k{place}": key for place, key in enumerate(hash_order(table, user, item, bounds))}
         observed = table.run(table.table.select("u", "i", **keys)).to_pylist()
         return {(row["u"], row["i"]): tuple(row[name] for name in keys) for row in observed}
 
