@@ -625,7 +625,7 @@ def _arrays_of_result(relation: DuckDBPyRelation) -> dict[str, Any]:
 def _choice_parameters(bounds: Bounds) -> dict[str, Any]:
     """Return the parameters ``prefix`` and ``most`` of the SQL statements, which choose labels.
 
-    The prefix is the one with which ``hashing`` hashes (``_key_digits``): the choices must be the same.
+    The prefix is that of ``hashing._key_digits``: the choices must be the same.
     """
     most_labels = bounds.labels_per_user
     if most_labels is None:
