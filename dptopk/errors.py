@@ -29,14 +29,12 @@ class IncompatibleCosts(DptopkError, TypeError):
 
 
 class NotApplicable(IncompatibleCosts):
-    """A bound, or a function of one, does not take these costs or not in this number; the message
-    says why.
-    """
+    """A bound does not take costs of these types, or not so many of them; the message says why."""
 
 
 class NotCertified(DptopkError, ArithmeticError):
-    """A numerical bound could not be proven to the digits asked for; nothing is reported in its
-    place.
+    """A numerical bound could not be proven as accurately as it was asked for; no less accurate
+    number is returned in its place.
     """
 
 
@@ -64,6 +62,9 @@ class BudgetExceeded(DptopkError):
         super().__init__(f"budget exceeded{why}: requested {requested}; remaining {remaining}")
 
     def __reduce__(self) -> tuple[type[BudgetExceeded], tuple[Charge, Charge | str, str]]:
+        """Return how a copy is made, for pickle and copy: by the arguments of ``__init__``, since
+        an exception would pass its message alone.
+        """
         return type(self), (self.requested, self.remaining, self.reason)
 
 
@@ -84,4 +85,5 @@ class ReleaseWithheld(DptopkError, RuntimeError):
         )
 
     def __reduce__(self) -> tuple[type[ReleaseWithheld], tuple[Charge, Charge]]:
+        """Return how a copy is made, for pickle and copy: by the arguments of ``__init__``."""
         return type(self), (self.charged, self.used)

@@ -97,13 +97,17 @@ class Access:
     Args:
         tables: the tables of the service.
         clock: a function that returns seconds that never go back.
+
+    Attributes:
+        clock: this function.
+        read_at: the moment, by the clock, as of which valid tokens are in memory.
     """
 
     def __init__(self, tables: Tables, clock: Callable[[], float] = time.monotonic) -> None:
         self._tables = tables
         self._stored: dict[str, _StoredToken] = {}  # by id
         self.clock = clock
-        self.read_at = -math.inf  # the moment as of which the rows are held
+        self.read_at = -math.inf  # they were never read
 
     def create(self, analyst: str, role: Role = "analyst", *, days: float = DAYS) -> str:
         """Create a token for an analyst, and return it; only its hash is stored.
@@ -123,8 +127,8 @@ class Access:
         return token
 
     def rotate(self, analyst: str, *, days: float = DAYS) -> str:
-        """Create a token of the role of the analyst's latest one and return it; all those that were
-        there before end with the same commit.
+        """Create and return a token with the role of the analyst's latest one; all earlier tokens
+        of the analyst end in the same transaction.
 
         Of two calls at the same time neither ends the other one's new token.
 
@@ -287,14 +291,14 @@ class Access:
         return sa.update(table).where(table.c.number == line).values(outcome=outcome)
 
     def uncharged_bytes(self, analyst: str) -> int:
-        """Return how many bytes the audit log holds of an analyst's questions of today for which
-        nothing was charged.
+        """Return how many bytes the audit log holds of an analyst's questions of today (UTC) for
+        which nothing was charged.
         """
-        return self._tables.value(Tables.logged, _today(analyst))
+        return self._tables.value(Tables.logged, _day_and_analyst(analyst))
 
     def uncharged_statement(self, analyst: str, size: int) -> sa.TextClause:
         """Return the statement that adds a line's ``size`` in bytes to ``uncharged_bytes``."""
-        return self._tables.add_statement(Tables.logged, _today(analyst), size)
+        return self._tables.add_statement(Tables.logged, _day_and_analyst(analyst), size)
 
     def sweep(self, days: float) -> None:
         """Delete lines of the audit log that are older than a number of days, and old counts of
@@ -318,9 +322,9 @@ class Access:
                 longer.
         """
         table = Tables.audit
+        newest_first = table.c.number.desc()
         sizes = sa.select(table.c.number, sa.func.length(table.c.detail))
-        newest = table.c.number.desc()
-        sizes = sizes.order_by(newest).limit(limit)
+        sizes = sizes.order_by(newest_first).limit(limit)
         if before is not None:
             sizes = sizes.where(table.c.number < before)
         numbers: list[int] = []
@@ -331,8 +335,10 @@ class Access:
             if numbers and free_bytes < 0:
                 break
             numbers.append(number)
-        is_in_page = table.c.number.between(min(numbers, default=0), max(numbers, default=0))
-        return self._lines(sa.select(table).where(is_in_page).order_by(newest))
+        if not numbers:
+            return []
+        is_in_page = table.c.number.between(min(numbers), max(numbers))
+        return self._lines(sa.select(table).where(is_in_page).order_by(newest_first))
 
     def all_lines(self, since: str = "") -> Iterator[dict[str, Any]]:
         """Yield all lines of the audit log from a time on (text such as "2026-11-01"), oldest
@@ -403,12 +409,16 @@ def _slow_hash(secret: str, salt: str) -> str:
 
 
 def _now(days: float = 0.0) -> str:
-    """Return the time a number of days from now (UTC), as text that sorts."""
+    """Return the time (UTC) in a number of days, negative for the past, as text of ISO 8601, whose
+    alphabetical order is that of time.
+    """
     # A century is more than any token or log lasts, and a date that Python can write.
     offset = timedelta(days=max(-36_500.0, min(days, 36_500.0)))
     return (datetime.now(UTC) + offset).isoformat(timespec="microseconds")
 
 
-def _today(analyst: str) -> str:
-    """Return the key under which today's lines of an analyst are counted."""
+def _day_and_analyst(analyst: str) -> str:
+    """Return the key under which an analyst's lines of today are counted, such as
+    "2026-11-01 ann".
+    """
     return f"{_now()[:10]} {analyst}"

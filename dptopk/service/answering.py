@@ -140,7 +140,7 @@ class AnswerService:
         analyst = analyst_name(analyst)
         job = job_of(analyst, spec.name, key)
         spend = self.charge_of_key(spec, analyst, key, question)
-        while spend is None:  # once more where the data changed meanwhile
+        while spend is None:  # ``_charge`` charges nothing if the data change meanwhile
             self._charge(spec, analyst, key, question, job)
             spend = self.charge_of_key(spec, analyst, key, question)
         if spend.answer is None:
@@ -153,10 +153,11 @@ class AnswerService:
     def _charge(
         self, spec: DatasetSpec, analyst: str, key: str, question: PostedQuestion, job: str
     ) -> None:
-        """Read the data and check that they fit the plan, then charge.
+        """Read the data and check that they fit the plan, then charge, if neither has the data
+        changed meanwhile nor another worker charged the key first; the caller looks whether there
+        is a charge now.
 
-        A question that fails before the charge costs nothing. If the data changed meanwhile, or
-        another worker charged the key first, nothing is charged here and the caller looks again.
+        A question that fails before the charge costs nothing.
 
         Args:
             spec: the data set.

@@ -36,8 +36,9 @@ from dptopk.service.worker import Service, error_place
 
 LOG = logging.getLogger("dptopk.service")
 
-# The status and the word for each error of the library; the first class that fits counts.
-STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
+# A type of error, and the status and the word with which it is answered; the first type that fits
+# counts.
+STATUS_OF_ERROR: tuple[tuple[type[DptopkError], int, str], ...] = (
     (KeyUsed, 409, "key_used"),
     (Cancelled, 409, "cancelled"),
     (errors.ReleaseWithheld, 409, "withheld"),
@@ -52,8 +53,8 @@ STATUS: tuple[tuple[type[DptopkError], int, str], ...] = (
 REFUSED = "DPTOPK_REFUSED"  # names the file in which a worker writes why it did not begin
 MOST_BYTES = 65_536  # the longest body of a request
 BODY_SECONDS = 20.0  # a body must come within this time
-MOST_WORDS = 2000  # the longest message about a body, in characters
-# The web page: its scripts, and each address -> the file that is there.
+LONGEST_MESSAGE = 2000  # of a message about a body, in characters
+# The files of the web page: its scripts, and each address -> the file that is there.
 SCRIPTS = (
     "page.js",
     "common.js",
@@ -64,13 +65,13 @@ SCRIPTS = (
     "streams.js",
     "api.js",
 )
-PAGE = {
+PAGE_FILES = {
     "": "index.html",
     "api": "api.html",
     "page.css": "page.css",
     **{name: name for name in SCRIPTS},
 }
-KINDS = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+MEDIA_TYPES = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; "
     "connect-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; "
@@ -121,7 +122,7 @@ def create_app(
     app.state.service = service
     app.include_router(router)
     app.include_router(streams)
-    for address, name in PAGE.items():
+    for address, name in PAGE_FILES.items():
         app.add_api_route(f"/{address}", _page(name), methods=["GET"], include_in_schema=False)
     app.add_api_route(
         "/health", partial(_health, service), methods=["GET"], include_in_schema=False
@@ -164,12 +165,12 @@ async def _health(service: Service) -> Response:
 def _page(name: str) -> Callable[[], Response]:
     """Return the route of a file of the web page."""
     _, _, ending = name.rpartition(".")
-    kind = KINDS[ending]
+    media_type = MEDIA_TYPES[ending]
 
     def page() -> Response:
         """Return the file, read anew."""
         text = files("dptopk.service").joinpath("page", name).read_text(encoding="utf-8")
-        return Response(text, media_type=f"{kind}; charset=utf-8")
+        return Response(text, media_type=f"{media_type}; charset=utf-8")
 
     return page
 
@@ -187,9 +188,9 @@ def problem(status: int, error: str, message: str) -> JSONResponse:
 
 async def _refusal_of_error(_: Request, error: Exception) -> Response:
     """Return the refusal for an error of the library."""
-    for kind, status, name in STATUS:
-        if isinstance(error, kind):
-            return problem(status, name, str(error))
+    for error_type, status, word in STATUS_OF_ERROR:
+        if isinstance(error, error_type):
+            return problem(status, word, str(error))
     return problem(422, "refused", str(error))
 
 
@@ -199,13 +200,16 @@ async def _refusal_of_body(_: Request, error: Exception) -> Response:
     """
     # The handler is registered for this error alone.
     assert isinstance(error, RequestValidationError)  # noqa: S101
-    words = in_words(error.errors())[:MOST_WORDS]
+    words = in_words(error.errors())[:LONGEST_MESSAGE]
     # A name in the request may hold half of a surrogate pair, which UTF-8 has no bytes for.
     return problem(422, "invalid", words.encode("utf-8", "replace").decode())
 
 
 async def _refusal_of_status(_: Request, error: Exception) -> Response:
-    """Return the refusal for an HTTPException; its word is its message in lower case."""
+    """Return the refusal for an HTTPException, such as of a route that there is not.
+
+    Its word for programs is its message in lower case: "No such job" has "no_such_job".
+    """
     # The handler is registered for this error alone.
     assert isinstance(error, HTTPException)  # noqa: S101
     detail = str(error.detail)
@@ -232,13 +236,12 @@ class _LimitedBody:
         self._has_more = True
 
     async def receive(self) -> Message:
-        """Return the next message of the request: a piece of its body or, after the last one, that
-        the sender has gone.
-
-        There is no limit of time for the latter.
+        """Return the next message of the request: a piece of its body or, after the last piece, the
+        message that the sender has gone, for which there is no limit of time.
 
         Raises:
-            HTTPException: with status 401, 408, 413, 429 or 503.
+            HTTPException: with status 401 or 429 for the sender, 408 for a body that comes too
+                slowly, 413 for one that is too long, and 503 if tokens cannot be read.
         """
         try:
             # The body of a GET is not used; its route asks for the sender, where it needs one.
@@ -255,7 +258,7 @@ class _LimitedBody:
             message = await asyncio.wait_for(self._receive(), seconds)
         except TimeoutError:
             raise HTTPException(408, "Too slow") from None
-        self._size = self._size + len(message.get("body", b""))
+        self._size += len(message.get("body", b""))
         self._has_more = message.get("more_body", False)
         if self._size > MOST_BYTES:
             raise HTTPException(413, "Too large")
@@ -271,7 +274,7 @@ class _Outermost:
 
     Args:
         app: the application whose requests it takes first.
-        service: the worker.
+        service: the worker, which counts requests.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -293,7 +296,7 @@ class _Outermost:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status = 0
+        status = 0  # the status of the answer; 0 until it is sent
         request = Request(scope)
 
         async def send_with_headers(message: Message) -> None:

@@ -35,8 +35,8 @@ ENTRIES_PER_POINT = 4
 
 
 @dataclass(frozen=True)
-class Further:
-    """A further question that a budget may have to pay for.
+class FurtherQuestion:
+    """A question that was not charged yet, for which a budget may have to pay.
 
     Attributes:
         charge: the costs that it would spend.
@@ -56,7 +56,7 @@ class Further:
         return str(self.charge), str(self.stated), kind
 
     def apply_to(self, account: Account) -> AfterQuestion:
-        """Return the budget that the question would leave, and how often it fits.
+        """Return what the question would leave of a budget, and how often it fits.
 
         Args:
             account: a copy of the account that would pay: the question is spent on it, unless it is
@@ -87,10 +87,11 @@ class AfterQuestion(TypedDict):
     """The budget that a further question would leave.
 
     Attributes:
-        fits: how many times the question fits.
+        fits: how many times the question fits, one after the other; at most 2^30.
         refused: the message of the refusal; empty if it fits.
         why: what is missing; empty if it fits.
-        largest_epsilon: if it does not fit, the largest ε at which a question of its kind does.
+        largest_epsilon: if it does not fit, the largest ε at which a question of its kind does, or
+            at most 1/400 of the total below it; None if it fits, or is not a top-k question.
         share_after: the used share of the budget with the question.
         shares_after: the used share of each part of the budget with the question.
     """
@@ -108,13 +109,15 @@ class BudgetPage(TypedDict):
 
     Attributes:
         owner: whose share or limit it is; missing for the budget of a data set.
-        epsilon: the ε of the whole budget, at ``delta``.
-        epsilon_spent: the ε of what was charged, at ``delta``.
-        epsilon_left: the largest ε at which ``question`` still fits.
-        question: the kind of question for which ``epsilon_left`` is stated.
+        epsilon: the ε of the whole budget, at ``delta``, which holds now and later.
+        epsilon_spent: the ε of what was charged so far, at ``delta``; a reading and no guarantee
+            (``Account.reading``).
+        epsilon_left: the largest ε at which a question of the kind in ``question`` still fits, or
+            at most 1/400 of the total below it.
+        question: the kind of question for which ``epsilon_left`` is stated, in words.
         delta: the δ of the budget.
-        share: the used share of the budget.
-        shares: the used share of each part of the budget.
+        share: the used share of the budget, from 0 to 1.
+        shares: the used share of each part of the budget, such as ε and the δ of failures.
         remaining: what is left, in words.
         fits, refused, why, largest_epsilon, share_after, shares_after: those of ``AfterQuestion``;
             missing where no question is asked about.
@@ -144,7 +147,8 @@ class SpendingPoint(TypedDict, total=False):
         entry: the charge's number in the ledger.
         at: its time.
         analyst: who was charged.
-        share: the used share; missing for older charges.
+        share: the used share, from 0 to 1; missing for charges that are too old for it to be
+            computed.
     """
 
     entry: int
@@ -215,6 +219,9 @@ class SpendingLine:
     def _apply(self, entry: Entry) -> None:
         """Apply an entry to the replayed account and, if it changes what is used, add or update a
         point.
+
+        The items of an entry's body are those of its kind (``ledger.entries``); "dataset" among
+        them stands for the data set's own account, beside the limits of analysts.
         """
         body = entry.body
         if "merged" in body:  # a new version of the data: users may be in other segments
@@ -226,6 +233,7 @@ class SpendingLine:
             self.points.append({"entry": entry.seq, "at": entry.at, "analyst": entry.analyst})
             self._set_share()
         elif entry.kind == "release" and "dataset" in body["returned"]:
+            # What an answer did not use is given back.
             unused = Charge.parse(body["unused"])
             self._account(entry).revert(unused, body["returned"]["dataset"])
             if self.points and self.points[-1]["entry"] == body["charge"]:
@@ -236,8 +244,8 @@ class SpendingLine:
         return self._replayed.accounts(entry.analyst, entry.body.get("segments"))["dataset"]
 
     def _set_share(self) -> None:
-        """Set the share of the last point to the share that the replayed account has used, if the
-        last entry is recent enough.
+        """Set the share of the last point to what the replayed account has used, if the last entry
+        is recent enough.
         """
         if self.last > self._first_with_share:
             self.points[-1]["share"] = self._replayed.account.share()
@@ -261,11 +269,11 @@ class BudgetReports:
 
         Args:
             compute: the function that computes it.
-            key: the name of the report.
+            key: the words that tell this report from others.
         """
-        return self._pages.get((self._head(), *key), compute)
+        return self._pages.get((self._head_hash(), *key), compute)
 
-    def _head(self) -> str:
+    def _head_hash(self) -> str:
         """Return the hash of the ledger's last entry."""
         head: str = self.ledger.head()["hash"]
         return head
@@ -274,7 +282,7 @@ class BudgetReports:
         self,
         dataset: str,
         analyst: str,
-        further: Further | None = None,
+        further: FurtherQuestion | None = None,
         *,
         segments: tuple[str, ...] | None = None,
     ) -> dict[str, BudgetPage]:
@@ -299,7 +307,11 @@ class BudgetReports:
         return balance
 
     def _balance(
-        self, dataset: str, name: str, further: Further | None, segments: tuple[str, ...] | None
+        self,
+        dataset: str,
+        name: str,
+        further: FurtherQuestion | None,
+        segments: tuple[str, ...] | None,
     ) -> dict[str, BudgetPage]:
         """Return the report of ``balance``, computed anew.
 
@@ -311,7 +323,7 @@ class BudgetReports:
         """
         # The head is read before the state: a charge in between makes numbers newer than their
         # head, of which nobody asks again. With a later head they would be older than it.
-        head = self._head()
+        head = self._head_hash()
         state = self.ledger.state(dataset)  # a copy, on which the question can be tried
         kind = kind_of(state.kind, state.account, state.sensitivity)
         shares = state.terms.get("shares")
@@ -377,7 +389,7 @@ class BudgetReports:
         return {**self.balance(dataset, analyst), "spent_by_me": spent, "fits": fits}
 
     def _page(
-        self, account: Account, kind: Kind, further: Further | None, *key: Hashable
+        self, account: Account, kind: Kind, further: FurtherQuestion | None, *key: Hashable
     ) -> BudgetPage:
         """Return one budget in numbers.
 
@@ -385,8 +397,8 @@ class BudgetReports:
             account: a copy of its account, on which the question is tried.
             kind: the kind of question for which epsilon_left is stated.
             further: the question; None: no question.
-            key: what ``epsilon_left`` is cached by: the head of the ledger before the account was
-                read, and the names that tell this budget from others.
+            key: the words by which ``epsilon_left`` is cached: the head of the ledger before the
+                account was read, and the names that tell this budget from others.
         """
         summary = account.summary()
         left = self._pages.get(("left", *key), lambda: epsilon_left(account, kind))

@@ -74,15 +74,20 @@ def refuse_special(path: Path) -> Path:
 
 
 def valid_name(**arguments: object) -> str:
-    """Return the one argument if it is a name that fits into an address and a file name.
+    """Return the value of the one argument if it is a name that fits into an address and a file
+    name, and never leads to another directory.
+
+    Args:
+        arguments: one argument, such as ``dataset="words"``; its own name is used in the message.
 
     Raises:
-        InvalidParameter: otherwise; a name never leads to another directory.
+        InvalidParameter: if the value is no such name.
     """
     ((name, value),) = arguments.items()
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise InvalidParameter(
-            f"{name} must be 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter"
+            f"{name} must be 1 to 64 letters, digits, '.', '_' or '-', beginning with a letter or "
+            "a digit"
         )
     return value
 
@@ -97,7 +102,8 @@ class CatalogBudget:
         registered: costs that may be spent in any order.
         shares: analyst, or "reserve" -> their own costs or total.
         delta: the δ of registered costs, or of all shares.
-        failure_delta: the part of a total's δ for failures; None: half of it.
+        failure_delta: the part of a total's δ that pays for the δ of single answers, in which their
+            own guarantees may fail; None: half of it.
     """
 
     budget: Budget | None = None
@@ -107,8 +113,8 @@ class CatalogBudget:
     failure_delta: float | None = None
 
     def arguments(self) -> dict[str, Any]:
-        """Return the arguments of ``Ledger.create_dataset``, ``Ledger.renew`` and
-        ``Ledger.set_limit``.
+        """Return the budget as the keyword arguments that ``Ledger.create_dataset``,
+        ``Ledger.renew`` and ``Ledger.set_limit`` take.
         """
         values = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
@@ -116,7 +122,8 @@ class CatalogBudget:
 
 @dataclass(frozen=True)
 class SegmentReading:
-    """The segments that a question is about, and how their data are read.
+    """The segments that a question is about, and how their data are read; without arguments: no
+    segments.
 
     Attributes:
         column: the column that says which segment a row belongs to; "" without segments.
@@ -168,7 +175,7 @@ class DatasetSpec:
         limits: analyst -> a limit within the budget, set in the ledger if there is none.
         analysts: the analysts who may ask; None: every analyst.
         description: a sentence for people.
-        sensitivity: the caps as a Sensitivity.
+        sensitivity: the caps as a Sensitivity: l0 is Δ, linf is τ.
     """
 
     name: str
@@ -225,7 +232,7 @@ class DatasetSpec:
             yield "count_capped is for private labels of events"
 
     def _mistakes_of_analysts(self) -> Iterator[str]:
-        """Yield what is wrong with the limits of analysts."""
+        """Yield what is wrong with the limits of analysts and with who may ask."""
         if self.terms.shares is not None and self.limits:
             yield "limits are for a budget that is not divided into shares"
         if self.analysts is None:
@@ -238,9 +245,8 @@ class DatasetSpec:
         """Yield what is wrong with the options of streams and segments."""
         divided_by = self.budget_by
         has_days = "{version}" in self.source
-        if self.streams is not None and (
-            not has_days or self.top or divided_by or self.overlapping_columns
-        ):
+        excludes_streams = self.top or divided_by or self.overlapping_columns
+        if self.streams is not None and (excludes_streams or not has_days):
             yield (
                 "streams need a source with {version} for the day, and neither top nor budget_by "
                 "nor segments of a table of counts that a user may be in several of"
@@ -253,8 +259,8 @@ class DatasetSpec:
 
     @property
     def identity(self) -> str:
-        """Return the canonical identity of the source: equal for all paths that lead to the same
-        file.
+        """Return the canonical identity of the source, which is equal for all paths that lead to
+        the same file; a place-holder ``{version}`` is left as it is.
         """
         if self.source == SHIPPED:
             return SHIPPED
@@ -442,6 +448,12 @@ class Catalog:
     path: Path | None = None
 
     def __post_init__(self) -> None:
+        """Refuse a catalog in which two places, or two sources, are one file.
+
+        Raises:
+            CatalogRefused: naming both.
+            InvalidParameter: when the ledger's own files would be overwritten.
+        """
         places = {name: str(getattr(self, name) or "") for name in PLACES}
         files = {name: place for name, place in places.items() if place and "://" not in place}
         sources = {
@@ -449,14 +461,16 @@ class Catalog:
             for name, spec in self.datasets.items()
             if spec.source != SHIPPED  # built in: any number of data sets may have it
         }
-        # Neither two places nor two sources may be one file.
-        identities = [
-            {name: _resolved_source(place) for name, place in files.items()},
-            {name: spec.identity for name, spec in sources.items()},
-            {name: spec.identity_of(spec.version) for name, spec in sources.items()},
-        ]
-        problems = [words for places in identities for words in _repeated_place_problems(places)]
-        refuse_mistakes(problems)
+        file_of_place = {name: _resolved_source(place) for name, place in files.items()}
+        file_of_source = {name: spec.identity for name, spec in sources.items()}
+        file_of_version = {name: spec.identity_of(spec.version) for name, spec in sources.items()}
+        refuse_mistakes(
+            [
+                *_repeated_file_mistakes(file_of_place),
+                *_repeated_file_mistakes(file_of_source),
+                *_repeated_file_mistakes(file_of_version),
+            ]
+        )
         # ``Ledger`` itself refuses such a head_file.
         for name in {"access", "key_file"} & files.keys():
             refuse_own_file(self.ledger, Path(files[name]), name)
@@ -469,15 +483,17 @@ class Catalog:
         return read_key(refuse_special(self.key_file))
 
 
-def _repeated_place_problems(places: Mapping[str, str]) -> Iterator[str]:
-    """Yield a message for each file that has two names in the catalog; ``places`` is name
-    -> file.
+def _repeated_file_mistakes(files: Mapping[str, str]) -> Iterator[str]:
+    """Yield a message for each file that has two names in the catalog.
+
+    Args:
+        files: the name of each file in the catalog, such as "ledger" -> its path, links followed.
     """
-    first_name: dict[str, str] = {}
-    for name, place in places.items():
-        if place in first_name:
-            yield f"catalog: {name} and {first_name[place]} are the same file"
-        first_name.setdefault(place, name)
+    first_name: dict[str, str] = {}  # by file
+    for name, file in files.items():
+        if file in first_name:
+            yield f"catalog: {name} and {first_name[file]} are the same file"
+        first_name.setdefault(file, name)
 
 
 def _resolved_source(source: str) -> str:

@@ -8,7 +8,7 @@ under a new name it would have its whole budget once more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -36,7 +36,7 @@ HOW_TO_CHANGE = (
 
 
 LIMIT = "limit of "  # a difference between limits begins with it
-NOT_ANEW = (
+HOW_TO_BEGIN_ANEW = (
     "the access database knows data that were served before, so no new ledger is made for them: is "
     "its disk mounted, or does the catalog name another? To begin anew on purpose: dptopk serve "
     "CATALOG --apply --reason '...'"
@@ -87,7 +87,7 @@ def open_ledger(catalog: Catalog, tables: Tables) -> Ledger:
     except LedgerError as error:
         if create:
             raise
-        raise LedgerError(f"{error}; {NOT_ANEW}") from None
+        raise LedgerError(f"{error}; {HOW_TO_BEGIN_ANEW}") from None
     try:
         write_new_accounts(catalog, ledger, tables)
     except BaseException:
@@ -116,23 +116,35 @@ def write_new_accounts(catalog: Catalog, ledger: Ledger, tables: Tables) -> None
         _record_source(tables, spec, ledger)
 
 
-def terms_by_place(
-    spec: DatasetSpec,
-) -> Iterator[tuple[str, CatalogBudget, Callable[[], RecordedTerms]]]:
-    """Yield the budget of a data set and each limit: its place in the catalog, the budget, and a
-    function that returns its terms as the ledger would record them.
+@dataclass(frozen=True)
+class StatedBudget:
+    """A budget or a limit of a data set, where the catalog states it.
 
-    No ledger is needed.
+    Attributes:
+        place: its place in the table of the data set: "budget" or "limits.NAME".
+        budget: the budget as it is stated there.
+        segments: the declared segments that have this budget each; None: it is for all data.
     """
 
-    def budget_terms() -> RecordedTerms:
-        """Return the terms of the data set's budget, one for each segment if there are any."""
-        terms = shared_terms_of(**spec.terms.arguments())
-        return terms_by_segment(terms, segments_of(spec.declared_segments))
+    place: str
+    budget: CatalogBudget
+    segments: Mapping[str, tuple[str, ...]] | None = None
 
-    yield "budget", spec.terms, budget_terms
+    def recorded_terms(self) -> RecordedTerms:
+        """Return the terms of the budget as a ledger would record them; no ledger is needed.
+
+        Raises:
+            InvalidParameter: for terms that a ledger refuses.
+        """
+        terms = shared_terms_of(**self.budget.arguments())
+        return terms_by_segment(terms, segments_of(self.segments))
+
+
+def stated_budgets(spec: DatasetSpec) -> Iterator[StatedBudget]:
+    """Yield the budget of a data set and each of its limits."""
+    yield StatedBudget("budget", spec.terms, spec.declared_segments)
     for analyst, limit in spec.limits.items():
-        yield f"limits.{analyst}", limit, partial(shared_terms_of, **limit.arguments())
+        yield StatedBudget(f"limits.{analyst}", limit)
 
 
 def create_accounts(ledger: Ledger, spec: DatasetSpec) -> None:
@@ -226,8 +238,8 @@ def _payer_differences(
     paid_from = sources.ledgers.get(spec.name)
     if paid_from is None or paid_from in ledger.identities():
         return
-    present = f"that it is {_short(ledger.identities()[0])}"
-    earlier = f"data that were paid from {_short(paid_from)}"
+    present = f"that it is {_short_identity(ledger.identities()[0])}"
+    earlier = f"data that were paid from {_short_identity(paid_from)}"
     yield Difference(spec.name, "another ledger", present, earlier)
 
 
@@ -320,7 +332,7 @@ class _Sources:
         return recorded[-1]
 
 
-def _short(identity: str | None) -> str:
+def _short_identity(identity: str | None) -> str:
     """Return the beginning of a ledger's identity, which is enough for messages."""
     return repr((identity or "")[:8])
 
@@ -336,16 +348,30 @@ def _source_name(source: str) -> str:
 
 def _terms_differences(spec: DatasetSpec, state: DatasetState) -> Iterator[Difference]:
     """Yield the budget and the limits of a data set that differ between catalog and ledger."""
-    pairs = [("budget", state.terms, spec.terms)]
+    yield from _budget_differences(spec.name, "budget", state.terms, spec.terms)
     for analyst, terms in spec.limits.items():
         if canonical_name(analyst) in state.limits:
             ledger_terms, _ = state.limits[canonical_name(analyst)]
-            pairs.append((f"{LIMIT}{analyst!r}", ledger_terms, terms))
-    for what, ledger_terms, catalog_terms in pairs:
-        in_ledger = _plain_terms(ledger_terms)
-        in_catalog = _plain_terms_of_catalog(catalog_terms)
-        if in_ledger != in_catalog:
-            yield Difference(spec.name, what, _terms_text(in_ledger), _terms_text(in_catalog))
+            what = f"{LIMIT}{analyst!r}"
+            yield from _budget_differences(spec.name, what, ledger_terms, terms)
+
+
+def _budget_differences(
+    dataset: str, what: str, ledger_terms: Mapping[str, Any], catalog_terms: CatalogBudget
+) -> Iterator[Difference]:
+    """Yield the difference between a budget's terms in the ledger and in the catalog, if there is
+    one.
+
+    Args:
+        dataset: the name of the data set.
+        what: which of its budgets it is, as ``Difference.what`` says it.
+        ledger_terms: the terms as the ledger records them.
+        catalog_terms: the terms as the catalog states them.
+    """
+    in_ledger = _plain_terms(ledger_terms)
+    in_catalog = _plain_terms_of_catalog(catalog_terms)
+    if in_ledger != in_catalog:
+        yield Difference(dataset, what, _terms_text(in_ledger), _terms_text(in_catalog))
 
 
 def apply(catalog: Catalog, reason: str) -> list[Difference]:
@@ -366,34 +392,48 @@ def apply(catalog: Catalog, reason: str) -> list[Difference]:
     if not reason.strip():
         raise InvalidParameter("reason must say why the terms change")
     tables = Tables(catalog.access)
-    access = Access(tables)
     try:
         with Ledger(catalog.ledger, key=catalog.key, head_file=catalog.head_file) as ledger:
             changes = list(differences(catalog, ledger, tables))
             for change in changes:
-                spec = catalog.datasets[change.dataset]
-                has_new_payer = change.what in {"source", "ledger", "another ledger"}
-                # The account is made before the source is recorded as paid from it.
-                if has_new_payer:
-                    create_accounts(ledger, spec)
-                # The renewal of a new account records the reason for it.
-                if change.what in {"budget", "ledger"}:
-                    ledger.renew(spec.name, reason=reason, **spec.terms.arguments())
-                detail = {"what": change.what, "reason": reason}
-                write_line = partial(access.line_statement, "", "apply", spec.name)
-                if change.what.startswith(LIMIT):
-                    # A limit records no reason in the ledger, so that the line comes first.
-                    tables.change(write_line(BEGUN, detail), durable=True)
-                    _set_limit(ledger, spec, change)
-                line = write_line("done", detail)
-                if has_new_payer:
-                    _record_source(tables, spec, ledger, line)
-                else:
-                    tables.change(line, durable=True)
+                _apply_difference(change, catalog.datasets[change.dataset], reason, ledger, tables)
             write_new_accounts(catalog, ledger, tables)
     finally:
         tables.close()
     return changes
+
+
+def _apply_difference(
+    difference: Difference, spec: DatasetSpec, reason: str, ledger: Ledger, tables: Tables
+) -> None:
+    """Change the ledger to what the catalog says about one difference, and write a line of the
+    audit log.
+
+    Args:
+        difference: the difference.
+        spec: its data set in the catalog.
+        reason: why the terms change.
+        ledger: the open ledger.
+        tables: the access database.
+    """
+    has_new_payer = difference.what in {"source", "ledger", "another ledger"}
+    # The account is made before the source is recorded as paid from it.
+    if has_new_payer:
+        create_accounts(ledger, spec)
+    # The renewal of a new account records the reason for it.
+    if difference.what in {"budget", "ledger"}:
+        ledger.renew(spec.name, reason=reason, **spec.terms.arguments())
+    detail = {"what": difference.what, "reason": reason}
+    write_line = partial(Access(tables).line_statement, "", "apply", spec.name)
+    if difference.what.startswith(LIMIT):
+        # A limit records no reason in the ledger, so that the line comes first.
+        tables.change(write_line(BEGUN, detail), durable=True)
+        _set_limit(ledger, spec, difference)
+    line = write_line("done", detail)
+    if has_new_payer:
+        _record_source(tables, spec, ledger, line)
+    else:
+        tables.change(line, durable=True)
 
 
 def _set_limit(ledger: Ledger, spec: DatasetSpec, difference: Difference) -> None:
@@ -421,7 +461,7 @@ def _record_source(
         tables: the access database.
         spec: the data set, with its source.
         ledger: the ledger that pays for it.
-        further: statements of the same transaction.
+        further: statements that are run after these, in the same transaction.
     """
     current = (
         "INSERT INTO service_current (dataset, source) VALUES (:dataset, :source) "
@@ -451,8 +491,8 @@ def _record_source(
 
 
 def _sources_to_record(tables: Tables, spec: DatasetSpec, version: str) -> set[str]:
-    """Return what is recorded as the data of a data set: its source, this version of it, and the
-    versions that the former owner of the source has read.
+    """Return the sources that are to be recorded as the data of a data set: its source, this
+    version of it, and the versions of it that the data set to which it belonged so far has read.
 
     Args:
         tables: the access database.
@@ -549,8 +589,9 @@ def _plain_terms_of_catalog(terms: CatalogBudget) -> dict[str, Any]:
 
 
 def _plain_share(part: Charge | Budget) -> dict[str, Any]:
-    """Return a budget, or registered costs, in the form of ``_plain_terms``; registered costs
-    without "delta", which is stated once for all shares.
+    """Return a budget, or registered costs, in the form of ``_plain_terms``.
+
+    Registered costs come without "delta": it is stated once, beside all shares.
     """
     if isinstance(part, Budget):
         return _plain_terms({"budget": part.terms()})
@@ -560,7 +601,12 @@ def _plain_share(part: Charge | Budget) -> dict[str, Any]:
 def _plain_terms(terms: Mapping[str, Any]) -> dict[str, Any]:
     """Return the terms of a budget in the ledger without values that are derived from them.
 
-    They are "shares", "registered", or "epsilon" or "rho" with "failure_delta"; and "delta".
+    Args:
+        terms: the terms as the ledger records them.
+
+    Returns:
+        "delta", and one of: "shares", name -> terms; "registered", costs as text; "epsilon" or
+        "rho", with "failure_delta".
     """
     if "shares" in terms:
         parts = {name: _plain_terms(part) for name, part in terms["shares"].items()}

@@ -64,7 +64,7 @@ class Mistakes:
         except DptopkError as error:
             text = str(error)
             self.messages.append(text if text.startswith(where) else f"{where}: {text}")
-        except (OverflowError, ValueError, RecursionError):  # of a number or a text beyond measure
+        except (OverflowError, ValueError, RecursionError):  # for numbers of thousands of digits
             self.messages.append(f"{where}: a value is too large or too long")
 
     def valid_entries(self, table: Toml, kinds: Mapping[str, str], where: str) -> dict[str, Any]:
@@ -73,8 +73,8 @@ class Mistakes:
 
         Args:
             table: the table as TOML holds it.
-            kinds: a kind, a key of _KINDS -> the names of the keys of that kind, separated by
-                blanks.
+            kinds: a kind, which is a key of _KINDS -> the names of the entries of that kind,
+                separated by blanks.
             where: the part of the catalog, for messages.
         """
         if not isinstance(table, dict):
@@ -87,11 +87,11 @@ class Mistakes:
         for name, value in table.items():
             if name not in kind_of:
                 continue
-            fits, words = _KINDS[kind_of[name]]
-            if fits(value):
+            kind = _KINDS[kind_of[name]]
+            if kind.fits(value):
                 entries[name] = value
             else:
-                self.messages.append(f"{where}: {name} must be {words}")
+                self.messages.append(f"{where}: {name} must be {kind.words}")
         return entries
 
 
@@ -143,19 +143,31 @@ def _is_table(value: Toml) -> bool:
     return isinstance(value, dict)
 
 
-# A kind of value -> the check for it, and the words of a message about another value.
-_KINDS: dict[str, tuple[Callable[[Toml], bool], str]] = {
-    "text": (_is_text, "a text"),
-    "count": (_is_count, "a whole number from 1 to 2^53"),
-    "wait": (_number_check(0, LONGEST_WAIT), f"a number from 0 to {LONGEST_WAIT:g}"),
-    "rate": (_number_check(1e-3, 1e9), "a number from 0.001 to 1e9"),
-    "days": (_number_check(1, 36_500), "a number from 1 to 36500"),
-    "list": (_is_list, 'a list of different values, such as ["one", "two"]'),
-    "flag": (lambda value: isinstance(value, bool), "true or false"),
-    "table": (_is_table, "a table"),
-    "lists": (_table_check(_is_list), "a table of lists"),
-    "counts": (_table_check(_is_count), "a table of counts"),
-    "tables": (_table_check(_is_table), "a table of tables"),
+@dataclass(frozen=True)
+class _Kind:
+    """A kind of value.
+
+    Attributes:
+        fits: the function that returns whether a value is of this kind.
+        words: what such a value is, for the message about another one.
+    """
+
+    fits: Callable[[Toml], bool]
+    words: str
+
+
+_KINDS: dict[str, _Kind] = {
+    "text": _Kind(_is_text, "a text"),
+    "count": _Kind(_is_count, "a whole number from 1 to 2^53"),
+    "wait": _Kind(_number_check(0, LONGEST_WAIT), f"a number from 0 to {LONGEST_WAIT:g}"),
+    "rate": _Kind(_number_check(1e-3, 1e9), "a number from 0.001 to 1e9"),
+    "days": _Kind(_number_check(1, 36_500), "a number from 1 to 36500"),
+    "list": _Kind(_is_list, 'a list of different values, such as ["one", "two"]'),
+    "flag": _Kind(lambda value: isinstance(value, bool), "true or false"),
+    "table": _Kind(_is_table, "a table"),
+    "lists": _Kind(_table_check(_is_list), "a table of lists"),
+    "counts": _Kind(_table_check(_is_count), "a table of whole numbers from 1 to 2^53"),
+    "tables": _Kind(_table_check(_is_table), "a table of tables"),
 }
 # The keys of each table, by the kind of their values (``Mistakes.valid_entries``).
 _DATASET_KEYS = {
@@ -203,7 +215,7 @@ def load(path: str | Path) -> Catalog:
 
 
 def read(table: dict[str, Toml], base: Path) -> Catalog:
-    """Return the catalog in a table, with paths relative to ``base``.
+    """Return the catalog in the table of a whole TOML file, with paths relative to ``base``.
 
     Raises:
         CatalogRefused: naming all mistakes.
@@ -244,12 +256,49 @@ def read(table: dict[str, Toml], base: Path) -> Catalog:
 
 @dataclass
 class _DatasetParts:
-    """The parts of a data set that were read without a mistake."""
+    """The values of a data set that are made from its entries; None: there is none, or it has a
+    mistake.
+
+    Attributes:
+        analysts: the names of the analysts who may ask.
+        labels: the public labels.
+        budget: the budget.
+        streams: the folder for the files of streams.
+    """
 
     analysts: tuple[str, ...] | None = None
     labels: list[str] | None = None
     budget: CatalogBudget | None = None
     streams: Path | None = None
+
+    @classmethod
+    def read(
+        cls, entries: Mapping[str, Any], base: Path, where: str, mistakes: Mistakes
+    ) -> _DatasetParts:
+        """Return the values that have no mistake; the mistakes of the others are added to
+        ``mistakes``.
+
+        Args:
+            entries: the entries of the data set's table whose values have the right kind.
+            base: the folder that paths are relative to.
+            where: the place of the table in the catalog, for messages.
+            mistakes: all mistakes of the data set that were found so far.
+        """
+        parts = cls()
+        with mistakes.collecting(f"{where}.analysts"):
+            if "analysts" in entries:
+                parts.analysts = _analyst_names(entries["analysts"], f"{where}.analysts")
+        with mistakes.collecting(f"{where}.labels"):
+            if "labels" in entries:
+                parts.labels = _labels(base / entries["labels"], f"{where}.labels")
+        with mistakes.collecting(f"{where}.budget"):
+            if "budget" in entries:
+                parts.budget = budget_in(entries["budget"], f"{where}.budget")
+        with mistakes.collecting(f"{where}.streams"):
+            if "streams" in entries:
+                parts.streams = base / entries["streams"]
+                _refuse_other_than_folder(parts.streams)
+        return parts
 
 
 def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
@@ -265,46 +314,33 @@ def _dataset(name: str, table: dict[str, Toml], base: Path) -> DatasetSpec:
     """
     where = f"datasets.{name}"
     mistakes = Mistakes()
-    values = mistakes.valid_entries(table, _DATASET_KEYS, where)
+    entries = mistakes.valid_entries(table, _DATASET_KEYS, where)
     if not {"source", "budget"} <= table.keys():
         mistakes.messages.append(f"{where}: source and budget are needed")
-    limits = _limits(values.get("limits", {}), f"{where}.limits", mistakes)
-    parts = _DatasetParts()
-    with mistakes.collecting(f"{where}.analysts"):
-        if "analysts" in values:
-            parts.analysts = _analyst_names(values["analysts"], f"{where}.analysts")
-    with mistakes.collecting(f"{where}.labels"):
-        if "labels" in values:
-            parts.labels = _labels(base / values["labels"], f"{where}.labels")
-    with mistakes.collecting(f"{where}.budget"):
-        if "budget" in values:
-            parts.budget = budget_in(values["budget"], f"{where}.budget")
-    with mistakes.collecting(f"{where}.streams"):
-        if "streams" in values:
-            parts.streams = base / values["streams"]
-            _refuse_no_folder(parts.streams)
-    filters = values.get("filters", {})
-    source = values.get("source", "")
+    limits = _limits(entries.get("limits", {}), f"{where}.limits", mistakes)
+    parts = _DatasetParts.read(entries, base, where, mistakes)
+    filters = entries.get("filters", {})
+    source = entries.get("source", "")
     with mistakes.collecting(where):
         if source and parts.budget is not None:
             spec = DatasetSpec(
                 name=name,
                 source=source if source == SHIPPED else _resolved_path(source, base),
                 terms=parts.budget,
-                filters={column: tuple(map(str, listed)) for column, listed in filters.items()},
+                filters={column: tuple(map(str, values)) for column, values in filters.items()},
                 limits=limits,
                 analysts=parts.analysts,
                 labels=parts.labels,
                 streams=parts.streams,
-                **{key: value for key, value in values.items() if key not in _CONVERTED_KEYS},
+                **{key: value for key, value in entries.items() if key not in _CONVERTED_KEYS},
             )
     refuse_mistakes(mistakes.messages)  # always refuses where no data set was made
     return spec
 
 
-def _refuse_no_folder(path: Path) -> None:
-    """Refuse a path that is something else than a folder; a folder that does not exist will be
-    made.
+def _refuse_other_than_folder(path: Path) -> None:
+    """Refuse a path at which there is something else than a folder; a folder that does not exist
+    will be made.
 
     Raises:
         InvalidParameter: naming the path and the problem.
@@ -336,8 +372,12 @@ def _limits(table: Mapping[str, Any], where: str, mistakes: Mistakes) -> dict[st
 
 
 def budget_in(table: Toml, where: str) -> CatalogBudget:
-    """Return the budget in a table of the catalog: ``epsilon``, ``rho``, ``registered`` or
-    ``shares``, with ``delta``.
+    """Return the budget in a table of the catalog.
+
+    Args:
+        table: a table with one of ``epsilon``, ``rho``, ``registered`` (costs as text) and
+            ``shares``, and ``delta``; with the first two perhaps ``failure_delta``.
+        where: its place in the catalog, for messages.
 
     Raises:
         InvalidParameter: when it is no budget.
@@ -413,7 +453,11 @@ def _shares(table: Toml, where: str) -> dict[str, Charge | Budget]:
 
 
 def _share(part: Any, where: str) -> Charge | Budget:
-    """Return the share of one analyst: registered costs, or a budget in ε.
+    """Return the share of one analyst, as TOML holds it: registered costs, or a budget in ε.
+
+    Args:
+        part: the table of the share.
+        where: its place in the catalog, for messages.
 
     Raises:
         InvalidParameter: if it states a δ for failures, or shares again, or a δ of its own for

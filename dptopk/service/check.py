@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -17,22 +17,21 @@ from dptopk.ledger.heads import witness_at
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.log_store import refuse_own_head
 from dptopk.ledger.names import canonical_name, plain_text
-from dptopk.ledger.recorded import RecordedTerms
 from dptopk.service.access import Access
 from dptopk.service.catalog import (
     SHIPPED,
     Catalog,
-    CatalogBudget,
     CatalogRefused,
     DatasetSpec,
     SegmentReading,
 )
 from dptopk.service.catalog_changes import (
+    HOW_TO_BEGIN_ANEW,
     HOW_TO_CHANGE,
-    NOT_ANEW,
+    StatedBudget,
     differences,
     served_before,
-    terms_by_place,
+    stated_budgets,
 )
 from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.data import read_once
@@ -48,8 +47,9 @@ class CatalogProblem:
     """One thing that is wrong with a catalog.
 
     Attributes:
-        text: the problem, in words.
-        refused: whether the service would not start or not answer; else it is a warning.
+        text: the problem, in words, beginning with its place in the catalog.
+        refused: True if the service would not start, or could not answer questions; False if it is
+            a warning of something that is probably a mistake.
     """
 
     text: str
@@ -83,13 +83,13 @@ def check(path: str | Path) -> list[CatalogProblem]:
 
 
 def _caught_problems(
-    where: str, checking: Callable[[], Iterator[CatalogProblem]]
+    where: str, checking: Callable[[], Iterable[CatalogProblem]]
 ) -> Iterator[CatalogProblem]:
     """Yield the problems that a check finds; an error that stops it is a problem too.
 
     Args:
         where: the part of the catalog, for the message of such an error.
-        checking: the check.
+        checking: the check, which yields or returns problems.
     """
     try:
         yield from checking()
@@ -150,51 +150,60 @@ def _dataset_problems(spec: DatasetSpec) -> Iterator[CatalogProblem]:
             yield CatalogProblem(f"{where}: shares of {', '.join(strangers)}, who may not ask")
     if spec.labels_per_user is None and spec.source != SHIPPED:
         yield CatalogProblem(f"{where}: labels_per_user is not given: all labels of a user count")
-    yield from _caught_problems(where, partial(_text_problems, spec))
-    for place, budget, account_terms in terms_by_place(spec):
-        part = f"{where}.{place}"
-        yield from _caught_problems(part, partial(_epsilon_problems, part, budget, account_terms))
+    yield from _caught_problems(where, partial(_refuse_texts, spec))
+    for stated in stated_budgets(spec):
+        part = f"{where}.{stated.place}"
+        yield from _caught_problems(part, partial(_epsilon_problems, part, stated))
     # The data are read once as a whole, and once under one condition of each column.
     conditions: list[dict[str, str]] = [{}]
     conditions += [{column: values[0]} for column, values in spec.filters.items()]
     for condition in conditions:
-        yield from _caught_problems(where, partial(_data_problems, spec, condition))
+        yield from _caught_problems(where, partial(_refuse_data, spec, condition))
 
 
-def _text_problems(spec: DatasetSpec) -> Iterator[CatalogProblem]:
-    """Refuse a unit and a version that the ledger would refuse as text; yield nothing.
+def _refuse_texts(spec: DatasetSpec) -> tuple[()]:
+    """Refuse a unit and a version that the ledger would refuse as text.
+
+    Returns:
+        no problems, as ``_caught_problems`` expects of a check.
 
     Raises:
         InvalidParameter: naming the one that is refused.
     """
     plain_text(unit=spec.unit)
     plain_text(version=spec.version)
-    yield from ()  # a generator, as ``_caught_problems`` takes
+    return ()
 
 
-def _data_problems(spec: DatasetSpec, where: Mapping[str, str]) -> Iterator[CatalogProblem]:
-    """Read the data once under conditions, so that an error shows; yield nothing.
+def _refuse_data(spec: DatasetSpec, where: Mapping[str, str]) -> tuple[()]:
+    """Read the data once under conditions, so that an error shows.
 
     Args:
         spec: the data set.
         where: column -> the value that rows must have.
+
+    Returns:
+        no problems, as ``_caught_problems`` expects of a check.
+
+    Raises:
+        Exception: any error of a file or an engine.
     """
     read_once(spec, where, SegmentReading())
-    yield from ()  # a generator, as ``_caught_problems`` takes
+    return ()
 
 
-def _epsilon_problems(
-    where: str, budget: CatalogBudget, account_terms: Callable[[], RecordedTerms]
-) -> Iterator[CatalogProblem]:
+def _epsilon_problems(where: str, stated: StatedBudget) -> Iterator[CatalogProblem]:
     """Yield a warning if a budget's ε is so large that it limits nothing in practice.
 
     Args:
-        where: the place of the budget in the catalog.
-        budget: the budget as the catalog states it.
-        account_terms: the function that returns its terms as the ledger records them.
+        where: the place of the budget in the catalog, for the message.
+        stated: the budget as the catalog states it.
+
+    Raises:
+        InvalidParameter: for terms that the ledger would refuse.
     """
-    account = account_of(account_terms())  # refuses what the ledger would refuse
-    total = budget.budget
+    account = account_of(stated.recorded_terms())
+    total = stated.budget.budget
     # Registered costs and shares have their account's ε, and so has a budget in ρ with a δ.
     if total is None or (total.rho is not None and total.delta):
         epsilon = account.epsilon()
@@ -277,7 +286,7 @@ def _missing_ledger(catalog: Catalog) -> CatalogProblem:
         return CatalogProblem("ledger: there is none yet; it will be made, with nothing spent")
     with closing(Tables(catalog.access, read_only=True)) as tables:
         if served_before(tables):
-            return CatalogProblem(f"ledger: there is none; {NOT_ANEW}", refused=True)
+            return CatalogProblem(f"ledger: there is none; {HOW_TO_BEGIN_ANEW}", refused=True)
         people = len(Access(tables).people())
     return CatalogProblem(
         f"ledger: there is none yet, and tokens: {people}; unless this is the first start, it is "

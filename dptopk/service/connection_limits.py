@@ -16,7 +16,7 @@ from typing import Protocol
 
 RESERVED_FILES = 224  # of 1,024, which is what most systems allow; 800 are left for connections
 LEAST_CONNECTIONS = 16  # so many are allowed, however few files the process may have
-FEW_STRANGERS = 1 / 8  # strangers have few connections below this part of their limit
+FEW_STRANGERS = 1 / 8  # this part of their limit, or less, is few connections of strangers
 
 
 class ConnectionPhase(IntEnum):
@@ -27,8 +27,8 @@ class ConnectionPhase(IntEnum):
     ANSWERING = 2  # a complete request is being answered
 
 
-class Place(Protocol):
-    """A connection as its limits see it.
+class CountedConnection(Protocol):
+    """A connection, as the count of them needs it; ``connections.LimitedConnection`` is one.
 
     Attributes:
         address: the address of the other end.
@@ -44,6 +44,9 @@ class Place(Protocol):
 
     def end(self) -> None:
         """End the connection now."""
+
+
+Group = dict[CountedConnection, None]  # a set of connections, in the order in which they came
 
 
 @dataclass(frozen=True)
@@ -91,18 +94,18 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self._limits = limits
-        self._strangers: dict[str, dict[Place, None]] = {}  # by address
-        self._known: dict[str, dict[Place, None]] = {}  # by analyst
+        self._strangers: dict[str, Group] = {}  # by address
+        self._known: dict[str, Group] = {}  # by analyst
         self._number_of_strangers = 0
         self._number = 0
 
-    def enter(self, place: Place) -> None:
+    def enter(self, connection: CountedConnection) -> None:
         """Count a new connection, which is a stranger's; if there is no room, another one or this
         one ends.
         """
-        self._add(place)
+        self._add(connection)
         limits = self._limits
-        same_address = self._strangers[place.address]
+        same_address = self._strangers[connection.address]
         # There is one connection more than before: to end one is enough for every limit.
         if len(same_address) > limits.of_address:
             self._end_one(same_address)
@@ -112,81 +115,92 @@ class Connections:
             self._end_one_of_all()
 
     def _end_one_of_all(self) -> None:
-        """End one connection, since there are too many in all.
+        """End one connection, since there are too many in all; none ends if all are being answered.
 
         It is a stranger's or, if strangers have few, one of the analyst who has most: an analyst's
         new connection is a stranger's at first, and must find room.
         """
         analyst = max(self._known, key=lambda name: len(self._known[name]), default="")
         connections_of_analyst = self._known.get(analyst, {})
-        groups: list[Iterable[Place]] = [self._all_strangers(), connections_of_analyst]
+        groups: list[Iterable[CountedConnection]] = [self._all_strangers(), connections_of_analyst]
         if self._number_of_strangers <= self._limits.strangers * FEW_STRANGERS:
             groups.reverse()
         for group in groups:
             if self._end_one(group):
                 return
 
-    def identify(self, place: Place, analyst: str) -> None:
+    def identify(self, connection: CountedConnection, analyst: str) -> None:
         """Record that a connection has shown a valid token of an analyst.
 
         One that was lost while its token was looked up is not counted again.
         """
-        if place.analyst == analyst or not self._is_counted(place):
+        if connection.analyst == analyst or not self._is_counted(connection):
             return
-        self.leave(place)
-        place.analyst = analyst
-        self._add(place)
+        self.leave(connection)
+        connection.analyst = analyst
+        self._add(connection)
         connections_of_analyst = self._known[analyst]
         if len(connections_of_analyst) > self._limits.of_analyst:
             self._end_one(connections_of_analyst)
 
-    def leave(self, place: Place) -> None:
+    def leave(self, connection: CountedConnection) -> None:
         """Count one connection less, if it was counted."""
-        if not self._is_counted(place):
+        if not self._is_counted(connection):
             return
-        group, name = self._group(place)
-        members = group[name]
-        del members[place]
-        if not members:
-            del group[name]
+        groups = self._groups(connection)
+        name = _group_name(connection)
+        del groups[name][connection]
+        if not groups[name]:
+            del groups[name]
         self._number -= 1
-        if place.analyst is None:
+        if connection.analyst is None:
             self._number_of_strangers -= 1
 
-    def _group(self, place: Place) -> tuple[dict[str, dict[Place, None]], str]:
-        """Return the table that a connection is counted in, by address or by analyst, and its key
-        there.
+    def _groups(self, connection: CountedConnection) -> dict[str, Group]:
+        """Return the groups of which a connection belongs to one: by address for a stranger's, else
+        by analyst.
         """
-        if place.analyst is None:
-            return self._strangers, place.address
-        return self._known, place.analyst
+        if connection.analyst is None:
+            return self._strangers
+        return self._known
 
-    def _is_counted(self, place: Place) -> bool:
+    def _is_counted(self, connection: CountedConnection) -> bool:
         """Return whether a connection is open, as far as the limits know: it has entered, and not
         left.
         """
-        group, name = self._group(place)
-        return place in group.get(name, {})
+        group = self._groups(connection).get(_group_name(connection), {})
+        return connection in group
 
-    def _add(self, place: Place) -> None:
+    def _add(self, connection: CountedConnection) -> None:
         """Count a connection in its group."""
-        group, name = self._group(place)
-        group.setdefault(name, {})[place] = None
+        group = self._groups(connection).setdefault(_group_name(connection), {})
+        group[connection] = None
         self._number += 1
-        if place.analyst is None:
+        if connection.analyst is None:
             self._number_of_strangers += 1
 
-    def _all_strangers(self) -> Iterable[Place]:
+    def _all_strangers(self) -> Iterable[CountedConnection]:
         """Return all connections of strangers."""
-        return (place for group in self._strangers.values() for place in group)
+        return (connection for group in self._strangers.values() for connection in group)
 
-    def _end_one(self, places: Iterable[Place]) -> bool:
+    def _end_one(self, connections: Iterable[CountedConnection]) -> bool:
         """End the connection among these that has waited longest; return False if none may end."""
-        candidates = [place for place in places if place.phase is not ConnectionPhase.ANSWERING]
+        candidates = [
+            connection
+            for connection in connections
+            if connection.phase is not ConnectionPhase.ANSWERING
+        ]
         if not candidates:
             return False
         # Idle connections end before those of incomplete requests.
-        first_to_end = min(candidates, key=lambda place: (place.phase, place.since))
+        first_to_end = min(candidates, key=lambda connection: (connection.phase, connection.since))
         self.leave(first_to_end)
         first_to_end.end()
         return True
+
+
+def _group_name(connection: CountedConnection) -> str:
+    """Return the name of the group that a connection is counted in: its address, or its analyst."""
+    if connection.analyst is None:
+        return connection.address
+    return connection.analyst

@@ -32,8 +32,12 @@ LINGER_BYTES = 1_000_000  # and at most so much of it
 
 MOST_HEAD_BYTES = 65_536  # a request whose first lines and headers are longer is refused
 MOST_HEADERS = 100  # and one with more headers
+TOO_LONG_HEAD = (
+    f"The request has more than {MOST_HEADERS} headers, or its first line and headers are longer "
+    f"than {MOST_HEAD_BYTES} bytes"
+)
 MOST_PIPELINED = 16  # the requests that may wait for the answer to the one before
-PIECE = 4096  # the bytes that the parser gets at a time
+PIECE_BYTES = 4096  # the bytes that the parser gets at a time
 
 # One of several workers that has given no sign of life for so long is replaced. Its imports alone,
 # before which it can give none, take more than uvicorn's 5 s where processors are busy.
@@ -111,7 +115,7 @@ class LimitedConnection(HttpToolsProtocol):
         super().connection_lost(exc)
         self._connections.leave(self)
         self._cancel_deadline()
-        self._cancel_fetching()
+        self._cancel_fetch_deadline()
 
     def eof_received(self) -> None:
         """End the connection when the other end sends nothing more; requests under way are not
@@ -125,9 +129,9 @@ class LimitedConnection(HttpToolsProtocol):
         unread = memoryview(data)
         while unread and self._dropped is None and not self.transport.is_closing():
             if self._in_head:
-                size = min(PIECE, MOST_HEAD_BYTES - self._head_bytes)
+                size = min(PIECE_BYTES, MOST_HEAD_BYTES - self._head_bytes)
             else:
-                size = PIECE
+                size = PIECE_BYTES
             self._feed(bytes(unread[:size]))
             unread = unread[size:]
         if unread and self._dropped is not None:
@@ -143,12 +147,14 @@ class LimitedConnection(HttpToolsProtocol):
     def resume_writing(self) -> None:
         """End the limit of ``pause_writing``: some of the answer was fetched."""
         super().resume_writing()
-        self._cancel_fetching()
+        self._cancel_fetch_deadline()
 
     # The parser calls these.
 
     def on_message_begin(self) -> None:
-        """Limit the time of the request's head: its first byte has come."""
+        """Limit the time of the request's head, whose first byte has come, and let the application
+        find the connection, in the state of the request.
+        """
         super().on_message_begin()
         self._in_request = True
         self.scope["state"]["connection"] = self
@@ -195,21 +201,27 @@ class LimitedConnection(HttpToolsProtocol):
     # uvicorn calls this.
 
     def on_response_complete(self) -> None:
-        """Wait for the next request; if this one has not ended, drop the rest of it."""
-        pipelined = bool(self.pipeline)
+        """Begin the phase that follows an answer, which is written as far as the connection is
+        concerned, but perhaps not fetched yet.
+
+        Which phase follows depends on what has come of this request and the next one.
+        """
+        next_is_complete = bool(self.pipeline)  # uvicorn takes it out, and begins its answer
         super().on_response_complete()
         self._unset_keepalive_if_required()
         if self.transport.is_closing():  # it closes once the answer is fetched
             self._begin_phase(ConnectionPhase.RECEIVING, SEND_SECONDS, self._abort)
-        elif pipelined:  # the answer to the next request has begun
+        elif next_is_complete:
             self._begin_phase(ConnectionPhase.ANSWERING)
-        elif self._in_request and not self._in_head:  # the body of this request still comes
+        elif self._in_request and not self._in_head:
+            # It was answered before its body had come, and the rest of the body is of no use.
             self._stop_sending()
-        elif self._in_request:  # the head of the next request still comes
+        elif self._in_request:  # a part of the next request's head has come
             self._begin_phase(ConnectionPhase.RECEIVING, HEAD_SECONDS)
+        elif self.transport.get_write_buffer_size():  # the other end is still fetching the answer
+            self._begin_phase(ConnectionPhase.IDLE, SEND_SECONDS)
         else:
-            unsent = self.transport.get_write_buffer_size()
-            self._begin_phase(ConnectionPhase.IDLE, SEND_SECONDS if unsent else IDLE_SECONDS)
+            self._begin_phase(ConnectionPhase.IDLE, IDLE_SECONDS)
 
     # The service calls these.
 
@@ -232,7 +244,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     @property
     def _connections(self) -> Connections:
-        """Return the open connections of this worker."""
+        """Return the open connections of this worker, of which this is one."""
         return open_connections(self.server_state)
 
     def _feed(self, piece: bytes) -> None:
@@ -247,11 +259,14 @@ class LimitedConnection(HttpToolsProtocol):
             self._answer_and_close()  # no other protocol is spoken: what follows is not read
             return
         except httptools.HttpParserError:
-            self._refuse(431 if self._too_large else 400)
+            if self._too_large:
+                self._refuse(431, TOO_LONG_HEAD)
+            else:
+                self._refuse(400, "The request is not one of HTTP")
             return
         self._count_head(len(piece) - self._body_bytes)
         if self._head_bytes >= MOST_HEAD_BYTES:
-            self._refuse(431)
+            self._refuse(431, TOO_LONG_HEAD)
         elif len(self.pipeline) >= MOST_PIPELINED:
             self._answer_and_close()
 
@@ -261,27 +276,33 @@ class LimitedConnection(HttpToolsProtocol):
         If one request ends in the piece and another begins, all of them count for the second one,
         which is an upper bound.
         """
-        if self._completed:
-            self._head_bytes = head_bytes if self._in_request else 0
-        else:
+        if not self._completed:
             self._head_bytes += head_bytes
+        elif self._in_request:
+            self._head_bytes = head_bytes
+        else:
+            self._head_bytes = 0
 
-    def _refuse(self, status: int) -> None:
-        """Answer with a status that the request is not read, and end the connection.
+    def _refuse(self, status: int, message: str) -> None:
+        """Refuse to read more of the request that is coming in, and end the connection.
 
-        If an earlier request is being answered, its answer is sent instead; so is an answer to this
-        request that has begun already.
+        The refusal is sent unless the application is writing an answer: to an earlier request, or
+        to this one, whose body it has begun to read. Then this answer is sent in its place.
+
+        Args:
+            status: the status of the refusal.
+            message: the reason, in plain ASCII without quotation marks.
         """
-        cycle = self.cycle
-        answering = cycle is not None and not cycle.response_complete
-        is_earlier_request = bool(self.pipeline) or self._in_head
-        if answering and (is_earlier_request or cycle.response_started):
-            self._answer_and_close()
-            return
-        if answering:  # this very request, before its end has come: the service's answer is dropped
-            cycle.disconnected = True
-            cycle.message_event.set()
-        text = b'{"error":"%d","message":"The head of the request is not read"}' % status
+        answered = self.cycle  # the request that the application is answering
+        if answered is not None and not answered.response_complete:
+            is_earlier_request = bool(self.pipeline) or self._in_head
+            if is_earlier_request or answered.response_started:
+                self._answer_and_close()
+                return
+            # It is this very request: what the application would answer is not sent.
+            answered.disconnected = True
+            answered.message_event.set()
+        text = f'{{"error":"{status}","message":"{message}"}}'.encode()
         head = STATUS_LINE[status] + b"content-type: application/json\r\nconnection: close\r\n"
         self.transport.write(head + b"content-length: %d\r\n\r\n" % len(text) + text)
         self._stop_sending()
@@ -318,31 +339,31 @@ class LimitedConnection(HttpToolsProtocol):
         self,
         phase: ConnectionPhase,
         seconds: float | None = None,
-        act: Callable[[], Any] | None = None,
+        at_limit: Callable[[], Any] | None = None,
     ) -> None:
         """Begin a phase, which may take a number of seconds.
 
         Args:
             phase: the phase.
             seconds: the limit; None: it may take any time.
-            act: the function that is called at the limit; None: the connection ends.
+            at_limit: the function that is called if the phase lasts so long; None: ``end``.
         """
         self.phase = phase
         self.since = self.loop.time()
         if seconds is None:
             self._cancel_deadline()
         else:
-            self._set_deadline(seconds, act or self.end)
+            self._set_deadline(seconds, at_limit or self.end)
 
-    def _set_deadline(self, seconds: float, act: Callable[[], Any]) -> None:
+    def _set_deadline(self, seconds: float, at_limit: Callable[[], Any]) -> None:
         """Call a function after a number of seconds, unless the phase ends before.
 
         Args:
-            seconds: how long the phase may take.
-            act: the function.
+            seconds: how long the phase may take from now on.
+            at_limit: the function.
         """
         self._cancel_deadline()
-        self._deadline = self.loop.call_later(seconds, act)
+        self._deadline = self.loop.call_later(seconds, at_limit)
 
     def _cancel_deadline(self) -> None:
         """Stop the timer of the phase."""
@@ -350,7 +371,7 @@ class LimitedConnection(HttpToolsProtocol):
             self._deadline.cancel()
             self._deadline = None
 
-    def _cancel_fetching(self) -> None:
+    def _cancel_fetch_deadline(self) -> None:
         """Stop the timer of an answer that is not fetched."""
         if self._fetch_deadline is not None:
             self._fetch_deadline.cancel()

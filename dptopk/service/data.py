@@ -20,6 +20,7 @@ from dptopk.service.catalog import SHIPPED, DatasetSpec, SegmentReading, refuse_
 if TYPE_CHECKING:
     from dptopk.datasets.backends.opening import Engine
 
+# It is called with the number of passes over the data that are done, and of all passes.
 Progress = Callable[[int, int], None]
 # It records that a version's data belong to a data set, and refuses those of another one.
 Claim = Callable[[DatasetSpec, str], None]

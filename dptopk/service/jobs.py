@@ -27,16 +27,16 @@ LOST_SECONDS = 60.0  # a worker that has not written for so long counts as kille
 KEPT_SECONDS = 86_400.0
 SWEEP_SECONDS = 3600.0  # a worker deletes finished jobs at most so often
 
-# The stages of a job that is being answered, and of one that has ended.
-OPEN = ("reading", "charging")
-OVER = ("failed", "done")
-NOT_CALLED_OFF = (*OPEN, *OVER)
+# The stages of a job that is being answered, and of one that has ended without being called off.
+BEING_ANSWERED = ("reading", "charging")
+ENDED = ("failed", "done")
+NOT_CALLED_OFF = (*BEING_ANSWERED, *ENDED)
 # A stage -> the stages from which a job can move to it.
 MOVES = {
     "reading": ("reading",),
     "charging": NOT_CALLED_OFF,
     "cancelled": ("reading",),
-    "failed": OPEN,
+    "failed": BEING_ANSWERED,
     "done": NOT_CALLED_OFF,
 }
 
@@ -51,6 +51,7 @@ class JobColumns(TypedDict, total=False):
     message: str
 
 
+# What a job that begins, or begins again, has in its other columns.
 FRESH: JobColumns = {"done": 0, "total": 0, "code": "", "message": ""}
 
 
@@ -138,7 +139,7 @@ class Jobs:
         now = self._clock()
         if now - self._swept > SWEEP_SECONDS:
             is_old = table.c.updated < now - KEPT_SECONDS
-            self._tables.change(sa.delete(table).where(is_old & _is_in_stages(OVER)))
+            self._tables.change(sa.delete(table).where(is_old & _is_in_stages(ENDED)))
             self._swept = now
         stage = "reading" if cancellable and not charged else "charging"
         row = {"id": ident, "analyst": analyst, "dataset": dataset, "stage": stage, "updated": now}
@@ -227,7 +228,7 @@ class Jobs:
 
     def beat(self, idents: Sequence[str]) -> None:
         """Write that a worker still answers these jobs."""
-        self._update(Tables.jobs.c.id.in_(idents) & _is_in_stages(OPEN), {})
+        self._update(Tables.jobs.c.id.in_(idents) & _is_in_stages(BEING_ANSWERED), {})
 
     def _move(self, ident: str, stage: str, values: JobColumns | None = None) -> bool:
         """Move a job to a stage and set further columns; return False if no move leads there from
@@ -292,7 +293,7 @@ class Jobs:
         if not rows:
             return None
         row = dict(rows[0]._mapping)  # noqa: SLF001
-        if row["stage"] in OPEN and row["updated"] < self._clock() - LOST_SECONDS:
+        if row["stage"] in BEING_ANSWERED and row["updated"] < self._clock() - LOST_SECONDS:
             row |= {
                 "stage": "failed",
                 "code": "interrupted",
@@ -303,7 +304,9 @@ class Jobs:
 
     def count_running(self) -> int:
         """Return how many jobs are being answered by any worker."""
-        alive = _is_in_stages(OPEN) & (Tables.jobs.c.updated >= self._clock() - LOST_SECONDS)
+        alive = _is_in_stages(BEING_ANSWERED) & (
+            Tables.jobs.c.updated >= self._clock() - LOST_SECONDS
+        )
         counted = sa.select(sa.func.count()).select_from(Tables.jobs).where(alive)
         ((number,),) = self._tables.rows(counted)
         return int(number)

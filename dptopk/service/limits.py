@@ -7,6 +7,7 @@ import time
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 from dptopk._internal.lru import LRUCache
@@ -22,9 +23,22 @@ class Busy(DptopkError):
     """
 
 
+@dataclass
+class _Bucket:
+    """The units that one sender may still use.
+
+    Attributes:
+        units: how many were left at a moment; negative: a debt.
+        at: this moment, in seconds of the clock.
+    """
+
+    units: float
+    at: float
+
+
 class Rates:
-    """Token buckets, one for each name: so many units a second, and a burst of BURST seconds of
-    units.
+    """Token buckets, one for each name: a bucket gains so many units a second, until it is full
+    with the units of BURST seconds.
 
     Args:
         clock: a function that returns seconds that never go back.
@@ -34,15 +48,16 @@ class Rates:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        # name -> [units that were left, the time at which they were]
-        self._buckets: LRUCache[list[float]] = LRUCache(MOST_BUCKETS)
+        self._buckets: LRUCache[_Bucket] = LRUCache(MOST_BUCKETS)  # by name
         self._lock = threading.Lock()
 
     def take(self, name: str, per_second: float, cost: float = 1.0) -> float:
-        """Take units out of a bucket and return 0; if less than one unit is left, take nothing and
-        return the seconds until there will be one.
+        """Take units out of a bucket if at least one is left; return the seconds to wait, 0 if they
+        were taken.
 
-        A request that costs more than is left is allowed, and leaves a debt to be filled first.
+        If less than one unit is left, nothing is taken, and the seconds are those until there will
+        be one. A request that costs more than is left is allowed, and leaves a debt to be filled
+        first.
 
         Args:
             name: the name of the bucket.
@@ -52,17 +67,30 @@ class Rates:
         full = max(1.0, per_second * self.BURST)  # a request needs one unit to be allowed
         with self._lock:
             now = self._clock()
-            bucket = self._buckets.get(name, lambda: [full, now])
-            units, filled_at = bucket
-            units = min(full, units + (now - filled_at) * per_second)
+            bucket = self._buckets.get(name, lambda: _Bucket(full, now))
+            gained = (now - bucket.at) * per_second
+            units = min(full, bucket.units + gained)
+            bucket.at = now
             if units >= 1:
-                bucket[:] = [units - cost, now]
+                bucket.units = units - cost
                 return 0.0
-            bucket[:] = [units, now]
+            bucket.units = units
         return (1 - units) / per_second
 
 
-Piece = tuple[Future[Any], Callable[[], Any]]  # a piece of work: its result to come, and the work
+@dataclass(frozen=True)
+class _Piece:
+    """A piece of work that waits for a thread.
+
+    Attributes:
+        who: the person whose work it is.
+        work: the function that does it.
+        future: its result to come.
+    """
+
+    who: str
+    work: Callable[[], Any]
+    future: Future[Any]
 
 
 class Turns:
@@ -79,7 +107,7 @@ class Turns:
         self._per_person = per_person
         self._at_most = at_most
         # person -> their pieces of work; the person whose turn is next comes first
-        self._waiting: OrderedDict[str, deque[Piece]] = OrderedDict()
+        self._waiting: OrderedDict[str, deque[_Piece]] = OrderedDict()
         self._running: Counter[str] = Counter()
         self._lock = threading.RLock()
         self._pool = ThreadPoolExecutor(threads)
@@ -100,12 +128,12 @@ class Turns:
         Raises:
             Busy: when the person has too much under way.
         """
-        future: Future[Any] = Future()
+        piece = _Piece(who, work, Future())
         with self._lock:
             self.refuse_more(who)
-            self._waiting.setdefault(who, deque()).append((future, work))
+            self._waiting.setdefault(who, deque()).append(piece)
         self._pool.submit(self._do_pieces)
-        return future
+        return piece.future
 
     def _do_pieces(self) -> None:
         """Do pieces of work, one after the other, until none may run now.
@@ -117,37 +145,33 @@ class Turns:
             piece = self._next_piece()
             if piece is None:
                 return
-            who, future, work = piece
-            if not future.set_running_or_notify_cancel():  # nobody waits for it any more
-                self._count_end(who)
+            if not piece.future.set_running_or_notify_cancel():  # nobody waits for it any more
+                self._count_end(piece.who)
                 continue
             # The end is counted first: whoever sees the result may submit the next piece at once.
             try:
-                result = work()
+                result = piece.work()
             except BaseException as error:  # noqa: BLE001 - the sender waits for an end
-                self._count_end(who)
-                future.set_exception(error)
+                self._count_end(piece.who)
+                piece.future.set_exception(error)
             else:
-                self._count_end(who)
-                future.set_result(result)
+                self._count_end(piece.who)
+                piece.future.set_result(result)
 
-    def _next_piece(self) -> tuple[str, Future[Any], Callable[[], Any]] | None:
-        """Remove and return the first piece of work of the next person who may have a thread; that
-        person is last from now on.
-
-        Returns:
-            the person, the result to come and the work; None if no piece may run now.
+    def _next_piece(self) -> _Piece | None:
+        """Remove and return the first piece of work of the next person who may have a thread, and
+        count it as running; None if no piece may run now. That person is last from now on.
         """
         with self._lock:
             who = self._next_person()
             if who is None:
                 return None
             pieces = self._waiting.pop(who)
-            future, work = pieces.popleft()
+            piece = pieces.popleft()
             if pieces:
                 self._waiting[who] = pieces
             self._running[who] += 1
-        return who, future, work
+        return piece
 
     def _next_person(self) -> str | None:
         """Return the person whose turn is next, of those who may have one more thread; None if
@@ -171,7 +195,7 @@ class Turns:
 
 
 class Open:
-    """The number of open requests and streams of each person.
+    """How many requests, and how many event streams, each person has open.
 
     Only the thread of the event loop uses it, so that no lock is needed.
     """

@@ -26,36 +26,40 @@ WORDS = {
     "must be a list": "list_type",
     "must be an object in JSON": "dict_type model_type model_attributes_type",
     "is no JSON": "json_invalid",
+    "must be true or false": "bool_type bool_parsing",
+    "must match the regular expression {pattern}": "string_pattern_mismatch",
 }
 WORDS_OF_KIND = {kind: words for words, kinds in WORDS.items() for kind in kinds.split()}
 # The place of a wrong value, and pydantic's description of the error.
 Located = tuple[list[str], Mapping[str, Any]]
-# The models that a body may be: pydantic lists what is wrong with it as each of them.
-KINDS = {"TopK", "Run"}
+# The models of which a body may be one: pydantic lists what is wrong with it as each of them, and
+# the model's name follows "body" in the place of such an error.
+MODELS = {"TopK", "Run"}
 
 
 def in_words(errors: Iterable[Mapping[str, Any]]) -> str:
-    """Return one sentence on all errors of a request, without the values that it came with.
+    """Return what is wrong with a request, as sentences joined by semicolons, without the values
+    that it came with.
 
     Of a body that may be one of several models, only the errors as the most similar one are named.
 
     Args:
         errors: the errors, as pydantic lists them.
     """
-    located_by_kind: dict[str, list[Located]] = defaultdict(list)
+    errors_of_model: dict[str, list[Located]] = defaultdict(list)  # "": of no certain model
     for error in errors:
         where = [str(part) for part in error["loc"]]
-        kind = ""
-        if where[0] == "body" and where[1:] and where[1] in KINDS:
-            kind = where.pop(1)
-        located_by_kind[kind].append((where, error))
-    located = located_by_kind.pop("", [])
-    if located_by_kind:
+        model = ""
+        if where[0] == "body" and len(where) > 1 and where[1] in MODELS:
+            model = where.pop(1)
+        errors_of_model[model].append((where, error))
+    named: list[Located] = errors_of_model.pop("", [])
+    if errors_of_model:
         # Keys tell the models apart: the one with the fewest wrong keys was meant.
-        most_similar = min(located_by_kind.values(), key=_key_errors)
-        located += most_similar
-    lines = [_line(where, error) for where, error in located]
-    return "; ".join(dict.fromkeys(lines))
+        most_similar = min(errors_of_model.values(), key=_key_errors)
+        named += most_similar
+    sentences = [_sentence(where, error) for where, error in named]
+    return "; ".join(dict.fromkeys(sentences))  # each once
 
 
 def _key_errors(located: list[Located]) -> int:
@@ -63,7 +67,7 @@ def _key_errors(located: list[Located]) -> int:
     return sum(error["type"] in {"missing", "extra_forbidden"} for _, error in located)
 
 
-def _line(where: list[str], error: Mapping[str, Any]) -> str:
+def _sentence(where: list[str], error: Mapping[str, Any]) -> str:
     """Return the name of a value and what it must be.
 
     Args:

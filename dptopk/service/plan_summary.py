@@ -10,7 +10,7 @@ from dptopk.costs import Charge
 from dptopk.planning import Plan
 
 
-class Summarised(TypedDict, total=False):
+class PlanSummary(TypedDict, total=False):
     """The numbers of a question, as the service sends them; null where there is no such number.
 
     Attributes:
@@ -21,9 +21,10 @@ class Summarised(TypedDict, total=False):
         half_width: the half-width within which a count's noise is with probability ``confidence``.
         confidence: the confidence of half_width and error_bar.
         error_bar: the half-width within which the noise of all rows is at once.
-        threshold: the noisy count that a private label must pass.
+        threshold: the noisy count that a private label must pass to be shown.
         appears_at: the count at which a private label appears half of the time.
-        above_rank: the rank above whose count appears_at is meant.
+        above_rank: a rank: ``threshold`` and ``appears_at`` are then leads over the count of this
+            rank; null: they are counts.
         k: the number of labels.
         warnings: what is doubtful about the question.
         explain: the plan in words.
@@ -48,7 +49,7 @@ class Summarised(TypedDict, total=False):
     bound: str | None
 
 
-def plan_summary(plan: Plan, charge: Charge, delta: float) -> Summarised:
+def plan_summary(plan: Plan, charge: Charge, delta: float) -> PlanSummary:
     """Return the cost and accuracy of a question and, for private labels, the count at which a
     label appears.
 
@@ -59,7 +60,7 @@ def plan_summary(plan: Plan, charge: Charge, delta: float) -> Summarised:
     """
     preview = plan.preview()
     caps = plan.reading.sensitivity
-    summary: Summarised = {
+    summary: PlanSummary = {
         "charge": str(charge),
         "labels_per_user": caps.l0,
         "per_label_cap": caps.linf,
@@ -75,17 +76,16 @@ def plan_summary(plan: Plan, charge: Charge, delta: float) -> Summarised:
         summary["k"] = preview.k
         summary["warnings"] = list(preview.warnings)
         summary["explain"] = preview.explanation
-    if preview.delta is not None:
-        delta = preview.delta
-        # The plan's ε is that of its own charge; segments may be charged more.
-        if charge == plan.charge:
-            summary["epsilon"] = preview.epsilon
-            summary["delta"] = delta
-            summary["bound"] = preview.bound
-            return summary
+    # The plan's ε is that of its own charge; segments may be charged more.
+    if preview.delta is not None and charge == plan.charge:
+        summary["epsilon"] = preview.epsilon
+        summary["delta"] = preview.delta
+        summary["bound"] = preview.bound
+        return summary
+    wanted_delta = delta if preview.delta is None else preview.delta
     # The charge's own bad events need a part of δ; at exactly that δ no ε would be finite. Twice as
     # much leaves as much again for the rest; 1/2 holds the result below 1, as a δ must be.
-    summary["delta"] = max(delta, min(2 * charge.delta, 0.5))
+    summary["delta"] = max(wanted_delta, min(2 * charge.delta, 0.5))
     bound = compose(charge, delta=summary["delta"])
     summary["epsilon"] = bound.epsilon
     summary["bound"] = bound.name

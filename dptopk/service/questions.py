@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MOST_ROWS = 1000  # the most rows of an answer about one histogram
 MOST_LABELS = 20_000  # the most rows of the answers of all segments together
-Part = Annotated[float, Field(ge=1e-6, le=100.0)]  # a part of a budget, in ε or ρ
+BudgetPart = Annotated[float, Field(ge=1e-6, le=100.0)]  # what a question may cost, in ε or ρ
 Label = str | int | float | bool | dict[str, Any] | None
 Labels = Annotated[list[Label], Field(min_length=1, max_length=MOST_ROWS)]
 
@@ -54,7 +54,9 @@ class Answerer(Protocol):
 
     def ask(self, spec: DatasetSpec, analyst: str, key: str, question: Any, /) -> Spend:
         """Charge and answer a question, unless that was done before; return the charge, whose
-        answer is stored. The arguments are those of ``charge_of_key``.
+        answer is stored.
+
+        The arguments are those of ``charge_of_key``.
 
         Raises:
             DptopkError: when it is refused, or cannot be answered now.
@@ -73,9 +75,9 @@ class PostedQuestion(Body):
     Attributes:
         where: column -> the value that rows must have.
         segments: column -> the values whose rows are one segment each.
-        action: the word for it in the audit log.
-        cancellable: whether it can be called off before it is charged.
-        paid: whether an earlier charge pays for it.
+        action: the word for such a question in the audit log.
+        cancellable: whether such a question can be called off before it is charged.
+        paid: whether an earlier charge pays for such a question, as a stream's for its days.
     """
 
     where: dict[str, str] = Field(
@@ -93,7 +95,9 @@ class PostedQuestion(Body):
 
     @property
     def rows(self) -> int:
-        """Return an estimate of the rows of the answer about one histogram."""
+        """Return how many rows the answer about one histogram will have, as an estimate by which
+        long answers are refused and requests cost more.
+        """
         raise NotImplementedError
 
     def plan_for(self, spec: DatasetSpec) -> Plan:
@@ -163,9 +167,10 @@ class PostedQuestion(Body):
                 )
 
 
-# Bounds and types that are narrower over HTTP than in the library.
-LIMITS = {"k": MOST_ROWS}
-WORDS = {"method": Method}  # a design cannot be named over HTTP
+# Fields of a question that allow less over HTTP than in the library: name -> the largest value, and
+# name -> the type.
+LARGEST_VALUES = {"k": MOST_ROWS}
+NARROWER_TYPES = {"method": Method}  # a design cannot be named over HTTP
 
 
 def question_model(kind: type[questions.Question] = questions.Question) -> type[PostedQuestion]:
@@ -181,7 +186,7 @@ def question_model(kind: type[questions.Question] = questions.Question) -> type[
     fields = {}
     for field in questions.offered_fields("http", kind):
         if field.name not in PostedQuestion.model_fields:
-            hint = WORDS.get(field.name, hints[field.name])
+            hint = NARROWER_TYPES.get(field.name, hints[field.name])
             fields[field.name] = (hint, _pydantic_field(field))
     return create_model("Asked", __base__=PostedQuestion, **fields)  # type: ignore[call-overload]
 
@@ -193,7 +198,7 @@ def _pydantic_field(field: dataclasses.Field[Any]) -> Any:
     return Field(
         default=... if required else questions.default_of(field, "http"),
         ge=asking.at_least,
-        le=LIMITS.get(field.name, asking.at_most),
+        le=LARGEST_VALUES.get(field.name, asking.at_most),
         gt=asking.above,
         lt=asking.below,
         description=asking.help,
@@ -255,11 +260,7 @@ class TopK(QuestionBody):
 
 
 def facts_of(spec: DatasetSpec) -> questions.Facts:
-    """Return the public facts about a data set of the catalog that a plan may depend on.
-
-    Selections are charged one by one: a filter has no price for clocks, and registered costs for
-    other questions do not cover them.
-    """
+    """Return the public facts about a data set of the catalog that a plan may depend on."""
     events = questions.Events(
         labels_per_user=spec.labels_per_user or "auto",  # without a cap the plan chooses one
         per_label_cap=spec.per_label_cap,
@@ -271,6 +272,8 @@ def facts_of(spec: DatasetSpec) -> questions.Facts:
         events=events if spec.finds_labels else None,
         rows=spec.top,
         looks=spec.top is None and spec.spends_freely,
+        # Each selection is charged as a BoundedRange. The other way, as exponential clocks, would
+        # be refused by a budget spent freely and by costs that were registered as BoundedRange.
         charge_as="bounded_range",
         registered=not spec.spends_freely,
         covers=lambda plan: spec.covers(plan.charge),
@@ -300,10 +303,14 @@ class Run(PostedQuestion):
     def model_post_init(self, _: Any) -> None:
         """Refuse numbers that are not finite, since JSON cannot hold them and the question would
         have no hash.
+
+        Raises:
+            InvalidParameter: naming the field.
         """
         for name in ("mechanism", "labels", "ranking"):
             value = self.model_dump(include={name})[name]
-            normal_form(**{name: {name: value}})  # called for its refusals; it takes objects only
+            # ``normal_form`` is called for its refusals alone; what it takes is an object.
+            normal_form(**{name: {name: value}})
 
     @property
     def rows(self) -> int:
@@ -399,9 +406,10 @@ def charge_of(spec: DatasetSpec, question: PostedQuestion, prepared: Plan) -> Ch
 
 
 def stated_for(prepared: Plan, charge: Charge) -> Budget | None:
-    """Return the (ε, δ) that a plan states for a charge.
+    """Return the (ε, δ)-DP guarantee that a plan states for a charge, which may be smaller than the
+    one that the costs of the charge imply by themselves.
 
-    It is None if it states none, or the charge is another one than the plan's own, as that of
+    It is None if the plan states none, or the charge is another one than the plan's own, as that of
     several segments may be.
 
     Args:
@@ -414,8 +422,8 @@ def stated_for(prepared: Plan, charge: Charge) -> Budget | None:
 
 
 def kind_of(spec: DatasetSpec, question: PostedQuestion) -> Kind | None:
-    """Return the kind of a top-k question, for what is left of the budget; None for other
-    questions.
+    """Return the kind of a top-k question: all of it but its ε, so that the largest ε at which the
+    budget still pays for such a question can be found. None for other questions.
     """
     if not isinstance(question, TopK):
         return None
@@ -423,7 +431,9 @@ def kind_of(spec: DatasetSpec, question: PostedQuestion) -> Kind | None:
 
 
 def kind_record(spec: DatasetSpec, question: PostedQuestion) -> dict[str, Any]:
-    """Return the kind of a top-k question as its charge records it; empty for other questions."""
+    """Return the part of a charge's record that states the kind of a top-k question (``kind_of``);
+    empty for other questions.
+    """
     kind = kind_of(spec, question)
     if kind is None:
         return {}
@@ -431,9 +441,9 @@ def kind_record(spec: DatasetSpec, question: PostedQuestion) -> dict[str, Any]:
 
 
 def record_of(question: PostedQuestion, prepared: Plan) -> dict[str, Any]:
-    """Return the record of a question in its charge.
+    """Return the question and its plan as the charge records them, under names of JSON.
 
-    It is enough to draw the answer after everything else is lost.
+    The record is enough to draw the answer after everything else is lost.
 
     Args:
         question: the question.
@@ -456,14 +466,16 @@ def revive(
         charged: the charge.
 
     Raises:
-        LedgerError: when this version makes another plan of it, or none: nothing is drawn then.
+        LedgerError: when this version makes no plan of the record, or one with another charge:
+            nothing is drawn then.
     """
     try:
         question = question_of(record["question"])
         prepared = question.revive_plan(spec, record)
         cost = charge_of(spec, question, prepared)
         is_paid = str(cost) == str(charged)
-        # The first version charged looks, which this one leaves out.
+        # Records of the first version state no kind of plan. Their charges include private looks,
+        # which this version leaves out, so that the plan of today may cost less.
         if not is_paid and "kind" not in record:
             is_paid = charged.includes(cost)
     except DptopkError as error:  # the catalog or this version no longer offers it

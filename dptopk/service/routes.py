@@ -34,11 +34,11 @@ from dptopk.service.authentication import (
     pay,
     token_of,
 )
-from dptopk.service.budget_reports import Further
+from dptopk.service.budget_reports import FurtherQuestion
 from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.catalog_changes import claim_version
 from dptopk.service.jobs import PROGRESS_SECONDS, Job
-from dptopk.service.models import Divide, NewVersion, Problem
+from dptopk.service.models import DivisionRequest, NewVersion, Problem
 from dptopk.service.plan_summary import plan_summary
 from dptopk.service.questions import PostedQuestion, Run, TopK, charge_of, kind_of, stated_for
 from dptopk.service.worker import Service
@@ -66,9 +66,9 @@ _ADMIN = _refusal(403, "For administrators.")
 router = APIRouter(prefix="/v1", responses=REFUSALS)
 MOST_STREAMS = 8  # the event streams that one analyst may have open at a time
 # The costs of requests, in units of a sender's rate, of which a simple request takes one.
-PLAN = 2.0  # a small plan costs so much
-ROWS_PER_UNIT = 40  # the rows of a plan's answer that cost one more unit
-DIVIDE = 25.0  # each query of a division costs so much
+PLAN_UNITS = 2.0  # a small plan costs so much
+PLANNED_ROWS_PER_UNIT = 40  # the rows of a plan's answer that cost one more unit
+DIVISION_UNITS = 25.0  # each query of a division costs so much
 STORED_ROWS_PER_UNIT = 200  # the rows of a stored answer that cost one unit
 STORED_ANSWERS_PER_UNIT = 5  # the stored answers, in a list of them, that cost one unit
 
@@ -161,7 +161,9 @@ DESCRIBED = (
 
 
 def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
-    """Return the public description of a data set: its columns' public values, caps and offers."""
+    """Return the public description of a data set: its caps, the values that its columns may be
+    filtered by, and what may be asked of it.
+    """
     return {name: getattr(spec, name) for name in DESCRIBED} | {
         "version": service.reports.version(spec.name),
         "neighbours": spec.sensitivity.neighbours,
@@ -184,7 +186,7 @@ async def plan(service: Worker, person: Asking, spec: Dataset, question: TopK | 
     no data.
     """
     question.check(spec)
-    pay(service, person, PLAN + question.rows / ROWS_PER_UNIT)
+    pay(service, person, PLAN_UNITS + question.rows / PLANNED_ROWS_PER_UNIT)
     make_plan = partial(_plan, service, person, spec, question)
     return await wrap_future(service.planning.submit(person.analyst, make_plan))
 
@@ -206,7 +208,7 @@ def _plan(
     prepared = service.plans.get(spec, question)
     charge = charge_of(spec, question, prepared)
     segments = spec.paying_segments(question.segments, question.where)
-    further = Further(charge, stated_for(prepared, charge), kind_of(spec, question))
+    further = FurtherQuestion(charge, stated_for(prepared, charge), kind_of(spec, question))
     balance = service.reports.balance(spec.name, person.analyst, further, segments=segments)
     delta = float(balance["total"]["delta"])
     summary = service.get_or_compute(
@@ -419,9 +421,11 @@ def _plain_job(status: Job) -> dict[str, Any]:
 
 
 @router.post("/divide")
-async def division(service: Worker, person: Asking, wanted: Annotated[Divide, Body()]) -> Response:
-    """Divide one (epsilon, delta) over wanted queries by what they are worth; free."""
-    pay(service, person, DIVIDE * len(wanted.queries))
+async def division(
+    service: Worker, person: Asking, wanted: Annotated[DivisionRequest, Body()]
+) -> Response:
+    """DivisionRequest one (epsilon, delta) over wanted queries by what they are worth; free."""
+    pay(service, person, DIVISION_UNITS * len(wanted.queries))
     queries = queries_of([query.model_dump() for query in wanted.queries])
     divide_budget = partial(divide, queries, wanted.epsilon, wanted.delta, effort="quick")
     divided = await wrap_future(service.planning.submit(person.analyst, divide_budget))
@@ -443,7 +447,7 @@ def audit(
 @router.get("/metrics", responses=_ADMIN, response_class=PlainTextResponse)
 @queued
 def metrics(service: Worker, person: Admin) -> str:  # noqa: ARG001
-    """Return the numbers of this worker for Prometheus."""
+    """Return the counters of this worker, and the state of budgets, for Prometheus."""
     head = service.reports.ledger.head()
     return service.metrics.text(service.shares(), service.jobs.count_running(), int(head["seq"]))
 

@@ -36,10 +36,10 @@ from dptopk.service import routes
 from dptopk.service.access import Person
 from dptopk.service.answering import KeyUsed, sent_stream
 from dptopk.service.authentication import Asking, Dataset, Spending, Worker, pay
-from dptopk.service.budget_reports import Further
+from dptopk.service.budget_reports import FurtherQuestion
 from dptopk.service.catalog import DatasetSpec, SegmentReading, valid_name
 from dptopk.service.data import Unreadable
-from dptopk.service.questions import MOST_ROWS, Body, Part, PostedQuestion
+from dptopk.service.questions import MOST_ROWS, Body, BudgetPart, PostedQuestion
 from dptopk.service.routes import Wait
 from dptopk.service.worker import Service
 from dptopk.session.budget_backend import LedgerBudget
@@ -49,16 +49,20 @@ from dptopk.session.stream_terms import mechanism_in, stream_key
 
 router = APIRouter(prefix="/v1/datasets/{dataset}/streams", responses=routes.REFUSALS)
 MOST_DAYS = 400  # for more days planning takes longer than a request may
-STREAMS_LIST = 5.0  # a list of streams, for which every charge is looked up, costs so much
+STREAMS_LIST_UNITS = 5.0  # a list of streams, for which every charge is looked up, costs so much
 DAYS_PER_UNIT = 20  # a request costs one more unit of the sender's rate for each 20 days
-Name = Annotated[str, InPath(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+StreamName = Annotated[str, InPath(pattern="^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
 
 
 class StreamQuestion(PostedQuestion):
     """A request about a stream: to charge it, or to answer one of its days.
 
     It cannot be called off, since its key would be used up and the stream could never be asked for
-    again.
+    again. ``where`` and ``segments`` are empty: a stream is about all data.
+
+    Attributes:
+        stream: the name of the stream.
+        k: the number of labels of each day.
     """
 
     stream: str
@@ -86,11 +90,11 @@ class StreamQuestion(PostedQuestion):
 
 
 class WantedStream(Body):
-    """A top k of all days so far, on each of these days."""
+    """The terms of a stream: each day a new top k, of the data of all days so far."""
 
     k: int = Field(ge=1, le=MOST_ROWS, description="How many labels, every day.")
     days: int = Field(ge=1, le=MOST_DAYS, description="How many days; fixed now.")
-    epsilon: Part = Field(description="Of all days together.")
+    epsilon: BudgetPart = Field(description="Of all days together.")
     delta: float = Field(gt=0, lt=1)
     first_day: str | None = Field(
         default=None, max_length=10, description="The date of day 1, as 2026-11-01."
@@ -136,7 +140,7 @@ class NewStream(WantedStream, StreamQuestion):
         mechanism: ContinualTopK = service.get_or_compute(spec, key, planning)
         return mechanism
 
-    def record(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
+    def carry_out(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
         """Charge the stream and make its file, unless that was done before.
 
         Args:
@@ -165,7 +169,7 @@ class NewStream(WantedStream, StreamQuestion):
             seeded=False,
         )
         mechanism = self.mechanism(service, spec)
-        path = _file(spec, analyst, self.stream)
+        path = _stream_file(spec, analyst, self.stream)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -175,13 +179,17 @@ class NewStream(WantedStream, StreamQuestion):
 
 
 class StreamDayQuestion(StreamQuestion):
-    """A day of a stream, by its number from 1."""
+    """A request for the answer of one day of a stream.
+
+    Attributes:
+        day: the number of the day, from 1.
+    """
 
     day: int
     action: ClassVar[str] = "stream day"
     paid: ClassVar[bool] = True
 
-    def record(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
+    def carry_out(self, service: Service, spec: DatasetSpec, analyst: str) -> None:
         """Answer the day if it is the next one; a day that was answered before is left as it is.
 
         Args:
@@ -194,7 +202,9 @@ class StreamDayQuestion(StreamQuestion):
         """
         # The file shows whether an earlier day, asked for at the same time, has been drawn yet.
         service.wait_for_schedule()
-        stream = StreamSession.open(service.reports.ledger, _file(spec, analyst, self.stream))
+        stream = StreamSession.open(
+            service.reports.ledger, _stream_file(spec, analyst, self.stream)
+        )
         stream.wait = service.wait_for_schedule
         next_day = len(stream.answered()) + 1
         version = stream.calendar.name(next_day)
@@ -203,10 +213,10 @@ class StreamDayQuestion(StreamQuestion):
                 f"day: the next day to be answered is day {next_day} ({version})"
             )
         if self.day == next_day:
-            data = service.histograms.get(
+            histograms = service.histograms.get(
                 spec, version, {}, SegmentReading(), lambda _done, _total: None
             )
-            stream.answer(next_day, data[""])
+            stream.answer(next_day, histograms[""])  # without segments: all data
 
 
 @dataclass
@@ -230,6 +240,7 @@ class StreamService:
             spec: the data set.
             analyst: the owner of the stream.
             key: the key of the stream's charge or of the day's answer.
+            _: the request, which ``AnswerService`` compares; here the key determines it.
 
         Raises:
             KeyUsed: when another question was charged under the key.
@@ -252,21 +263,23 @@ class StreamService:
             question: the stream that is charged, or the day that is answered.
 
         Raises:
-            DptopkError: as ``record`` of the question.
+            DptopkError: as ``carry_out`` of the question.
         """
         analyst = analyst_name(analyst)
-        question.record(self.service, spec, analyst)
+        question.carry_out(self.service, spec, analyst)
         spend = self.charge_of_key(spec, analyst, key, question)
-        assert spend is not None  # noqa: S101 - record has written it
+        assert spend is not None  # noqa: S101 - carry_out has written it
         return spend
 
 
 def _is_of_stream(spend: Spend) -> bool:
-    """Return whether an entry is the charge of a stream or the record of one of its days."""
+    """Return whether an entry is the charge of a stream or the record of one of its days: only
+    these have an item "stream" or "token" in their ``mechanism``.
+    """
     return not spend.mechanism.keys().isdisjoint({"stream", "token"})
 
 
-def _file(spec: DatasetSpec, analyst: str, name: str) -> Path:
+def _stream_file(spec: DatasetSpec, analyst: str, name: str) -> Path:
     """Return the path of a stream's file; analysts with streams of the same name have different
     files.
 
@@ -289,18 +302,20 @@ def _unusable_folder(spec: DatasetSpec, error: OSError) -> Unreadable:
     )
 
 
-class AskedDay(Body):
-    """A day of a stream."""
+class DayRequest(Body):
+    """Which day of a stream is asked for."""
 
     day: str = Field(min_length=1, max_length=10, description="Its number from 1, or its date.")
 
 
 @router.post("/price", responses=routes.CONFLICT)
-async def priced(service: Worker, person: Asking, spec: Dataset, wanted: WantedStream) -> Response:
+async def price_stream(
+    service: Worker, person: Asking, spec: Dataset, wanted: WantedStream
+) -> Response:
     """Return what a stream would cost and deliver; free, no data takes part."""
     question = NewStream(**wanted.model_dump() | {"stream": "price"})
     question.check(spec)
-    pay(service, person, routes.PLAN + wanted.days / DAYS_PER_UNIT)
+    pay(service, person, routes.PLAN_UNITS + wanted.days / DAYS_PER_UNIT)
     price = partial(_price, service, person, spec, question)
     return routes.reply(await wrap_future(service.planning.submit(person.analyst, price)))
 
@@ -322,33 +337,36 @@ def _price(
         "charge": str(charge),
         "epsilon": compose(charge, delta=question.delta).epsilon,
         "delta": question.delta,
-        **_widths(mechanism, spec),
-        "balance": service.reports.balance(spec.name, person.analyst, Further(charge)),
+        **_accuracy_by_day(mechanism, spec),
+        "balance": service.reports.balance(spec.name, person.analyst, FurtherQuestion(charge)),
     }
 
 
-def _widths(mechanism: ContinualTopK, spec: DatasetSpec) -> dict[str, Any]:
-    """Return for each day the half-width of a total and, for private labels, the threshold.
+def _accuracy_by_day(mechanism: ContinualTopK, spec: DatasetSpec) -> dict[str, Any]:
+    """Return how exact a stream is on each day: the half-width of a total, and for private labels
+    the threshold.
 
-    The noise on a total is within the half-width with a probability of at least ``confidence``.
+    A total is the count of a label over all days so far. The noise on one total is within the
+    half-width with a probability of at least ``confidence``.
 
     Args:
         mechanism: the stream's mechanism.
         spec: the data set, with the caps of one day.
 
     Returns:
-        "half_width", in counts and rounded up, for each day; "thresholds", the totals that a label
-        must exceed, for each day, or none for public labels; "confidence".
+        "half_width", rounded up to a whole count, for each day; "thresholds", the noisy totals that
+        a label must exceed to be shown, for each day, and an empty list for public labels;
+        "confidence".
     """
-    spread, rounding = mechanism.total_noise(spec.sensitivity)
-    # The noise is normal with standard deviation ``spread``, plus at most ``rounding`` from
+    # The noise of each day is normal with this standard deviation, plus at most ``rounding`` from
     # rounding measurements, plus 1/2 from rounding the total.
-    quantile = -ndtri((1 - CONFIDENCE) / 2)
-    half_widths = quantile * spread + rounding + 0.5
+    standard_deviations, rounding = mechanism.total_noise(spec.sensitivity)
+    two_sided_quantile = -ndtri((1 - CONFIDENCE) / 2)
+    half_widths = two_sided_quantile * standard_deviations + rounding + 0.5
     thresholds: list[int] = []
     if spec.domain == "private":
-        numbers = range(1, mechanism.days + 1)
-        thresholds = [mechanism.threshold(spec.sensitivity, day) for day in numbers]
+        days_of_stream = range(1, mechanism.days + 1)
+        thresholds = [mechanism.threshold(spec.sensitivity, day) for day in days_of_stream]
     return {
         "confidence": CONFIDENCE,
         "half_width": [math.ceil(half_width) for half_width in half_widths.tolist()],
@@ -371,21 +389,21 @@ async def create(
 @routes.queued
 def streams(service: Worker, person: Asking, spec: Dataset) -> Response:
     """List your streams."""
-    pay(service, person, STREAMS_LIST)
+    pay(service, person, STREAMS_LIST_UNITS)
     if spec.streams is None:
         return routes.reply([])
-    pattern = _file(spec, person.analyst, "*")
+    pattern = _stream_file(spec, person.analyst, "*")
     try:
         files = list(pattern.parent.glob(pattern.name))
     except OSError as error:
         raise _unusable_folder(spec, error) from None
-    start = pattern.name.index("*")  # where the stream's name begins in the file's
-    sent = []
+    start = pattern.name.index("*")  # where the stream's name begins in the name of its file
+    own_streams = []
     for name in sorted(file.stem[start:] for file in files):
-        spend = _charge_of_stream(service, person, spec, name)
+        spend = _find_stream_charge(service, person, spec, name)
         if spend is not None:
-            sent.append(sent_stream(spend, spec.name))
-    return routes.reply(sent)
+            own_streams.append(sent_stream(spend, spec.name))
+    return routes.reply(own_streams)
 
 
 @router.post("/{stream}/days", responses=routes.SPENDS)
@@ -393,14 +411,14 @@ async def ask(
     service: Worker,
     person: Spending,
     spec: Dataset,
-    stream: Name,
-    day_question: AskedDay,
+    stream: StreamName,
+    day_question: DayRequest,
     wait: Wait = 30.0,
 ) -> Response:
     """Return the top k of all days up to this one: drawn once, given again to whoever asks again;
     nothing more is charged.
     """
-    find_charge = partial(_own_stream, service, person, spec, stream)
+    find_charge = partial(_stream_charge_or_404, service, person, spec, stream)
     charged = await wrap_future(service.work.submit(person.analyst, find_charge))
     terms = charged.mechanism["stream"]
     day = Calendar(**terms["calendar"]).number(day_question.day)
@@ -418,7 +436,7 @@ def days(
     service: Worker,
     person: Asking,
     spec: Dataset,
-    stream: Name,
+    stream: StreamName,
     first: Annotated[int, Query(ge=1, le=MOST_DAYS + 1)] = 1,
     limit: Annotated[int, Query(ge=1, le=100)] = 100,
 ) -> Response:
@@ -426,9 +444,11 @@ def days(
     free.
     """
     pay(service, person, limit / routes.STORED_ANSWERS_PER_UNIT)
-    charged = _own_stream(service, person, spec, stream)
+    charged = _stream_charge_or_404(service, person, spec, stream)
     mechanism = mechanism_in(charged.mechanism["stream"])
-    widths = service.pages.get(("widths", spec.name, charged.seq), lambda: _widths(mechanism, spec))
+    widths = service.pages.get(
+        ("widths", spec.name, charged.seq), lambda: _accuracy_by_day(mechanism, spec)
+    )
     numbers = range(first, first + limit)
     answers = list(_day_answers(service, person, spec, stream, numbers))
     return routes.reply(sent_stream(charged, spec.name) | widths | {"answers": answers})
@@ -454,8 +474,8 @@ def _day_answers(
         yield {"day": day} | service.page(spec, spend)
 
 
-def _own_stream(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend:
-    """Return the charge of this person's stream of a name.
+def _stream_charge_or_404(service: Service, person: Person, spec: DatasetSpec, name: str) -> Spend:
+    """Return the charge of this person's stream of a name, or refuse the request.
 
     Args:
         service: the worker.
@@ -466,13 +486,13 @@ def _own_stream(service: Service, person: Person, spec: DatasetSpec, name: str) 
     Raises:
         HTTPException: with status 404, if there is none.
     """
-    spend = _charge_of_stream(service, person, spec, name)
+    spend = _find_stream_charge(service, person, spec, name)
     if spend is None:
         raise HTTPException(404, "No such stream")
     return spend
 
 
-def _charge_of_stream(
+def _find_stream_charge(
     service: Service, person: Person, spec: DatasetSpec, name: str
 ) -> Spend | None:
     """Return the charge of this person's stream of a name; None if there is none.

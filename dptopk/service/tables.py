@@ -28,7 +28,7 @@ TIME = sa.String(40)  # a time as text that sorts
 
 
 def _table(name: str, /, *nullable: str, **columns: Kind) -> sa.Table:
-    """Return a table of the service.
+    """Return the description of a table of the service.
 
     Args:
         name: its name in the database.
@@ -45,7 +45,7 @@ def _table(name: str, /, *nullable: str, **columns: Kind) -> sa.Table:
     return sa.Table(name, _META, *table_columns)
 
 
-CREATING = 715517  # an advisory lock of our own, held while the tables are made
+CREATING = 715517  # the number of an advisory lock of our own, held while the tables are made
 
 SECRET: dict[str, Kind] = {"salt": sa.String(64), "hash": sa.String(128)}
 TIMES: dict[str, Kind] = {"made": TIME, "ended": TIME, "expires": TIME}
@@ -79,7 +79,7 @@ RELOAD = "catalog"  # the setting that counts how often workers were asked to re
 
 
 class Tables:
-    """A database with the service's tables; tables that are missing are made.
+    """The access database, with the service's tables; tables that are missing are made.
 
     Tokens and cancellations survive a crash of the machine as soon as they are written. The
     progress of jobs and the audit log may lack the last moments before a crash: their writes do not

@@ -65,6 +65,14 @@ class Service:
         work: the threads for short reads.
         planning: the threads that plan.
         questions: the threads that answer questions.
+        tables: the access database: tokens, jobs and the audit log.
+        access: the tokens and the audit log in it.
+        senders: the persons whose tokens are valid.
+        jobs: the status of each question.
+        reports: the open ledger, and reports on its budgets.
+        plans, pages, histograms: caches of plans, of previews and answers as they are sent, and of
+            data; each belongs to the catalog.
+        answer_service: the service that charges and answers questions.
     """
 
     catalog: Catalog
@@ -80,21 +88,30 @@ class Service:
     questions: Turns = field(default_factory=lambda: Turns(16, per_person=2, at_most=16))
 
     def __post_init__(self) -> None:
+        """Open the databases, and begin to give signs of life.
+
+        Raises:
+            DptopkError: when a database cannot be opened, or the ledger does not fit the catalog.
+        """
         self.tables = Tables(self.catalog.access)
         self.access = Access(self.tables)
         self.senders = Senders(self.access, self.logins, self.slow_logins)
         self.jobs = Jobs(self.tables, visible=not self.catalog.answers_every)
         self.reports = BudgetReports(open_ledger(self.catalog, self.tables))
+        # Job -> its question and result to come, while a thread of this worker answers it.
         self._running: dict[str, tuple[PostedQuestion, Future[Spend]]] = {}
         self._lock = threading.RLock()
         self._closed = threading.Event()
         self._health = (-1, False)  # the second of the last check, and its result
         self._checking: Future[bool] | None = None
-        self._swept = -math.inf
+        self._swept = -math.inf  # when old lines of the audit log were last deleted
+        # How often operators had asked for the catalog to be read again when it was last read.
         self._generation = self.tables.value(Tables.settings, RELOAD)
         self._serve(self.catalog)
         sys.setswitchinterval(SWITCH)
-        threading.Thread(target=self._beat, name="signs of life", daemon=True).start()
+        threading.Thread(
+            target=self._repeat_regular_tasks, name="regular tasks", daemon=True
+        ).start()
 
     def _serve(self, catalog: Catalog) -> None:
         """Serve a catalog from now on, with empty caches: nothing computed for an earlier one is
@@ -129,7 +146,7 @@ class Service:
         page: Page = pages.get(key, compute)
         return page
 
-    def follow(self) -> None:
+    def reload_if_asked(self) -> None:
         """Read the catalog again if an operator has asked for it since the last call.
 
         Raises:
@@ -162,8 +179,8 @@ class Service:
     def begin(
         self, spec: DatasetSpec, person: Person, key: str, question: PostedQuestion
     ) -> Spend | Future[Spend]:
-        """Return the charge of a question that was answered before; else begin to answer it and
-        return its result to come.
+        """Return the charge of a question that was answered before, or begin to answer it and
+        return its charge to come.
 
         Args:
             spec: the data set.
@@ -173,7 +190,8 @@ class Service:
 
         Raises:
             InvalidParameter: for conditions or segments that the data set does not offer.
-            KeyUsed, Cancelled, Busy: as ``submit``.
+            KeyUsed: when the key was used for another question.
+            Cancelled, Busy: as ``submit``.
         """
         question.check(spec)
         spend = question.answerer(self).charge_of_key(spec, person.analyst, key, question)
@@ -217,8 +235,8 @@ class Service:
         return None
 
     def page(self, spec: DatasetSpec, spend: Spend) -> dict[str, Any]:
-        """Return the answer to a charge as the service sends it; a stored answer never changes, so
-        that it is cached.
+        """Return the answer to a charge as the service sends it, or the terms of the stream that
+        was charged; neither ever changes, so that it is cached.
 
         Args:
             spec: the data set.
@@ -320,27 +338,36 @@ class Service:
             self._swept = now
             self.access.sweep(self.catalog.audit_days)
 
-    def _beat(self) -> None:
-        """Until the worker closes, tell the other workers every few seconds that this one still
-        answers its questions.
-
-        On the way old lines of the audit log are deleted, and a changed catalog is read.
-        """
+    def _repeat_regular_tasks(self) -> None:
+        """Do the worker's regular tasks every HEARTBEAT_SECONDS, until the worker closes."""
         while not self._closed.wait(HEARTBEAT_SECONDS):
-            with self._lock:
-                jobs = list(self._running)
+            self._do_regular_tasks()
+
+    def _do_regular_tasks(self) -> None:
+        """Give a sign of life, delete old lines of the audit log, and read the catalog again if an
+        operator has asked for it; a task that fails is logged, and the others are done.
+        """
+        tasks = {
+            "a sign of life failed": self._give_sign_of_life,
+            "old lines of the audit log were not deleted": self._sweep,
+            "the catalog was not read again": self.reload_if_asked,
+        }
+        for failure, task in tasks.items():
             try:
-                if jobs:
-                    self.jobs.beat(jobs)
-                self._sweep()
-                self.follow()
+                task()
             except DptopkError as error:
                 # The traceback would say no more than the message does.
-                LOG.error("the catalog was not read again: %s", error)  # noqa: TRY400
-            # The next beat may succeed; the questions' own errors say more.
-            except Exception as error:  # noqa: BLE001
+                LOG.error("%s: %s", failure, error)  # noqa: TRY400
+            except Exception as error:  # noqa: BLE001 - it may succeed the next time
                 # A traceback may quote data.
-                LOG.error("a sign of life failed: %s", error_place(error))  # noqa: TRY400
+                LOG.error("%s: %s", failure, error_place(error))  # noqa: TRY400
+
+    def _give_sign_of_life(self) -> None:
+        """Tell the other workers that this one still answers its questions."""
+        with self._lock:
+            jobs = list(self._running)
+        if jobs:
+            self.jobs.beat(jobs)
 
     def _forget(self, job: str, ended: Future[Spend]) -> None:
         """Remove a job whose thread has ended from the jobs that run in this worker."""
@@ -361,8 +388,8 @@ class Service:
     ) -> Spend:
         """Answer a question, and return its charge.
 
-        The question's line in the audit log is written before anything is charged, and its outcome
-        afterwards.
+        The question's line in the audit log is written before anything is charged. However it ends,
+        the outcome is written afterwards into this line, into the job and into the metrics.
 
         Args:
             spec: the data set.
@@ -377,10 +404,13 @@ class Service:
         """
         ending = Ending()
         detail = {"question": question.plain(), "key": key, "job": job}
-        line, size = self.access.begin_line(person.analyst, question.action, spec.name, detail)
+        line, line_bytes = self.access.begin_line(
+            person.analyst, question.action, spec.name, detail
+        )
         try:
             spend = question.answerer(self).ask(spec, person.analyst, key, question)
-            ending = Ending.of_answer(len(json.dumps([spend.mechanism, self.page(spec, spend)])))
+            stored_text = json.dumps([spend.mechanism, self.page(spec, spend)])
+            ending = Ending.of_answer(len(stored_text))
         except DptopkError as error:
             ending = Ending.of_error(error)
             self.wait_for_schedule()
@@ -395,12 +425,14 @@ class Service:
         finally:
             self.metrics.count_question(spec.name, ending.outcome)
             changes: list[Any] = [self.access.outcome_statement(line, ending.outcome)]
-            # A line for which this call charges nothing counts against the lines of the day.
-            if ending.written and not charged:
-                stored = self.tables.add_statement(Tables.usage, person.analyst, ending.written)
+            # What this call charged counts by its answer; what it did not, by its line of the log.
+            if ending.answer_bytes and not charged:
+                stored = self.tables.add_statement(
+                    Tables.usage, person.analyst, ending.answer_bytes
+                )
                 changes.append(stored)
             else:
-                changes.append(self.access.uncharged_statement(person.analyst, size))
+                changes.append(self.access.uncharged_statement(person.analyst, line_bytes))
             if ending.stage != "cancelled":  # whoever called it off wrote that already
                 ended = self.jobs.end_statement(job, ending.stage, ending.code, ending.message)
                 changes.append(ended)
@@ -469,10 +501,11 @@ class Service:
 
 
 def refuse_unfit(catalog: Catalog) -> None:
-    """Open a catalog's databases as a worker does, and close them again.
+    """Refuse a catalog with which no worker could begin, by opening its databases as a worker does
+    and closing them again.
 
     Raises:
-        DptopkError: when no worker could begin.
+        DptopkError: the error with which a worker would end.
     """
     tables = Tables(catalog.access)
     try:
@@ -489,18 +522,23 @@ class Ending:
         stage: the last stage of its job: "done", "failed" or "cancelled".
         code: the error's type that its job shows; "" if there was none.
         message: the error's message that its job shows.
-        written: the size of the stored answer in bytes; 0: there is none, and nothing was charged.
+        answer_bytes: the size of the question and its stored answer; 0: there is none, and nothing
+            was charged.
     """
 
     stage: str = "failed"
     code: str = "internal"
     message: str = "internal error"
-    written: int = 0
+    answer_bytes: int = 0
 
     @classmethod
-    def of_answer(cls, written: int) -> Ending:
-        """Return the ending of a question whose stored answer has this size."""
-        return cls("done", "", "", written)
+    def of_answer(cls, answer_bytes: int) -> Ending:
+        """Return the ending of a question that was answered.
+
+        Args:
+            answer_bytes: the size of the question and its stored answer.
+        """
+        return cls("done", "", "", answer_bytes)
 
     @classmethod
     def of_error(cls, error: DptopkError) -> Ending:

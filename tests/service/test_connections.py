@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import socket
 import time
@@ -156,6 +157,24 @@ def test_a_head_without_end_is_refused(server, kind):
 @pytest.mark.parametrize("kind", ["value", "name", "request line", "query", "many headers"])
 def test_a_long_head_is_told_431(server, kind):
     assert asked(server, ENDLESS[kind].encode()) == 431
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (ENDLESS["many headers"], "The request has more than 100 headers, or"),
+        ("no request\r\n\r\n", "The request is not one of HTTP"),
+    ],
+)
+def test_a_refused_head_says_what_is_wrong_with_it(server, sent, said):
+    with connect(server) as connection:
+        with suppress(ConnectionError):
+            connection.sendall(sent.encode())
+        received = b""
+        while piece := connection.recv(KB):
+            received += piece
+    body = json.loads(received.partition(b"\r\n\r\n")[2])
+    assert body["message"].startswith(said)
 
 
 def test_the_limit_of_a_head_is_exact(server):

@@ -40,5 +40,11 @@ def test_a_refusal_says_what_a_value_must_be(server):
             headers={"Idempotency-Key": "a-key-of-mine"},
         )
         assert wait.json()["message"] == "wait must be a number"
+        wrong_key = client.post(
+            "/v1/datasets/words/topk", json={"k": 3}, headers={"Idempotency-Key": "a key of mine"}
+        )
+        assert wrong_key.json()["message"] == (
+            "Idempotency-Key must match the regular expression ^[A-Za-z0-9_.:-]+$"
+        )
         key = client.post("/v1/datasets/words/topk", json={"k": 3})
         assert "is missing" in key.json()["message"]

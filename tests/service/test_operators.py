@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import shutil
 import sqlite3
 from dataclasses import replace
@@ -176,8 +177,16 @@ MISTAKES = [  # what is written, what instead, what is told
         'filters = { part = ["one"], ward = ["a"] }',
         "datasets.words:",
     ),
-    ("segments = { part = 1 }", 'segments = ["part"]', "segments must be a table of counts"),
-    ("segments = { part = 1 }", "segments = { part = 0 }", "segments must be a table of counts"),
+    (
+        "segments = { part = 1 }",
+        'segments = ["part"]',
+        "segments must be a table of whole numbers from 1 to 2^53",
+    ),
+    (
+        "segments = { part = 1 }",
+        "segments = { part = 0 }",
+        "segments must be a table of whole numbers from 1 to 2^53",
+    ),
     ("segments = { part = 1 }", "segments = { ward = 1 }", "need its public list"),
     (
         "segments = { part = 1 }",
@@ -418,13 +427,23 @@ def test_a_catalog_is_read_again_without_a_restart(server):
         told = run(path, "--reload")
         assert told.exit_code == 0, told.output
         assert service.tables.value(Tables.settings, RELOAD) == 1
-        service.follow()
+        service.reload_if_asked()
         assert [one["name"] for one in ann.get("/v1/datasets").json()] == ["words"]
         rewritten(path, ("epsilon = 4.0", "epsilon = 9.0"))
         with pytest.raises(LedgerError, match="the catalog epsilon 9"):
             service.reload()
         assert run(path, "--reload").exit_code == 1
         assert service.catalog.datasets["words"].terms.budget.epsilon == 4.0
+
+
+def test_the_log_names_the_regular_task_that_failed(server, monkeypatch, caplog):
+    def failing() -> None:
+        raise LedgerError("the disk is full")
+
+    monkeypatch.setattr(server.service.access, "sweep", lambda _days: failing())
+    monkeypatch.setattr(server.service, "_swept", -math.inf)
+    server.service._do_regular_tasks()
+    assert caplog.messages == ["old lines of the audit log were not deleted: the disk is full"]
 
 
 def test_health(server, monkeypatch):
