@@ -28,7 +28,7 @@ from dptopk.accounting.registry import Bound
 from dptopk.costs import Budget, Charge, Cost
 from dptopk.errors import BudgetExceeded, InvalidParameter
 
-Record = dict[str, Any]
+Record = dict[str, Any]  # what an account says of a spend, or of its own state, as JSON
 LARGEST_FIT = 2**30  # the largest answer of ``fits``
 
 
@@ -74,7 +74,7 @@ class Account(ABC):
     closed: bool = False
 
     def __init__(self) -> None:
-        """Note the process that the account belongs to."""
+        """Record which process the account belongs to: no other may spend from it."""
         self._lock = threading.RLock()
         self._pid = os.getpid()
 
@@ -110,18 +110,25 @@ class Account(ABC):
         """Return what a refund would give back, without refunding.
 
         Args:
-            charge: what never ran.
-            record: of the spend, where it is known.
+            charge: the costs that never ran, with delta 0.
+            record: the record of the spend that they were part of; None: it is not known.
+
+        Raises:
+            InvalidParameter: when this was not spent, or cannot be given back.
         """
 
     @abstractmethod
     def revert(self, charge: Charge, record: Record) -> None:
-        """Give back what a record of ``quote_refund`` says."""
+        """Give back a charge as a record of ``quote_refund`` says.
+
+        Raises:
+            InvalidParameter: when this was not spent; then nothing is given back.
+        """
 
     @abstractmethod
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Return, in words, where this account would decide differently from a record, beyond
-        rounding; '' if nowhere.
+        """Return, in words, where this account would take more for a charge today than a record
+        says was taken, beyond rounding; '' if nowhere.
         """
 
     @abstractmethod
@@ -229,7 +236,8 @@ class Account(ABC):
         )
 
     def quote_past(self, charge: Charge) -> Record:
-        """Return what a charge takes that sums up many answers of the past.
+        """Return what a charge would take that is the sum of many charges of the past, as where a
+        limit of an analyst begins after answers.
 
         Raises:
             BudgetExceeded: when it is not covered.

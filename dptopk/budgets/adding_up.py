@@ -42,8 +42,19 @@ MOST_EXTRA = Fraction(1, 5)
 # Of the failure part, or of what is left of it: what a statement would take beyond failures where
 # the question states no δ.
 SHARE_WITHOUT_STATEMENT = Fraction(1, 10)
-# A way to enter a charge: its record, and its totals by that record.
-Way = tuple[Record, RunningTotals]
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to enter a charge into a filter.
+
+    Attributes:
+        record: what a ledger records of it (``Filter`` explains the entries).
+        totals: the totals of the charge by that record.
+    """
+
+    record: Record
+    totals: RunningTotals
 
 
 @dataclass(frozen=True)
@@ -51,11 +62,11 @@ class Sums:
     """The sums of a filter at one moment, and whether they cover a charge.
 
     Attributes:
-        metrics: of the filter, by name.
-        totals: of all charges so far.
+        metrics: the filter's metrics, by name: its own, and that of ε's (PURE).
+        totals: the totals of all charges so far.
         failure_delta: δ_f, the part of δ for failures and statements.
-        recorded: whether the charge was accepted before, perhaps on another processor: then the
-            margins of the metrics are there for rounding.
+        recorded: whether the charge in question was accepted before, perhaps on another processor:
+            then the margins of the metrics, which are there for rounding, may be used up.
     """
 
     metrics: Mapping[str, Metric]
@@ -69,26 +80,28 @@ class Sums:
         return self.failure_delta - self.totals.failures
 
     @property
-    def adds_up(self) -> bool:
+    def epsilon_sum_is_open(self) -> bool:
         """Return whether the sum of ε's is open: every charge that ran is in it, and it is not
         above its capacity.
         """
         return (
             PURE in self.metrics
-            and not self.totals.left_sum
+            and not self.totals.epsilon_sum_closed
             and not self.totals.unpriced[PURE]
             and self.totals.sums[PURE] <= self.metrics[PURE].capacity
         )
 
-    def _fits_metric(self, name: str, request: RunningTotals) -> bool:
+    def _fits_metric(self, name: str, charge_totals: RunningTotals) -> bool:
         """Return whether a charge with these totals stays within the capacity of one metric."""
         totals = self.totals
-        if totals.unpriced[name] or request.unpriced[name]:
+        if totals.unpriced[name] or charge_totals.unpriced[name]:
             return False
         metric = self.metrics[name]
-        prices = totals.sums[name] + request.sums[name]
+        prices = totals.sums[name] + charge_totals.sums[name]
         margin = 0 if self.recorded else metric.margin
-        return metric.used(prices, totals.spent, request.spent) <= metric.capacity * (1 - margin)
+        return metric.used(prices, totals.spent, charge_totals.spent) <= metric.capacity * (
+            1 - margin
+        )
 
     def capacity_left(self, name: str) -> Fraction:
         """Return the part of a metric's capacity that is left; 0 where it covers nothing more."""
@@ -98,26 +111,27 @@ class Sums:
         used = metric.used(self.totals.sums[name], self.totals.spent)
         return max(metric.capacity - used, Fraction(0))
 
-    def fits_sum(self, request: RunningTotals) -> bool:
-        """Return whether a charge with these totals stays within the sum of ε's."""
+    def fits_epsilon_sum(self, charge_totals: RunningTotals) -> bool:
+        """Return whether the sum of ε's is open and has room for a charge with these totals."""
         return (
-            self.adds_up
-            and not request.left_sum
-            and request.failures <= self.failures_left
-            and self._fits_metric(PURE, request)
+            self.epsilon_sum_is_open
+            and not charge_totals.epsilon_sum_closed
+            and charge_totals.failures <= self.failures_left
+            and self._fits_metric(PURE, charge_totals)
         )
 
-    def fits_by_prices(self, request: RunningTotals) -> bool:
-        """Return whether a charge with these totals stays within the filter's own sum, the one
-        besides that of ε's; a filter has one at most, since two could be worth twice the δ.
-        """
-        if request.failures > self.failures_left:
-            return False
-        return any(self._fits_metric(name, request) for name in self.metrics if name != PURE)
+    def fits_by_prices(self, charge_totals: RunningTotals) -> bool:
+        """Return whether the filter's own sum of prices has room for a charge with these totals.
 
-    def covers(self, request: RunningTotals) -> bool:
+        It is the sum besides that of ε's. A filter has one at most: two could be worth twice the δ.
+        """
+        if charge_totals.failures > self.failures_left:
+            return False
+        return any(self._fits_metric(name, charge_totals) for name in self.metrics if name != PURE)
+
+    def covers(self, charge_totals: RunningTotals) -> bool:
         """Return whether a charge with these totals stays within one of the sums."""
-        return self.fits_by_prices(request) or self.fits_sum(request)
+        return self.fits_by_prices(charge_totals) or self.fits_epsilon_sum(charge_totals)
 
 
 @dataclass(frozen=True)
@@ -126,31 +140,28 @@ class Entering:
 
     Attributes:
         charge: the most that the question can cost.
-        sums: the filter's, before the charge.
-        prices: of each cost, as a record holds them; None: one of them has no price.
+        sums: the filter's sums before the charge.
+        prices: the prices of each cost, as a record holds them; None: one of them has no price.
     """
 
     charge: Charge
     sums: Sums
     prices: Record | None
 
-    def records(self, stated: Budget | None) -> Iterator[Way]:
-        """Yield the ways that are covered, the best first, each as a record with its totals.
+    def ways(self, stated: Budget | None) -> Iterator[Way]:
+        """Yield the ways that are covered, the best first.
 
         Args:
             stated: the (ε, δ) that the question states for its charge; None: none was stated.
         """
         by_prices = self._way_by_prices()
-        covered = False
-        if by_prices is not None:
-            _, request = by_prices
-            covered = self.sums.fits_by_prices(request)
-        if self.sums.adds_up:
-            for record, request in self._ways_in_sum(by_prices, stated, covered=covered):
-                if self.sums.fits_sum(request):
-                    yield record, request
+        covered = by_prices is not None and self.sums.fits_by_prices(by_prices.totals)
+        if self.sums.epsilon_sum_is_open:
+            for way in self._ways_in_epsilon_sum(by_prices, stated, covered=covered):
+                if self.sums.fits_epsilon_sum(way.totals):
+                    yield way
         if by_prices is not None and covered:
-            yield self._closing_way(*by_prices)
+            yield self._closing_way(by_prices)
 
     def record_by_prices(self) -> Record | None:
         """Return the record of the charge by the prices of its costs, without a statement; None
@@ -159,53 +170,47 @@ class Entering:
         by_prices = self._way_by_prices()
         if by_prices is None:
             return None
-        record, request = self._closing_way(*by_prices)
-        if self.sums.covers(request):
-            return record
+        way = self._closing_way(by_prices)
+        if self.sums.covers(way.totals):
+            return way.record
         return None
 
     def _way_by_prices(self) -> Way | None:
         """Return the way by the prices of the costs; None where a cost has no price."""
         if self.prices is None:
             return None
-        record = {"prices": self.prices}
-        return record, self._totals_of(record)
+        return self._way({"prices": self.prices})
 
-    def _totals_of(self, record: Record) -> RunningTotals:
-        """Return the totals of the charge by a record."""
-        return RunningTotals.of(self.charge, record, self.sums.metrics)
+    def _way(self, record: Record) -> Way:
+        """Return the way that a record describes."""
+        return Way(record, RunningTotals.of(self.charge, record, self.sums.metrics))
 
-    def _closing_way(self, record: Record, request: RunningTotals) -> Way:
-        """Return the way by prices as it is entered: with the mark that closes the sum of ε's,
-        where that is open and a cost has no ε.
+    def _closing_way(self, by_prices: Way) -> Way:
+        """Return the way by prices as it is entered: with the mark "left", which closes the sum of
+        ε's for good, if that sum is not closed yet and a cost has no ε to be added to it.
         """
-        if PURE not in self.sums.metrics or self.sums.totals.left_sum or not request.unpriced[PURE]:
-            return record, request
-        record = record | {"left": True}
-        return record, self._totals_of(record)
+        if PURE not in self.sums.metrics or self.sums.totals.epsilon_sum_closed:
+            return by_prices
+        if not by_prices.totals.unpriced[PURE]:
+            return by_prices
+        return self._way(by_prices.record | {"left": True})
 
-    def _ways_in_sum(
-        self,
-        by_prices: Way | None,
-        stated: Budget | None,
-        *,
-        covered: bool,
+    def _ways_in_epsilon_sum(
+        self, by_prices: Way | None, stated: Budget | None, *, covered: bool
     ) -> Iterator[Way]:
-        """Yield the ways to enter the charge in the sum of ε's: by the ε's of its costs, and by
-        statements.
+        """Yield the ways to enter the charge in the sum of ε's, the best first: by the ε's of its
+        costs, and by statements. Whether that sum has room for them is not looked at.
 
         Args:
             by_prices: the way by the prices of its costs; None: a cost has no price.
             stated: the (ε, δ) that the question states; None: none was stated.
-            covered: whether the charge is covered by its prices.
+            covered: whether the filter's own sum of prices has room for the charge.
         """
         pure_way = None
-        if by_prices is not None:
-            _, request = by_prices
-            if not request.unpriced[PURE]:  # every cost has an ε
-                pure_way = by_prices
-            if pure_way is not None and self._is_at_most_stated(request, stated):
-                yield pure_way
+        if by_prices is not None and not by_prices.totals.unpriced[PURE]:  # every cost has an ε
+            pure_way = by_prices
+            if self._is_at_most_stated(by_prices.totals, stated):
+                yield by_prices
                 # It takes no more ε than was stated, and δ is not spent on a statement of less.
                 if covered:
                     return
@@ -213,8 +218,7 @@ class Entering:
             # A record holds prices; a charge with a cost that has none is entered as one (ε, δ)
             # cost, by ``Filter._record_as_whole``.
             if self.prices is not None:
-                record = {"stated": statement_record(statement) | {"prices": self.prices}}
-                yield record, self._totals_of(record)
+                yield self._way({"stated": statement_record(statement) | {"prices": self.prices}})
         if pure_way is not None:
             yield pure_way
 
@@ -226,13 +230,15 @@ class Entering:
 
     @property
     def failures(self) -> Fraction:
-        """Return an upper bound on the masses of failure of the charge and its δ together."""
+        """Return an upper bound on the sum of the charge's own δ and of the masses of failure of
+        its costs.
+        """
         _, failure = split_failure(self.charge, summed=True)
         return Fraction(failure) + Fraction(self.charge.delta)
 
     def statements(self, stated: Budget | None, *, covered: bool) -> Iterator[ApproxDP]:
-        """Yield statements about all of the charge, the first choice first; each contains its
-        failures.
+        """Yield statements about all of the charge, each an (ε, δ) that it satisfies as a whole,
+        the first choice first; the δ of each contains its failures.
 
         Args:
             stated: the (ε, δ) that the question states; None: none was stated.
@@ -265,25 +271,29 @@ class Entering:
         return self.failures + spare * SHARE_WITHOUT_STATEMENT
 
     def statement(self, delta: Fraction, stated: Budget | None = None) -> ApproxDP | None:
-        """Return an (ε, δ) that all of the charge together satisfies at this δ; None where there is
-        no finite ε.
+        """Return an (ε, δ) that all of the charge together satisfies at this δ, where ε is an upper
+        bound; None where none is finite.
 
-        The failures are taken off first: P - e, with e of mass f, satisfies the costs without them,
-        and these are worth at most δ - f at ε. So the part of P that is left out for the statement
-        contains e, as the proof needs. More work is done where the first bound is above the ε that
-        was ``stated``.
+        The failures are taken off first. Let P be the law of the answers, and e the part of it, of
+        the mass f of the failures, without which it satisfies the costs. The costs alone have the
+        bound ε at δ - f. So the part of P that the statement leaves out contains e, as the proof
+        needs (docs/notes/filters.md, Adding up).
+
+        Args:
+            delta: δ, of which at most the float below is used.
+            stated: the (ε, δ) that the question states: if the first bound is above its ε, more
+                work is done for a smaller one.
         """
         delta_down = round_down(delta)
-        delta_of_costs = Fraction(delta_down) - self.failures
-        if not delta_of_costs > 0 or not delta_down < 1:
+        exact_delta_of_costs = Fraction(delta_down) - self.failures
+        if not exact_delta_of_costs > 0 or not delta_down < 1:
             return None
+        delta_of_costs = round_down(exact_delta_of_costs)
         bound = bounds.compose(
-            self._failure_free, delta=round_down(delta_of_costs), lower=False, effort="quick"
+            self._failure_free, delta=delta_of_costs, lower=False, effort="quick"
         )
         if stated is not None and bound.epsilon > stated.epsilon:
-            bound = bounds.compose(
-                self._failure_free, delta=round_down(delta_of_costs), lower=False
-            )
+            bound = bounds.compose(self._failure_free, delta=delta_of_costs, lower=False)
         epsilon = bound.epsilon
         if not epsilon < math.inf:
             return None
@@ -300,7 +310,7 @@ class Entering:
         It takes of δ what the question states, or x³ δ_f beyond its failures for an x of ε: the
         last crumb of ε is no reason to take all of δ from the questions that come later.
         """
-        if not self.sums.adds_up:
+        if not self.sums.epsilon_sum_is_open:
             return None
         epsilon = float_left(self.sums, PURE)
         if not epsilon > 0:
@@ -323,7 +333,7 @@ class Entering:
 
     @property
     def _failure_free(self) -> Charge:
-        """Return the charge without failures and δ."""
+        """Return the charge without its δ and without the masses of failure of its costs."""
         failure_free, _ = split_failure(self.charge)
         return Charge(
             failure_free.costs, adaptive=failure_free.adaptive, neighbours=failure_free.neighbours
@@ -336,10 +346,10 @@ class Entering:
         It is what the question states or SHARE_WITHOUT_STATEMENT of δ_f, at most what a statement
         of this ε may take, and at most what is left of MOST_EXTRA.
         """
-        pool = self.sums.failure_delta
-        extra_left = MOST_EXTRA * pool - self.sums.totals.extra
+        failure_delta = self.sums.failure_delta
+        extra_left = MOST_EXTRA * failure_delta - self.sums.totals.extra
         if stated is None:
-            wanted = SHARE_WITHOUT_STATEMENT * pool
+            wanted = SHARE_WITHOUT_STATEMENT * failure_delta
             statement = self.statement(self.failures + wanted)
             epsilon = Fraction(0) if statement is None else Fraction(statement.epsilon)
         else:
@@ -349,7 +359,8 @@ class Entering:
 
 
 def float_left(sums: Sums, name: str) -> float:
-    """Return the largest float that a metric does not read as more than its capacity that is left.
+    """Return what is left of a metric's capacity, as the largest float that the metric reads as no
+    more than that.
 
     Args:
         sums: the sums of a filter.

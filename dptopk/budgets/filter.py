@@ -61,6 +61,13 @@ PURE_HALVINGS = 40
 class Filter(Account):
     """A fully adaptive filter for a budget.
 
+    What ``quote`` returns, and a ledger records with a charge, is a dictionary with these entries:
+    "prices": cost as text -> its price on each metric (None: it has none there), and last its mass
+    of failure; "stated": the "epsilon" and "delta" of a statement about the whole charge, which
+    then holds the prices; "left": true if the charge closes the sum of ε's; "whole": the one
+    (ε, δ) cost as which the charge is entered in place of its own costs; "split": the terms of the
+    filter that a first charge chose.
+
     Args:
         budget: the total (ε, δ), or ρ: then prices are the ρ's of zCDP, and all together is ρ-zCDP
             but for failures.
@@ -110,7 +117,7 @@ class Filter(Account):
         max_seconds: float | None = None,
     ) -> None:
         """Validate the budget and the options, and compute the capacities unless ``terms`` states
-        them.
+        them; a first charge may still choose the method and the division of δ.
         """
         super().__init__()
         self.budget = validate.instance(Budget, budget=budget)
@@ -130,19 +137,23 @@ class Filter(Account):
         division_is_open = method_is_open and failure_delta is None and budget.delta > 0
         self._first_chooses_method = method_is_open
         self._first_divides_delta = division_is_open
-        self._split: Record | None = None  # the terms of the filter that the first charge chose
+        # The terms of the filter that the first charge chose; None: it chose none.
+        self._chosen_terms: Record | None = None
         self._begun = False  # whether anything was charged
         self._charges_as_whole = 0  # the number of charges that were entered as one cost
         if terms is None:
             with within(max_seconds):
-                self._sum_up_by(options.metrics(budget, self.failure_delta))
+                self._begin_sums(options.metrics(budget, self.failure_delta))
         else:
             self._first_divides_delta = terms.get("open", False)
             self._first_chooses_method = terms.get("undecided", False)  # not in older ledgers
-            self._sum_up_by([metric_of(metric) for metric in terms["meters"]])
+            self._begin_sums([metric_of(metric) for metric in terms["meters"]])
 
-    def _sum_up_by(self, metrics: Sequence[Metric]) -> None:
-        """Sum up by these metrics from here on, with nothing spent.
+    def _begin_sums(self, metrics: Sequence[Metric]) -> None:
+        """Begin to sum up prices on these metrics, with nothing spent.
+
+        Args:
+            metrics: the filter's own metric and, where ε's are added up too, that of ε's after it.
 
         Raises:
             InvalidParameter: where there is none.
@@ -193,8 +204,12 @@ class Filter(Account):
         return copy
 
     def price(self, cost: Cost) -> tuple[Price | None, ...]:
-        """Return the price of one cost on each metric (None: no price there) and its failure mass,
-        rounded up.
+        """Return the price of one cost on each metric, and last its mass of failure; all are
+        rounded up, and computed once.
+
+        Returns:
+            As many prices as there are metrics, in their order (None: no price there), and the
+            mass.
 
         Raises:
             IncompatibleCosts: when it has no price on any metric.
@@ -216,7 +231,8 @@ class Filter(Account):
         return self._prices[cost]
 
     def totals_of_prices(self, charge: Charge) -> RunningTotals:
-        """Return the totals of a charge by the prices of its costs, also where that is not covered.
+        """Return the totals of a charge by the prices of its costs, whether the filter has room for
+        it or not.
 
         Args:
             charge: costs, each with a price on some metric.
@@ -299,16 +315,30 @@ class Filter(Account):
         return stated.epsilon <= self.budget.epsilon and stated.delta <= self.budget.delta
 
     def _best_record(self, charge: Charge, stated: Budget | None) -> Record | None:
-        """Return the record of the best way to enter a charge; None where no way is covered."""
-        sums = self._sums()
+        """Return the record of the best way to enter a charge by this filter's present terms; None
+        where no way is covered.
+        """
+        return self._best_record_after(self._sums(), charge, stated)
+
+    def _best_record_after(
+        self, sums: Sums, charge: Charge, stated: Budget | None
+    ) -> Record | None:
+        """Return what ``_best_record`` would return if these were the filter's sums.
+
+        Args:
+            sums: the sums before the charge.
+            charge: what is to be spent.
+            stated: the (ε, δ) that the question states; None: none was stated.
+        """
         prices = self._prices_of_costs(charge)
-        for record, _ in Entering(charge, sums, prices).records(stated):
-            return record
+        best_way = next(Entering(charge, sums, prices).ways(stated), None)
+        if best_way is not None:
+            return best_way.record
         return self._record_as_whole(charge, stated, sums, prices)
 
     def _record_of(self, charge: Charge, stated: Budget | None) -> Record | None:
-        """Return the record of a charge, with what a first one chooses; None where no way is
-        covered.
+        """Return the record of a charge: of a first one by what it chooses, of others by the best
+        way to enter them. None where no way is covered.
         """
         return (
             self._record_by_variance(charge, stated)
@@ -317,11 +347,12 @@ class Filter(Account):
         )
 
     def _record_by_variance(self, charge: Charge, stated: Budget | None) -> Record | None:
-        """Return the record of a first charge that chooses the method "variance"; None where it
-        does not.
+        """Return the record of a first charge that chooses the method "variance" in place of
+        "renyi"; None where it does not.
 
-        Whatever Rényi *or* Theorem H' admits would be worth twice the δ of the conversion; so one
-        of them is chosen before any answer, the one in which more charges like the first fit.
+        A filter that accepted whatever either method admits could be worth twice the δ at which
+        they convert to ε. So one of them is chosen before any answer: the one in which more charges
+        like the first fit.
         """
         own_metric = next(iter(self._metrics.values()))
         if not self._first_chooses_method or self._begun:
@@ -345,7 +376,7 @@ class Filter(Account):
         return record | {"split": filter_by_variance.terms()}
 
     def _sums(self) -> Sums:
-        """Return the sums of all charges so far."""
+        """Return the sums of all charges so far, with what they are compared with."""
         return Sums(self._metrics, self._totals, Fraction(self.failure_delta))
 
     def _prices_of_costs(self, charge: Charge) -> Record | None:
@@ -360,37 +391,38 @@ class Filter(Account):
     def _record_as_whole(
         self, charge: Charge, stated: Budget | None, sums: Sums, prices: Record | None
     ) -> Record | None:
-        """Return the record of a charge that is entered as one (ε, δ) cost, for costs that have no
-        price of their own on the filter's own metric; None where it cannot be.
+        """Return the record of a charge that is entered as one (ε, δ) cost, if one of its costs has
+        no price on the filter's own metric; None if all have, or there is no room for it so.
 
         Args:
             charge: the most that the question can cost.
             stated: the (ε, δ) that the question states; None: none was stated.
-            sums: the filter's, before the charge.
-            prices: of each cost, as a record holds them; None: one of them has no price.
+            sums: the filter's sums before the charge.
+            prices: the prices of each cost, as a record holds them; None: one of them has no price.
         """
         if prices is not None:
             # The filter's own metric is the first; that of ε's may be the second.
             own_prices = [own_price for own_price, *_ in prices.values()]
             if None not in own_prices:
                 return None
-        for cost in Entering(charge, sums, None).statements(stated, covered=False):
-            record = {"whole": str(cost), "prices": self._prices_of_costs(Charge({cost: 1}))}
-            if sums.covers(RunningTotals.of(Charge({cost: 1}), record, self._metrics)):
+        for statement in Entering(charge, sums, None).statements(stated, covered=False):
+            whole = Charge({statement: 1})
+            record = {"whole": str(statement), "prices": self._prices_of_costs(whole)}
+            if sums.covers(RunningTotals.of(whole, record, self._metrics)):
                 return record
         return None
 
     def _record_by_other_division(self, charge: Charge, stated: Budget | None) -> Record | None:
-        """Return the record of a first charge that divides δ otherwise: by what it needs, by what
-        it states, or all for failures; None where it cannot.
+        """Return the record of a first charge for which more than half of δ is set aside for
+        failures: what its own failures need, the δ that it states, or all of δ. None where that
+        does not help, or was not left open.
         """
         if not self._first_divides_delta or self._begun:
             return None
         _, failure = split_failure(charge, summed=True)
-        needed = sum_up([charge.delta, failure])  # by its own failures
+        needed_delta = sum_up([charge.delta, failure])
         stated_delta = self.delta if stated is None else stated.delta
-        divisions = [needed, stated_delta, self.delta]
-        for failure_delta in divisions:
+        for failure_delta in (needed_delta, stated_delta, self.delta):
             # Only parts that are larger than this filter's are tried.
             if not self.failure_delta < failure_delta <= self.delta:
                 continue
@@ -419,12 +451,12 @@ class Filter(Account):
         if stated is not None and stated.delta > total.delta:
             reason = f"delta {stated.delta:.6g} is more than the total of {total.delta:.6g}"
             return BudgetExceeded(charge, self.remaining(), reason)
-        failures = Entering(charge, self._sums(), None).failures
-        if failures > failures_left:
+        delta_needed = Entering(charge, self._sums(), None).failures
+        if delta_needed > failures_left:
             delta_left = format_lower(float(failures_left))
             reason = (
-                f"its delta {format_upper(float(failures))} is more than the {delta_left} left of "
-                f"the {self.failure_delta:.6g} set aside for the deltas of questions "
+                f"its delta {format_upper(float(delta_needed))} is more than the {delta_left} left "
+                f"of the {self.failure_delta:.6g} set aside for the deltas of questions "
                 "(failure_delta)"
             )
             return BudgetExceeded(charge, self.remaining(), reason)
@@ -472,7 +504,9 @@ class Filter(Account):
 
     def _spend_run(self, charge: Charge, stated: Budget | None, most: int) -> int:
         """Spend a charge as often as it is entered in the same way, at most ``most`` times; return
-        the number of times. It is called on a copy, whose sums it tries out.
+        the number of times, 0 if it does not fit. It is called on a copy of the account.
+
+        A first charge that chooses the terms is a run of its own.
 
         Args:
             charge: what is spent.
@@ -485,17 +519,18 @@ class Filter(Account):
         self.apply(charge, record)
         if "split" in record:
             return 1
-        totals_before = self._totals
         totals = RunningTotals.of(_entered_costs(charge, record), record, self._metrics)
 
-        def changes(times: int) -> bool:
-            """Return whether the charge is entered in another way after ``times`` more of it."""
-            self._totals = totals_before.copy()
-            self._totals.add(totals, times)
-            return self._best_record(charge, stated) != record
+        def is_entered_otherwise(times: int) -> bool:
+            """Return whether the charge would be entered in another way, or not at all, after
+            ``times`` more of it.
+            """
+            later_totals = self._totals.copy()
+            later_totals.add(totals, times)
+            later_sums = replace(self._sums(), totals=later_totals)
+            return self._best_record_after(later_sums, charge, stated) != record
 
-        further_times = first_true(changes, 0, most - 1)
-        self._totals = totals_before.copy()
+        further_times = first_true(is_entered_otherwise, 0, most - 1)
         self._totals.add(totals, further_times)
         return further_times + 1
 
@@ -582,10 +617,10 @@ class Filter(Account):
                 # Which spend it was is not known. If any was entered as a whole nothing comes back;
                 # if any was entered by a statement, instead of its ε's, no ε does.
                 entered_as_whole = self._charges_as_whole > 0
-                epsilon_stays = self._totals.statements > 0
+                epsilon_stays_spent = self._totals.statements > 0
             else:
                 entered_as_whole = "whole" in record
-                epsilon_stays = "stated" in record or "left" in record
+                epsilon_stays_spent = "stated" in record or "left" in record
             if entered_as_whole or not self._totals.contains_costs(charge):
                 raise InvalidParameter(
                     f"charge to refund was not spent, or was spent as a whole: {charge}"
@@ -594,10 +629,10 @@ class Filter(Account):
             names = list(self._metrics)
             prices: dict[str, list[Price | None]] = {}
             for cost, _ in charge:
-                price = list(recorded.get(str(cost)) or self.price(cost))
-                if epsilon_stays:
-                    price[names.index(Pure.name)] = 0.0  # prices are in the order of the metrics
-                prices[str(cost)] = price
+                prices_of_cost = list(recorded.get(str(cost)) or self.price(cost))
+                if epsilon_stays_spent:  # prices are in the order of the metrics
+                    prices_of_cost[names.index(Pure.name)] = 0.0
+                prices[str(cost)] = prices_of_cost
             return {"prices": prices}
 
     def revert(self, charge: Charge, record: Record) -> None:
@@ -619,41 +654,35 @@ class Filter(Account):
         """Return which recorded prices are below the present ones by more than rounding, and which
         statement would not be made today; '' where there is none.
         """
-        differences = []
+        differences = _statement_differences(charge, record)
         priced_by = Filter.of_terms(record["split"]) if "split" in record else self
-        whole = cost_of(record["whole"]) if "whole" in record else None
-        for statement in (whole, statement_of(record)):
-            if isinstance(statement, ApproxDP):
-                now = bounds.compose(charge, delta=statement.delta, lower=False).epsilon
-                if now > statement.epsilon * (1 + STATEMENT_TOLERANCE):
-                    differences.append(f"{statement}: epsilon {now} now")
         for cost, _ in _entered_costs(charge, record):
-            recorded = prices_of(record)[str(cost)]
+            recorded_prices = prices_of(record)[str(cost)]
             try:
                 prices: tuple[Price | None, ...] = priced_by.price(cost)
             except IncompatibleCosts:
-                prices = (None,) * len(recorded)
-            pairs = zip(recorded, prices, strict=True)
+                prices = (None,) * len(recorded_prices)
+            pairs = zip(recorded_prices, prices, strict=True)
             if not all(_is_price_covered(then, now) for then, now in pairs):
-                differences.append(f"{cost}: {recorded} then, {list(prices)} now")
+                differences.append(f"{cost}: {recorded_prices} then, {list(prices)} now")
         if differences:
             return f"charge {charge} was priced " + "; ".join(differences)
         return ""
 
     def state(self) -> Record:
-        """Return sums, failures and what was spent, exactly."""
+        """Return sums, failures and what was spent, exactly, as JSON; ``restore`` reads it."""
         with self._locked_in_own_process():
             return self._totals.state() | {
                 "begun": self._begun,
                 "wholes": self._charges_as_whole,
-                "split": self._split,
+                "split": self._chosen_terms,
             }
 
-    def state_beside(self, others: Sequence[Filter]) -> Record | None:
-        """Return the least state that covers the histories of this filter and of others of the same
-        terms; None where they divide δ in different ways.
+    def state_covering(self, others: Sequence[Filter]) -> Record | None:
+        """Return the least state in which a filter has spent at least as much as this one, and as
+        each of some others of the same terms; None where they divide δ in different ways.
 
-        A sum of ε's that was left in one of them stays left, and what statements took of δ_f stays
+        A sum of ε's that is closed in one of them is closed, and what statements took of δ_f stays
         taken: no charge is entered anew after answers were seen.
         """
         filters = [self, *others]
@@ -676,11 +705,11 @@ class Filter(Account):
         forgotten.
         """
         with self._locked_in_own_process():
-            split = state.get("split")
-            self._split = split
-            if split is not None:
-                self.failure_delta = split["failure_delta"]
-                self._sum_up_by([metric_of(metric) for metric in split["meters"]])
+            chosen_terms = state.get("split")
+            self._chosen_terms = chosen_terms
+            if chosen_terms is not None:
+                self.failure_delta = chosen_terms["failure_delta"]
+                self._begin_sums([metric_of(metric) for metric in chosen_terms["meters"]])
             # Older states have neither; their filters do not divide δ again.
             self._begun = state.get("begun", True)
             self._charges_as_whole = state.get("wholes", 0)
@@ -708,8 +737,8 @@ class Filter(Account):
 
     @property
     def share_left(self) -> float:
-        """Return the remaining share of the prices' capacity, in [0, 1], on the metric with the
-        most left.
+        """Return the share of the capacity for prices that is left, in [0, 1], on the metric with
+        the largest such share.
         """
         sums = self._sums()
         shares = []
@@ -743,9 +772,11 @@ class Filter(Account):
         return f"rho up to {rho}, such as epsilon up to {epsilon}, with delta up to {delta}"
 
     def added_left(self) -> float:
-        """Return the ε that adding up leaves, rounded down; 0 where the sum of ε's is closed."""
+        """Return how much the sum of ε's leaves of the budget's ε, rounded down; 0 where that sum
+        is closed.
+        """
         sums = self._sums()
-        if sums.adds_up:
+        if sums.epsilon_sum_is_open:
             return float_left(sums, Pure.name)
         return 0.0
 
@@ -778,12 +809,14 @@ class Filter(Account):
                     factors.append(math.sqrt(max(float_left(sums, name) / float(price), 0.0)))
         # The ε's of statements grow about with ε itself.
         statement = Entering(charge, sums, None).statement(sums.failures_left)
-        if statement is not None and statement.epsilon and sums.adds_up:
+        if statement is not None and statement.epsilon and sums.epsilon_sum_is_open:
             factors.append(float_left(sums, Pure.name) / statement.epsilon)
         return max(factors)
 
     def _largest_pure(self, metric: Metric) -> float:
-        """Return the largest ε, rounded down, of a pure cost for which a metric has room."""
+        """Return the largest ε, rounded down, of a pure cost for which a metric has room, at most
+        LARGEST_PURE.
+        """
         totals = self._totals
         spent = totals.sums[metric.name]
         if totals.unpriced[metric.name]:
@@ -807,8 +840,8 @@ class Filter(Account):
         return largest
 
     def group(self) -> Charge:
-        """Return one cost for all that the filter lets through, which is one interaction with that
-        guarantee: (ε, δ)-DP, or ρ-zCDP with the failures.
+        """Return a charge that covers all that the filter ever lets through, as one interaction
+        with the guarantee of the budget: (ε, δ)-DP, or ρ-zCDP with the failures.
         """
         budget = self.budget
         if budget.rho is not None:
@@ -829,6 +862,24 @@ def _entered_costs(charge: Charge, record: Record) -> Charge:
     if "whole" in record:
         return Charge({cost_of(record["whole"]): 1})
     return charge
+
+
+def _statement_differences(charge: Charge, record: Record) -> list[str]:
+    """Return, in words, which statement in a record would not be made today: its ε is below the
+    present bound by more than STATEMENT_TOLERANCE.
+
+    Args:
+        charge: the charge that the statement is about.
+        record: its record, perhaps without a statement.
+    """
+    differences = []
+    whole = cost_of(record["whole"]) if "whole" in record else None
+    for statement in (whole, statement_of(record)):
+        if isinstance(statement, ApproxDP):
+            now = bounds.compose(charge, delta=statement.delta, lower=False).epsilon
+            if now > statement.epsilon * (1 + STATEMENT_TOLERANCE):
+                differences.append(f"{statement}: epsilon {now} now")
+    return differences
 
 
 def _is_price_covered(then: Price | None, now: Price | None) -> bool:

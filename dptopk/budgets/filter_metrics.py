@@ -72,7 +72,7 @@ from dptopk.costs import (
 from dptopk.errors import IncompatibleCosts, InvalidParameter, NotApplicable
 
 MOST_LAYERS = 2500  # of a price game, about: a guess at what takes a few seconds
-MOST_COPIES_ALONE = 1000  # up to this many of a single cost are composed to find its price
+MOST_COPIES_ALONE = 1000  # below this many copies of a single cost are composed to find its price
 
 Price = float | str
 Number = int | float  # of copies of a cost
@@ -94,7 +94,7 @@ SMALLEST_LOG_ORDER = -20.0
 LARGEST_LOG_ORDER = 40.0
 ORDERS = 60
 ORDER_ROUNDS = 6
-MOST_CUTS = 8  # of the largest costs, which covering Gaussians may replace
+MOST_CUTS = 8  # at most so many of the largest costs are replaced by Gaussians that cover them
 # The capacity of declared costs is what its work was enough for: this many times that of one bound.
 CAPACITY_WORK = 10.0
 
@@ -103,17 +103,18 @@ class Metric(ABC):
     """One method of a filter: its capacity, and what it takes for a cost.
 
     Attributes:
-        name: of the method.
+        name: the method's name, one of those in the table of this module.
         capacity: what the prices may add up to.
-        what: what is summed up, in words.
-        decimals: whether numbers are read as decimals; else they are the floats.
+        words: what is summed up, in words, for messages.
+        decimals: whether a price such as 0.1 counts as the decimal 1/10; False: as the float, which
+            is a little more.
         terms: all that defines the metric, as JSON; ``metric_of`` reads it.
-        margin: the share of the capacity that is left free by what is accepted now: what was
-            accepted once is within the capacity on every processor.
+        margin: the share of the capacity that new charges must leave free, so that what was
+            accepted once is within the capacity on every processor, however it rounds.
     """
 
     name: str
-    what: str
+    words: str
     capacity: Fraction
     terms: dict[str, Any]
     decimals = False
@@ -124,7 +125,8 @@ class Metric(ABC):
 
         Args:
             prices: the sum of their prices.
-            spent: the costs themselves with their numbers.
+            spent: the costs themselves with their numbers, in one mapping or several that are
+                added up; only some methods need them.
         """
         return prices
 
@@ -133,11 +135,11 @@ class Metric(ABC):
         holds by itself; 0 where a cost has no price, or a number of costs is no float.
         """
         failure_free, _ = split_failure(charge)
-        price_of_all = Fraction(0)
+        sum_of_prices = Fraction(0)
         numbers: dict[Cost, float] = {}
         try:
             for cost, times in failure_free:
-                price_of_all += times * self.read(self.price(Charge({cost: 1})))
+                sum_of_prices += times * self.read(self.price(Charge({cost: 1})))
                 numbers[cost] = float(times)
         except (IncompatibleCosts, OverflowError):
             return 0.0
@@ -145,7 +147,7 @@ class Metric(ABC):
         def fits(times: float) -> bool:
             """Return whether this multiple of the charge is within the capacity."""
             spent = {cost: times * number for cost, number in numbers.items()}
-            return self.used(Fraction(times) * price_of_all, spent) <= self.capacity
+            return self.used(Fraction(times) * sum_of_prices, spent) <= self.capacity
 
         low, high = bracket(fits, 1.0, least=LEAST_MULTIPLE, most=MOST_MULTIPLE)
         multiple, _ = bisect(fits, low, high, rtol=MULTIPLE_TOLERANCE, geometric=True)
@@ -181,7 +183,7 @@ class Pure(Metric):
     """
 
     name = "pure"
-    what = "the sum of epsilons"
+    words = "the sum of epsilons"
 
     def __init__(self, epsilon: float, *, decimals: bool = False) -> None:
         """Take ε as the capacity; as its decimal or, as older ledgers have it, as its float."""
@@ -209,7 +211,7 @@ class Zcdp(Metric):
     """
 
     name = "zcdp"
-    what = "the sum of rhos"
+    words = "the sum of rhos"
     decimals = True
 
     def __init__(self, rho: float) -> None:
@@ -291,7 +293,7 @@ class Renyi(Metric):
         self.order = order
         self.capacity = Fraction(capacity)
         self.terms = {"name": self.name, "order": order, "capacity": capacity}
-        self.what = f"the Rényi budget at order {1 + order:.4g}"
+        self.words = f"the Rényi budget at order {1 + order:.4g}"
 
     @classmethod
     def at(cls, epsilon: float, delta: float, order: float | None) -> Renyi:
@@ -302,10 +304,11 @@ class Renyi(Metric):
             delta: δ of the total.
             order: λ; None: the best one for zCDP costs.
         """
-        log_inverse = -math.log(delta * (1 - DELTA_ROUNDING))
+        # δ is rounded down, so that this is at least ln(1/δ).
+        log_inverse_delta = -math.log(delta * (1 - DELTA_ROUNDING))
         if order is None:
-            order = best_order(epsilon, log_inverse)
-        return cls(order, _renyi_capacity(epsilon, log_inverse, order))
+            order = best_order(epsilon, log_inverse_delta)
+        return cls(order, _renyi_capacity(epsilon, log_inverse_delta, order))
 
     def price(self, charge: Charge) -> float:
         """Return an upper bound on the cost's ln E[e^{λL}].
@@ -341,7 +344,7 @@ class Ranges(Metric):
             "prices": [[str(cost), n] for cost, n in self.prices.items()],
         }
         self.terms["capacity"] = capacity
-        self.what = "the prices of " + ", ".join(str(cost) for cost in self.prices)
+        self.words = "the prices of " + ", ".join(str(cost) for cost in self.prices)
 
     @classmethod
     def at(
@@ -354,29 +357,14 @@ class Ranges(Metric):
             epsilon: ε of the total.
             delta: δ of the total.
             costs: the declared costs.
-            effort: for the capacity.
+            effort: how much work the capacity may take.
         """
-        # Any integer prices are sound. Those in proportion to what the costs take of a Rényi budget
-        # suit them; the largest is chosen for about MOST_LAYERS layers of the game in all.
-        renyi = Renyi.at(epsilon, delta, None)
-        worth = {cost: renyi.price(Charge({cost: 1})) for cost in costs}
-        copies = float(renyi.capacity) / max(worth.values())
-        largest = MOST_LAYERS / max(copies, 1.0)
-        ranges = tuple(cost.epsilon for cost in costs if isinstance(cost, BoundedRange))
-        prices: dict[Cost, int]
-        if len(ranges) == len(costs):
-            weights = weights_of(ranges, largest)
-            prices = {BoundedRange(size): price for size, price in weights.items()}
-        else:
-            # Few copies are composed by themselves, which says more exactly what a cost takes.
-            if float(renyi.capacity) / min(worth.values()) < MOST_COPIES_ALONE:
-                worth = {cost: 1 / affordable_copies(cost, epsilon, delta) for cost in costs}
-            prices = proportional_prices(worth, largest)
+        prices = _suitable_prices(epsilon, delta, costs)
         try:
-            return cls(prices, _price_capacity(tuple(prices.items()), epsilon, delta, effort))
+            capacity = _cached_price_capacity(tuple(prices.items()), epsilon, delta, effort)
         except OutOfTime as cut:  # which is not cached; its argument is the capacity found so far
             (capacity,) = cut.args
-            return cls(prices, capacity)
+        return cls(prices, capacity)
 
     def price(self, charge: Charge) -> float:
         """Return the least price of a declared cost that covers this one.
@@ -390,11 +378,38 @@ class Ranges(Metric):
         for declared, price in self.prices.items():
             if dominates(declared, cost):
                 return float(price)
-        raise IncompatibleCosts(f"{cost} is covered by none of {self.what}")
+        raise IncompatibleCosts(f"{cost} is covered by none of {self.words}")
+
+
+def _suitable_prices(epsilon: float, delta: float, costs: Sequence[Cost]) -> dict[Cost, int]:
+    """Return an integer price for each declared cost, in proportion to what it takes of a Rényi
+    budget.
+
+    Any integer prices are sound, and these suit the costs. The largest price is such that the game
+    has about MOST_LAYERS layers in all.
+
+    Args:
+        epsilon: ε of the total.
+        delta: δ of the total.
+        costs: the declared costs.
+    """
+    renyi = Renyi.at(epsilon, delta, None)
+    renyi_capacity = float(renyi.capacity)
+    worth = {cost: renyi.price(Charge({cost: 1})) for cost in costs}
+    copies_of_largest = renyi_capacity / max(worth.values())
+    largest_price = MOST_LAYERS / max(copies_of_largest, 1.0)
+    ranges = tuple(cost.epsilon for cost in costs if isinstance(cost, BoundedRange))
+    if len(ranges) == len(costs):
+        price_of_range = weights_of(ranges, largest_price)
+        return {BoundedRange(size): price for size, price in price_of_range.items()}
+    # Few copies are composed by themselves, which says more exactly what a cost takes.
+    if renyi_capacity / min(worth.values()) < MOST_COPIES_ALONE:
+        worth = {cost: 1 / affordable_copies(cost, epsilon, delta) for cost in costs}
+    return proportional_prices(worth, largest_price)
 
 
 @lru_cache(maxsize=32)
-def _price_capacity(
+def _cached_price_capacity(
     prices: tuple[tuple[Cost, int], ...], epsilon: float, delta: float, effort: Effort
 ) -> int:
     """Return the largest sum of prices S found with W_S(ε) <= δ, as ``price_game.capacity`` does: a
@@ -421,7 +436,7 @@ class Gaussian(Metric):
     """
 
     name = "gaussian"
-    what = "the sum of squares of mu"
+    words = "the sum of squares of mu"
 
     def __init__(self, capacity: float) -> None:
         """Take a μ² as the capacity."""
@@ -434,7 +449,11 @@ class Gaussian(Metric):
         return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - SQUARE_ROUNDING))
 
     def price(self, charge: Charge) -> float:
-        """Return the smallest μ² known to cover the cost."""
+        """Return the smallest μ² known to cover the cost, rounded up.
+
+        Raises:
+            IncompatibleCosts: when no Gaussian is known to cover it.
+        """
         ((cost, _),) = charge
         return covering_variance(cost)
 
@@ -476,7 +495,7 @@ class Variance(Metric):
     """
 
     name = "variance"
-    what = "the variance of a Gaussian for all costs"
+    words = "the variance of a Gaussian for all costs"
     margin = Fraction(1, 10**9)
 
     def __init__(self, capacity: float) -> None:
@@ -500,14 +519,17 @@ class Variance(Metric):
         if counted.rho is not None:
             return 2 * counted.rho
         if counted.covering is None:
-            raise IncompatibleCosts(f"{cost} is not covered by {self.what}")
+            raise IncompatibleCosts(f"{cost} is not covered by {self.words}")
         return counted.covering
 
     def used(self, prices: Fraction, *spent: Mapping[Cost, Number]) -> Fraction:  # noqa: ARG002
-        """Return the variance for all costs, by the best of a few cuts; the costs above a cut are
-        replaced by Gaussians that cover them.
+        """Return an upper bound on the variance of one Gaussian for all costs.
 
-        Where the variance is no float the result is beyond the capacity.
+        Where the variance is too large for a float the result is beyond the capacity.
+
+        Args:
+            prices: not used: this method is no sum of prices.
+            spent: the costs with their numbers, in one mapping or several that are added up.
         """
         try:
             with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -517,32 +539,27 @@ class Variance(Metric):
         return Fraction(variance) if variance < math.inf else 2 * self.capacity
 
     def _variance(self, *spent: Mapping[Cost, Number]) -> float:
-        """Return an upper bound on the variance of one Gaussian for all costs; inf where nothing is
-        known of one of them.
+        """Return the bound of ``used`` as a float, the least of a few (``_variances_by_cut``); inf
+        where nothing is known of one of the costs.
         """
-        covered: list[float] = []
-        small: list[tuple[VarianceOfCost, float]] = []
         counts: dict[Cost, Number] = {}
         for costs in spent:
             for cost, number in costs.items():
                 counts[cost] = counts.get(cost, 0) + number
+        gaussian_variances: list[float] = []
+        small: list[_SmallCost] = []
         for stated, number in counts.items():
             for cost, times in _failure_free_part(stated):
                 counted = _variance_of_cost(cost)
+                copies = float(number * times)
                 if counted.rho is not None:
-                    small.append((counted, float(number * times)))
+                    small.append(_SmallCost(counted.rho, counted.covering, copies))
                 elif counted.covering is not None:
-                    covered.append(float(number * times) * counted.covering)
+                    gaussian_variances.append(copies * counted.covering)
                 else:  # nothing is known of it
                     return math.inf
-
-        def falling_rho(number_of: tuple[VarianceOfCost, float]) -> float:
-            """Return the key that sorts costs from the largest ρ down."""
-            variance, _ = number_of
-            return -(variance.rho or 0.0)  # for the type checker: these costs have a ρ
-
-        small.sort(key=falling_rho)
-        return min(_variances(covered, small))
+        small.sort(key=lambda cost: cost.rho, reverse=True)
+        return min(_variances_by_cut(gaussian_variances, small))
 
 
 @dataclass(frozen=True)
@@ -550,12 +567,27 @@ class VarianceOfCost:
     """The numbers by which one cost may count in the variance of all.
 
     Attributes:
-        rho: its zCDP constant, for Theorem H; None: its Gaussian takes its place.
+        rho: its zCDP constant, if it counts by Theorem H; None: it counts by its Gaussian alone.
         covering: μ² of a Gaussian that covers it; None: there is none.
     """
 
     rho: float | None
     covering: float | None
+
+
+@dataclass(frozen=True)
+class _SmallCost:
+    """Equal costs that count by their zCDP constant, in Theorem H.
+
+    Attributes:
+        rho: the zCDP constant of one of them.
+        covering: μ² of a Gaussian that covers one of them; None: there is none.
+        copies: their number, a float; for estimates not a whole number.
+    """
+
+    rho: float
+    covering: float | None
+    copies: float
 
 
 @lru_cache(maxsize=4096)
@@ -567,7 +599,9 @@ def _failure_free_part(stated: Cost) -> tuple[tuple[Cost, int], ...]:
 
 @lru_cache(maxsize=4096)
 def _variance_of_cost(cost: Cost) -> VarianceOfCost:
-    """Return the numbers by which a cost without failure mass may count."""
+    """Return the numbers by which a cost without failure mass may count: by its zCDP constant or,
+    where that is too large for Theorem H or hardly better, by a Gaussian that covers it.
+    """
     covering = None
     with suppress(IncompatibleCosts):
         covering = covering_variance(cost)
@@ -581,39 +615,43 @@ def _variance_of_cost(cost: Cost) -> VarianceOfCost:
     return VarianceOfCost(rho, covering)
 
 
-def _variances(
-    covered: Sequence[float], small: Sequence[tuple[VarianceOfCost, float]]
+def _variances_by_cut(
+    gaussian_variances: Sequence[float], small: Sequence[_SmallCost]
 ) -> Iterator[float]:
-    """Yield variances of Gaussians for all costs, each an upper bound.
+    """Yield variances of single Gaussians, each of which covers all costs: an upper bound for each
+    cut.
+
+    A cut counts the first few small costs, which are the largest, as Gaussians that cover them, and
+    the others by Theorem H. There are at most MOST_CUTS + 1 cuts.
 
     Args:
-        covered: the variances of costs that count as Gaussians.
-        small: the other costs with their numbers, from the largest down.
+        gaussian_variances: the variances of costs that count as Gaussians in any case.
+        small: the other costs, from the largest ρ down.
     """
-    gaussians = math.fsum(covered)
+    variance_of_gaussians = math.fsum(gaussian_variances)
     for cut in range(min(len(small), MOST_CUTS) + 1):
-        rhos: dict[float, float] = {}
-        for cost_variance, times in small[cut:]:
-            rho = cost_variance.rho or 0.0  # for the type checker: these costs have a ρ
-            rhos[rho] = rhos.get(rho, 0) + times
-        theorem_h = concentrated_gaussian(rhos) if rhos else 0.0
+        copies_of_rho: dict[float, float] = {}
+        for cost in small[cut:]:
+            copies_of_rho[cost.rho] = copies_of_rho.get(cost.rho, 0) + cost.copies
+        variance_of_rest = concentrated_gaussian(copies_of_rho) if copies_of_rho else 0.0
         # Two sums and a product, of positive numbers.
-        yield (gaussians + theorem_h) * (1 + 8 * ROUNDOFF)
+        yield (variance_of_gaussians + variance_of_rest) * (1 + 8 * ROUNDOFF)
         if cut == len(small):
             return
-        cost_variance, times = small[cut]
-        if cost_variance.covering is None:
+        next_cost = small[cut]
+        if next_cost.covering is None:
             return
-        gaussians += times * cost_variance.covering
+        variance_of_gaussians += next_cost.copies * next_cost.covering
 
 
 class SmallCosts(Metric):
-    """Small costs at prices of their own, in ledgers that were made before ``Variance``.
+    """Small costs at prices of their own, in ledgers that were made before ``Variance``: Theorem H'
+    with prices (``SmallCostBudget``, whose terms these are).
 
     Args:
         largest_rho: the largest ρ of a cost that is priced by its zCDP constant.
-        start: s_0 of the theorem.
-        capacity: the largest T with G_φ(T)(ε) <= δ.
+        start: s_0, at least ``largest_rho``.
+        capacity: the largest sum of prices T for which the Gaussian G_φ(T) has δ(ε) <= δ.
     """
 
     name = "small"
@@ -628,7 +666,7 @@ class SmallCosts(Metric):
             "start": start,
             "capacity": capacity,
         }
-        self.what = f"the variance of small costs, each at most {largest_rho:.4g}-zCDP"
+        self.words = f"the variance of small costs, each at most {largest_rho:.4g}-zCDP"
 
     def price(self, charge: Charge) -> float:
         """Return the cheaper of 2 (1 + β) ρ, where the cost is small enough, and the μ² that covers
@@ -646,7 +684,7 @@ class SmallCosts(Metric):
         with suppress(IncompatibleCosts):
             prices.append(covering_variance(cost))
         if not prices:
-            raise IncompatibleCosts(f"{cost} is not covered by {self.what}")
+            raise IncompatibleCosts(f"{cost} is not covered by {self.words}")
         return min(prices)
 
 
@@ -687,8 +725,8 @@ def _renyi_capacity(epsilon: float, log_inverse_delta: float, order: float) -> f
 
 
 def best_order(epsilon: float, log_inverse_delta: float) -> float:
-    """Return an order near the one with the largest capacity relative to its price of zCDP, λ(1 +
-    λ); any order is sound.
+    """Return an order λ near the one with the largest capacity for zCDP costs, whose prices are in
+    proportion to λ(1 + λ); any order is sound.
 
     Args:
         epsilon: ε of the total.

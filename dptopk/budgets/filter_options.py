@@ -100,7 +100,7 @@ class FilterOptions:
             round_down(smaller_of(budget.epsilon)), round_down(delta_to_convert)
         )
         if own_metric.capacity <= 0:
-            raise InvalidParameter(f"budget {budget} leaves nothing for {own_metric.what}")
+            raise InvalidParameter(f"budget {budget} leaves nothing for {own_metric.words}")
         return [own_metric, pure]
 
     def _metric_of_method(self, epsilon: float, delta: float) -> Metric:

@@ -112,11 +112,24 @@ class Parallel(Account):
         return {"segments": [[name, part.quote_past(charge)] for name, part in parts]}
 
     def apply(self, charge: Charge, record: Record) -> None:
-        """Spend from all, or where one refuses from none."""
+        """Spend a charge from every segment's account or, where one refuses, from none.
+
+        Raises:
+            DptopkError: the refusal of an account; InvalidParameter for the record of other
+                segments.
+        """
         self._act_on_all(record, lambda part, part_record: part.apply(charge, part_record))
 
     def quote_refund(self, charge: Charge, record: Record | None = None) -> Record:
-        """Return what each segment's account would give back; ``record``: of the spend."""
+        """Return what each segment's account would give back.
+
+        Args:
+            charge: the costs that never ran.
+            record: the record of the spend that they were part of; None: it is not known.
+
+        Raises:
+            InvalidParameter: when one of the accounts does not give it back.
+        """
         spent = {} if record is None else self._records_of_parts(record)
         refunds = []
         for name, part in self.parts.items():
@@ -124,15 +137,23 @@ class Parallel(Account):
         return {"segments": refunds}
 
     def revert(self, charge: Charge, record: Record) -> None:
-        """Give back to all, or where one refuses to none."""
+        """Give a charge back to every segment's account or, where one refuses, to none.
+
+        Raises:
+            InvalidParameter: the refusal of an account, or for the record of other segments.
+        """
         self._act_on_all(record, lambda part, part_record: part.revert(charge, part_record))
 
     def _act_on_all(self, record: Record, act: Callable[[Account, Record], None]) -> None:
-        """Let each segment's account act on its record; where one raises, none of them is changed.
+        """Call a function for each segment's account and its record; where it raises, all accounts
+        are as they were before.
 
         Args:
-            record: of all segments, as ``quote`` returns it.
-            act: what is done with an account and its record.
+            record: the record of all segments, as ``quote`` returns it.
+            act: the function, which changes one account.
+
+        Raises:
+            InvalidParameter: where the record is not one of these segments.
         """
         with ExitStack() as locks:
             # One order for all callers, so that no two wait for each other.
@@ -177,8 +198,8 @@ class Parallel(Account):
         return {"segments": [[name, part.state()] for name, part in self.parts.items()]}
 
     def merged_state(self) -> Record | None:
-        """Return the state in which every segment's account covers the history of any of them:
-        users may have moved between segments. None where no account is a filter.
+        """Return the state in which every segment's account has spent at least what any of them
+        has: users may have moved between segments. None where no account is a filter.
 
         Raises:
             BudgetExceeded: when they divide δ in different ways, or only some of them are filters.
@@ -190,7 +211,7 @@ class Parallel(Account):
             reason = "the budgets of some segments are registered costs, those of others are not"
             raise BudgetExceeded(self.spent(), self.remaining(), reason)
         first, *others = filters
-        state = first.state_beside(others)
+        state = first.state_covering(others)
         if state is None:
             reason = "the segments divide delta in different ways"
             raise BudgetExceeded(self.spent(), self.remaining(), reason)
@@ -237,8 +258,8 @@ class Parallel(Account):
         return max(part.reading() for part in distinct.values())
 
     def group(self) -> Charge:
-        """Return the group of one segment's account: the worst case is the largest over segments,
-        all of this group.
+        """Return the group of one segment's account, which is the same for all: a user meets one of
+        them.
         """
         return self._first.group()
 
@@ -320,8 +341,8 @@ def _largest_total(charges: Sequence[Charge], costs: Sequence[Cost], s: int) -> 
 
 
 def _cost_families(charges: Sequence[Charge]) -> list[list[Cost]]:
-    """Return the distinct costs, in families in which a larger cost is a weaker promise, each from
-    the largest down.
+    """Return the distinct costs of charges by their families, such as all ε-DP costs, each from the
+    largest down; in a family a larger cost is a weaker promise. A cost without a family is alone.
     """
     families: dict[Hashable, list[tuple[float, Cost]]] = {}
     # In the order of the charges: equal sizes keep it, and what is charged depends on it alone.

@@ -147,19 +147,19 @@ class Accountant(Account):
         """Return whether a charge fits this many times, one after the other; one that is refused
         for any reason, as for other neighbours, does not fit.
         """
-        costs = {cost: times * repetitions for cost, times in charge}
-        bare = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
         # Deltas are compared exactly, apart: that of ``charge.times`` is rounded up.
         if repetitions * Fraction(charge.delta) > self._delta_left:
             return False
+        costs = {cost: times * repetitions for cost, times in charge}
+        without_delta = Charge(costs, adaptive=charge.adaptive, neighbours=charge.neighbours)
         try:
-            return self.can_spend(bare)
+            return self.can_spend(without_delta)
         except DptopkError:
             return False
 
     def _total_exceeded_text(self, stated: Budget | None) -> str:
-        """Return a sentence where a question states more ε than the guarantee for everything; '' if
-        it does not.
+        """Return the beginning of a refusal, for a question that states more ε than the guarantee
+        for everything; '' for any other.
         """
         if stated is None or stated.rho is not None:
             return ""
@@ -274,8 +274,8 @@ class Accountant(Account):
                 self._left[token] += times
 
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Return which tokens of a record do not cover their costs by the present table; '' where
-        all do.
+        """Return, in words, which tokens of a record do not cover their costs by the present table
+        (``registered_costs``); '' where all do.
         """
         wrong = [
             f"{token} for {cost}"
@@ -351,7 +351,7 @@ class Accountant(Account):
         )
 
     def group(self) -> Charge:
-        """Return the registration itself."""
+        """Return the registration itself: its set-wise bound holds for all that is ever spent."""
         return self.registered
 
     def table(self) -> pd.DataFrame:
@@ -371,10 +371,10 @@ class Accountant(Account):
 
 
 def _token_rows(record: Record) -> list[tuple[Cost, Cost, int]]:
-    """Return the rows (cost, token, number) of a record.
+    """Return the rows of a record: the cost that was spent, the token that it used, and how many.
 
     Raises:
-        InvalidParameter: when it says something else.
+        InvalidParameter: when the record holds no such rows.
     """
     try:
         rows = [(cost_of(cost), cost_of(token), n) for cost, token, n in record["tokens"]]

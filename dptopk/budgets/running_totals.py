@@ -30,18 +30,19 @@ class RunningTotals:
     """The sums for one charge at recorded prices, or for all accepted charges together.
 
     Attributes:
-        sums: of prices on each metric.
-        unpriced: the number of costs without a price on each metric: while any of them ran, that
+        sums: metric -> the exact sum of prices on it.
+        unpriced: metric -> the number of costs that have no price on it: once any of them ran, that
             metric covers nothing more.
         failures: the part of δ that was taken: masses of failure of costs and deltas of charges, or
             the δ of a statement. It never comes back.
-        spent: the costs.
-        delta: the deltas of charges.
+        spent: the costs, with their numbers.
+        delta: the sum of the deltas of charges.
         adaptive: whether a charge was adaptive inside.
         extra: the part of ``failures`` that only the statements needed, beyond the masses of
             failure.
         statements: the number of charges that were entered with a statement.
-        left_sum: whether the sum of ε's was left for good: a charge ran that is not in it.
+        epsilon_sum_closed: whether the sum of ε's is closed for good, as a charge ran that is not
+            in it; of one charge: whether it closes that sum.
     """
 
     sums: dict[str, Fraction]
@@ -52,18 +53,18 @@ class RunningTotals:
     adaptive: bool = False
     extra: Fraction = Fraction(0)
     statements: int = 0
-    left_sum: bool = False
+    epsilon_sum_closed: bool = False
 
     @classmethod
     def of(cls, charge: Charge, record: Record, metrics: Mapping[str, Metric]) -> RunningTotals:
-        """Return the totals of one charge by its record: a price for each metric, and the mass of
-        failure after them.
+        """Return the totals of one charge by its record.
 
         Args:
             charge: the charge.
-            record: what ``Filter.quote`` said of it: its prices; "left" where it leaves the sum of
-                ε's for good; "stated" where it is entered by a statement, with ε and δ.
-            metrics: of the filter, by name.
+            record: what ``Filter.quote`` said of it: its "prices", for each cost one for each
+                metric and then its mass of failure; "left" where it closes the sum of ε's for good;
+                "stated" where it is entered by a statement, with ε and δ.
+            metrics: those of the filter, by name, in the order of the prices.
 
         Raises:
             InvalidParameter: when the record holds no prices for these costs, or a statement that
@@ -85,7 +86,7 @@ class RunningTotals:
             totals = cls(
                 sums, unpriced, failures, Counter(dict(charge.costs)), delta, charge.adaptive
             )
-            totals.left_sum = bool(record.get("left", False))
+            totals.epsilon_sum_closed = bool(record.get("left", False))
             if "stated" in record:
                 stated = record["stated"]
                 totals._enter_statement(stated["epsilon"], stated["delta"], metrics)
@@ -94,8 +95,7 @@ class RunningTotals:
         return totals
 
     def _enter_statement(self, epsilon: float, delta: float, metrics: Mapping[str, Metric]) -> None:
-        """Enter the statement (ε, δ) of a charge instead of the ε's and failures of its costs;
-        ``metrics`` are those of the filter, by name.
+        """Enter the statement (ε, δ) of a charge in place of the ε's and failures of its costs.
 
         Args:
             epsilon: ε of the statement.
@@ -122,7 +122,7 @@ class RunningTotals:
         self.delta += times * totals.delta
         self.statements += times * totals.statements
         self.adaptive |= totals.adaptive
-        self.left_sum |= totals.left_sum
+        self.epsilon_sum_closed |= totals.epsilon_sum_closed
 
     def contains_costs(self, charge: Charge) -> bool:
         """Return whether each cost of the charge was accepted at least that often."""
@@ -150,7 +150,9 @@ class RunningTotals:
         return True
 
     def _add_revocable(self, totals: RunningTotals, times: int) -> None:
-        """Add ``times`` the sums of prices and the costs, which alone can come back."""
+        """Add ``times`` the sums of prices and the numbers of costs, the only totals that a refund
+        takes off again; a negative number takes them off.
+        """
         for name in self.sums:
             self.sums[name] += times * totals.sums[name]
             self.unpriced[name] += times * totals.unpriced[name]
@@ -187,7 +189,7 @@ class RunningTotals:
             adaptive=any(history.adaptive for history in histories),
             extra=max(history.extra for history in histories),
             statements=max(history.statements for history in histories),
-            left_sum=any(history.left_sum for history in histories),
+            epsilon_sum_closed=any(history.epsilon_sum_closed for history in histories),
         )
 
     def state(self) -> Record:
@@ -201,12 +203,17 @@ class RunningTotals:
             "adaptive": self.adaptive,
             "extra": str(self.extra),
             "statements": self.statements,
-            "left": self.left_sum,
+            "left": self.epsilon_sum_closed,
         }
 
     @classmethod
     def of_state(cls, state: Record, metrics: Iterable[str]) -> RunningTotals:
-        """Return the totals that ``state`` gave; older states hold no statements."""
+        """Return the totals that ``state`` gave; states of older versions hold no statements.
+
+        Args:
+            state: what ``state`` returned.
+            metrics: the names of the filter's metrics.
+        """
         names = list(metrics)
         return cls(
             sums={name: Fraction(state["sums"][name]) for name in names},
@@ -217,12 +224,13 @@ class RunningTotals:
             adaptive=state["adaptive"],
             extra=Fraction(state.get("extra", 0)),
             statements=state.get("statements", 0),
-            left_sum=state.get("left", False),
+            epsilon_sum_closed=state.get("left", False),
         )
 
 
 def prices_of(record: Record) -> Record:
-    """Return the prices of each cost in a record.
+    """Return the prices in a record of a filter: cost, as text -> its price on each metric, and
+    last its mass of failure.
 
     Those of a statement stand inside it: a program that knows no statements finds no prices, and
     refuses the record instead of counting less than was taken.
@@ -243,7 +251,7 @@ def _checked_price(price: Price) -> Price:
     """
     if isinstance(price, str):
         if not _FRACTION.fullmatch(price):
-            raise ValueError("a price in words is a fraction of whole numbers")
+            raise ValueError("a price that is a text is a fraction of whole numbers")
         return price
     if type(price) not in {int, float} or not 0 <= price < math.inf:
         raise ValueError("a price is a number of at least 0")

@@ -29,7 +29,9 @@ LARGEST_DELTA = 1 - 2**-53  # the largest float below 1: ``compose`` takes no δ
 
 
 def _least_delta(group: Charge) -> float:
-    """Return the δ that a group needs for its own failures, rounded up."""
+    """Return the least δ at which a share's group has a finite ε, rounded up: its own δ and the
+    masses of failure of its costs.
+    """
     _, failure = split_failure(group)
     return sum_up([failure, group.delta])
 
@@ -114,8 +116,9 @@ class Shares(Account):
         if sum_up(least_deltas) > self.delta:
             note = "delta is below the shares' own masses of bad events"
             return Bound(math.inf, self.delta, None, "sum", source, (), note)
-        # The parts, each rounded, add up to no more than δ.
-        spare = max(self.delta * (1 - SUM_ROUNDING) - sum_up(least_deltas), 0.0) / len(groups)
+        # δ is lowered by more than the roundings of the parts, so that they add up to at most δ.
+        lowered_delta = self.delta * (1 - SUM_ROUNDING)
+        spare = max(lowered_delta - sum_up(least_deltas), 0.0) / len(groups)
         guarantees = []
         for group, least_delta in zip(groups, least_deltas, strict=True):
             delta = min(least_delta + spare, LARGEST_DELTA)
@@ -128,7 +131,7 @@ class Shares(Account):
         return self.guarantee.epsilon
 
     def group(self) -> Charge:
-        """Return the groups of all shares together."""
+        """Return one charge that covers what all shares ever let through: their groups together."""
         return self._group
 
     def spent(self) -> Charge:
@@ -141,7 +144,7 @@ class Shares(Account):
         return "; ".join(by_share)
 
     def shares(self) -> dict[str, float]:
-        """Return the used part of each share, by the reading of its ε."""
+        """Return the used part of each share, in [0, 1], by the reading of its ε."""
         return {name: part.share() for name, part in self.parts.items()}
 
     def fits(self, charge: Charge, stated: Budget | None = None) -> int:

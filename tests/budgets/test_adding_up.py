@@ -129,9 +129,9 @@ class Rule:
                 stated_then = stated
             if self.opens_again:
                 taken.unpriced[PURE] = 0
-                sums = replace(sums, totals=replace(sums.totals, left_sum=False))
+                sums = replace(sums, totals=replace(sums.totals, epsilon_sum_closed=False))
             priced = sums.fits_by_prices(taken)
-            added = "stated" in record and sums.fits_sum(taken) and stated_then <= self.pool
+            added = "stated" in record and sums.fits_epsilon_sum(taken) and stated_then <= self.pool
             if not priced and not added:
                 continue
             counted = taken
@@ -141,7 +141,7 @@ class Rule:
                     if not accepted:
                         counted.sums[name] = Fraction(0)
                         counted.unpriced[name] = 0
-                counted.left_sum = False
+                counted.epsilon_sum_closed = False
             totals = sums.totals.copy()
             totals.add(counted)
             yield replace(sums, totals=totals), stated_then
@@ -152,7 +152,12 @@ def value(pairs: list[Pair], rule: Rule, rounds: int = ROUNDS) -> Fraction:
 
     def key(sums: Sums) -> tuple[object, ...]:
         totals = sums.totals
-        return (*totals.sums.values(), *totals.unpriced.values(), totals.failures, totals.left_sum)
+        return (
+            *totals.sums.values(),
+            *totals.unpriced.values(),
+            totals.failures,
+            totals.epsilon_sum_closed,
+        )
 
     known: dict[tuple[object, ...], Fraction] = {}
 
