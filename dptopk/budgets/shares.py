@@ -117,12 +117,12 @@ class Shares(Account):
             note = "delta is below the shares' own masses of bad events"
             return Bound(math.inf, self.delta, None, "sum", source, (), note)
         # δ is lowered by more than the roundings of the parts, so that they add up to at most δ.
-        lowered_delta = self.delta * (1 - SUM_ROUNDING)
-        spare = max(lowered_delta - sum_up(least_deltas), 0.0) / len(groups)
-        guarantees = []
-        for group, least_delta in zip(groups, least_deltas, strict=True):
-            delta = min(least_delta + spare, LARGEST_DELTA)
-            guarantees.append(bounds.compose(group, delta=delta))
+        spare_delta = self.delta * (1 - SUM_ROUNDING) - sum_up(least_deltas)
+        spare_of_each = max(spare_delta, 0.0) / len(groups)
+        guarantees = [
+            bounds.compose(group, delta=min(least_delta + spare_of_each, LARGEST_DELTA))
+            for group, least_delta in zip(groups, least_deltas, strict=True)
+        ]
         total = sum_up([bound.epsilon for bound in guarantees])
         return Bound(total, self.delta, None, "sum", source, guarantees[0].valid_in)
 
