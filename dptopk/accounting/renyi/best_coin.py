@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
+from typing import NamedTuple
 
 from dptopk._internal.search import bisect, bracket
 from dptopk.accounting.renyi.coin_chances import MOST_LEVELS, coin_chances, levels_about
@@ -128,63 +129,72 @@ def _coins_by_game(
     order = _short_decimal(1 + ORDER_FACTOR * (coin_by_divergences.order - 1))
     first = _short_decimal(OWN_SHARE_PLAYED * delta / labels)
 
-    def excess_function(every: int) -> Callable[[float], float]:
-        """Return the function that maps a divergence to ln(δ / the δ that is allowed), where every
-        n-th level is played.
-        """
-
-        def excess(divergence: float) -> float:
-            """Return ln(δ / the δ that is allowed) at this divergence."""
-            delta_of_game = game_delta(order, divergence, first, labels, epsilon, every)
-            return math.log(delta_of_game / delta)
-
-        return excess
-
     levels = len(coin_chances(order, coin_by_divergences.divergence, first).shown)
     # One level is played, only to see whether the game is small enough.
-    if excess_function(levels)(coin_by_divergences.divergence) == math.inf:
+    if (
+        game_delta(order, coin_by_divergences.divergence, first, labels, epsilon, levels)
+        == math.inf
+    ):
         return []
+
+    def excess(every: int, divergence: float) -> float:
+        """Return ln(δ / the δ that is allowed) at a divergence, each ``every``-th level played."""
+        delta_of_game = game_delta(order, divergence, first, labels, epsilon, every)
+        return math.log(delta_of_game / delta)
+
     every = max(min(levels // LEAST_ROUGH_LEVELS, MOST_SKIPPED), 1)
     slope = labels * (order - 1)  # of ln δ, where the divergences of all labels add up
-    rise = math.nan
-    start = GAME_START * coin_by_divergences.divergence
+    rough = _Crossing(0.0, GAME_START * coin_by_divergences.divergence, math.nan)
     if every > 1:
-        _, start, rise = _crossing(
-            excess_function(every), start, slope, rise, -ROUGH_ERROR, ROUGH_TOLERANCE
-        )
+        aim = _Aim(-ROUGH_ERROR, ROUGH_TOLERANCE, slope)
+        rough = _crossing(partial(excess, every), aim, rough.near_aim, rough.slope)
     # Aim and tolerance are such that ln δ ends between MOST_UNSPENT below what is allowed and it.
-    divergence, _, _ = _crossing(
-        excess_function(1), start, slope, rise, -MOST_UNSPENT / 2, MOST_UNSPENT / 2
-    )
-    if divergence:
-        return [LabelCoinsDP(order, divergence, first, labels)]
+    aim = _Aim(-MOST_UNSPENT / 2, MOST_UNSPENT / 2, slope)
+    found = _crossing(partial(excess, 1), aim, rough.near_aim, rough.slope)
+    if found.largest_allowed:
+        return [LabelCoinsDP(order, found.largest_allowed, first, labels)]
     return []
 
 
-def _crossing(
-    excess: Callable[[float], float],
-    place: float,
-    slope: float,
-    rise: float,
-    aim: float,
-    tolerance: float,
-) -> tuple[float, float, float]:
-    """Find the place where a rising function reaches a value, by secants from a first place.
+class _Aim(NamedTuple):
+    """What a search for the largest divergence aims at, in values of ln(δ / the δ allowed).
+
+    Attributes:
+        value: the value that is looked for, below 0.
+        tolerance: how close to it the search may end.
+        expected_slope: the slope of the values in the divergence, about.
+    """
+
+    value: float
+    tolerance: float
+    expected_slope: float
+
+
+class _Crossing(NamedTuple):
+    """What a search for the largest divergence found.
+
+    Attributes:
+        largest_allowed: the largest divergence seen with a value of at most 0; 0 if there is none.
+        near_aim: a divergence at which the value is about that of the aim.
+        slope: the slope of the values there, NaN if it is not known.
+    """
+
+    largest_allowed: float
+    near_aim: float
+    slope: float
+
+
+def _crossing(excess: Callable[[float], float], aim: _Aim, place: float, slope: float) -> _Crossing:
+    """Find the divergence at which a rising function reaches a value, by secants from a first one.
 
     The function may be flat below 0 and steep above. Where it is flat, a value near the aim proves
     nothing, and the search goes on, by steps that double, until a place just beyond is above 0.
 
     Args:
-        excess: the function.
-        place: the first place, > 0.
-        slope: the slope that the function should have.
-        rise: its slope at the first place, NaN if that is not known.
-        aim: the value that is looked for, below 0.
-        tolerance: how close to the aim a value must be.
-
-    Returns:
-        The largest place seen with a value of at most 0 (0 if there is none), a place where the
-        value is about the aim, and the slope there.
+        excess: the function, ln(δ / the δ allowed) of a divergence.
+        aim: what is looked for.
+        place: the first divergence, > 0.
+        slope: the function's slope there, NaN if that is not known.
     """
     low = 0.0
     high = math.inf
@@ -201,22 +211,22 @@ def _crossing(
         if low >= high:  # rounding of the game: the function is not quite rising
             high = math.inf
         if previous_place and place != previous_place:
-            rise = (value - previous_value) / (place - previous_place)
-        is_flat = not rise > slope / 2  # True also while the slope is not known (NaN)
+            slope = (value - previous_value) / (place - previous_place)
+        is_flat = not slope > aim.expected_slope / 2  # True also while no slope is known (NaN)
         previous_place = place
         previous_value = value
-        step = (aim - value) / _trusted_slope(rise, slope)
-        is_close = abs(value - aim) <= tolerance and not is_flat
+        step = (aim.value - value) / _trusted_slope(slope, aim.expected_slope)
+        is_close = abs(value - aim.value) <= aim.tolerance and not is_flat
         if is_close or high <= low * (1 + LEAST_STEP):
-            return low, place + step, rise
-        if is_flat and value <= 0 and not math.isnan(rise):
+            return _Crossing(low, place + step, slope)
+        if is_flat and value <= 0 and not math.isnan(slope):
             step = max(step, stride * place)
             stride = 2 * stride
         longest_step = LARGEST_STEP * place
         place += min(max(step, -longest_step), longest_step)
         if high < math.inf and not low < place < high:
             place = (low + high) / 2
-    return low, place, rise
+    return _Crossing(low, place, slope)
 
 
 def _trusted_slope(seen: float, expected: float) -> float:

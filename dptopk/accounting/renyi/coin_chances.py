@@ -14,6 +14,7 @@ docs/notes/partition-selection.md.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -70,98 +71,129 @@ def coin_chances(order: float, divergence: float, first: float, until: float = 1
     """
     if least_levels(order, divergence, first) > MOST_LEVELS:
         raise InvalidParameter(TOO_LONG)
-    shown = [0.0, first]
-    hidden = [1.0, 1 - first]
-    step = 0.0
-    previous_step = 0.0
-    while shown[-1] < until:
+    coin = _CoinParameters(order, divergence, first)
+    levels = [_Chance(0.0, 1.0), _Chance(first, 1 - first)]
+    rise = 0.0
+    previous_rise = 0.0
+    while levels[-1].shown < until:
         guessed_rise = None
-        if previous_step:
-            # Steps change by nearly the same factor from level to level.
-            guessed_rise = step * (step / previous_step)
-        up, down, next_step = _next_chances(
-            shown[-1], hidden[-1], order, divergence, first, guessed_rise
-        )
-        previous_step = step
-        step = next_step
-        if up <= 0.5:
-            shown.append(up)
-            hidden.append(1 - up)
-        else:
-            shown.append(1 - down)
-            hidden.append(down)
-        # Above 1/2 are at least as many levels as below: hidden chances rise by the same steps from
-        # the other end.
-        least = len(shown) if shown[-1] > 0.5 else 2 * len(shown)
-        if least > MOST_LEVELS:
-            raise InvalidParameter(TOO_LONG)
-        # Twice as many as are allowed, because it is an estimate.
-        is_estimated = len(shown) == LEVELS_BEFORE_ESTIMATE and order < math.inf
-        if is_estimated and levels_about(order, divergence, first) > 2 * MOST_LEVELS:
-            raise InvalidParameter(TOO_LONG)
+        if previous_rise:
+            # Rises change by nearly the same factor from level to level.
+            guessed_rise = rise * (rise / previous_rise)
+        level, next_rise = _next_level(levels[-1], coin, guessed_rise)
+        previous_rise = rise
+        rise = next_rise
+        levels.append(level.with_exact_sum())
+        _refuse_too_many_levels(levels, coin)
+    shown, hidden = zip(*levels, strict=True)
     return Chances(np.array(shown), np.array(hidden))
 
 
-def _next_chances(
-    shown: float,
-    hidden: float,
-    order: float,
-    divergence: float,
-    first: float,
-    guessed_rise: float | None,
-) -> tuple[float, float, float]:
-    """Return p_{n+1}, 1 - p_{n+1}, and by how much the log-odds of ν rose.
+class _Chance(NamedTuple):
+    """The chance that a label of one level is shown.
+
+    Attributes:
+        shown: p.
+        hidden: 1 - p, to full relative precision where it is small.
+    """
+
+    shown: float
+    hidden: float
+
+    def with_exact_sum(self) -> _Chance:
+        """Return the chance with the larger of both numbers as 1 less the smaller one."""
+        if self.shown <= 0.5:
+            return _Chance(self.shown, 1 - self.shown)
+        return _Chance(1 - self.hidden, self.hidden)
+
+    @classmethod
+    def of_log_odds(cls, log_odds: float) -> _Chance:
+        """Return the chance p with ln(p / (1 - p)) = ``log_odds``."""
+        e = math.exp(-abs(log_odds))
+        likely = 1 / (1 + e)
+        rare = e / (1 + e)
+        if log_odds > 0:
+            return cls(likely, rare)
+        return cls(rare, likely)
+
+
+class _CoinParameters(NamedTuple):
+    """What the chances of all levels follow from.
+
+    Attributes:
+        order: α > 1, or inf.
+        divergence: ρ > 0.
+        first: q, the chance of level 1.
+    """
+
+    order: float
+    divergence: float
+    first: float
+
+
+def _refuse_too_many_levels(levels: Sequence[_Chance], coin: _CoinParameters) -> None:
+    """Refuse a coin whose levels so far show that it has more than MOST_LEVELS.
 
     Args:
-        shown: p_n.
-        hidden: 1 - p_n.
-        order: α.
-        divergence: ρ.
-        first: q.
-        guessed_rise: about the rise of the log-odds, or None.
+        levels: the chances so far.
+        coin: the coin.
+
+    Raises:
+        InvalidParameter: for such a coin.
     """
-    scaled_hidden = hidden - first  # of level n, times 1 - q
-    step = 0.0
+    # Above 1/2 are at least as many levels as below: hidden chances rise by the same steps from the
+    # other end.
+    least = len(levels) if levels[-1].shown > 0.5 else 2 * len(levels)
+    if least > MOST_LEVELS:
+        raise InvalidParameter(TOO_LONG)
+    # Twice as many as are allowed, because it is an estimate.
+    is_estimated = len(levels) == LEVELS_BEFORE_ESTIMATE and coin.order < math.inf
+    if is_estimated and levels_about(*coin) > 2 * MOST_LEVELS:
+        raise InvalidParameter(TOO_LONG)
+
+
+def _next_level(
+    level: _Chance, coin: _CoinParameters, guessed_rise: float | None
+) -> tuple[_Chance, float]:
+    """Return the chance of level n + 1, and by how much the log-odds of ν(p) are above those of p =
+    p_n / (1 - q); that is 0 where ν is not found by log-odds.
+
+    Args:
+        level: the chance of level n.
+        coin: the coin.
+        guessed_rise: about that rise, from which the search for it starts; None: not known.
+    """
+    order, divergence, first = coin
+    scaled_hidden = level.hidden - first  # (1 - q) (1 - p)
+    rise = 0.0
     if scaled_hidden <= 0:
-        up = 1.0
-        down = 0.0
+        next_chance = _Chance(1.0, 0.0)
     elif order == math.inf:
-        up, down = _chances_of_order_inf(
-            shown / (1 - first), scaled_hidden / (1 - first), divergence
-        )
+        chance = _Chance(level.shown / (1 - first), scaled_hidden / (1 - first))
+        next_chance = _largest_chance_of_order_inf(chance, divergence)
     else:
-        log_p = math.log(shown / (1 - first))
+        log_p = math.log(level.shown / (1 - first))
         log_r = math.log(scaled_hidden / (1 - first))
         if not guessed_rise:
-            # The moment of a shown label alone allows a first step that is little larger.
+            # The moment of a shown label alone allows a rise that is little larger.
             guessed_rise = ((order - 1) * divergence - log_p) / order
-        step = _largest_rise(log_p, log_r, order, divergence, guessed_rise)
-        up, down = _chances_of_log_odds(log_p - log_r + step)
-    return first + (1 - first) * up, (1 - first) * down, step
+        rise = _largest_rise(log_p, log_r, order, divergence, guessed_rise)
+        next_chance = _Chance.of_log_odds(log_p - log_r + rise)
+    shown = first + (1 - first) * next_chance.shown
+    return _Chance(shown, (1 - first) * next_chance.hidden), rise
 
 
-def _chances_of_order_inf(p: float, r: float, divergence: float) -> tuple[float, float]:
-    """Return ν(p) and 1 - ν(p) for the order inf, lower by the rounding.
+def _largest_chance_of_order_inf(chance: _Chance, divergence: float) -> _Chance:
+    """Return ν(p) for the order inf, min(e^ρ p, 1 - e^-ρ (1 - p)), lower by the rounding.
 
     Args:
-        p: a chance.
-        r: 1 - p.
+        chance: p.
         divergence: ρ.
     """
     factor = math.exp(min(divergence, LARGEST_EXPONENT)) / (1 + CHANCE_ROUNDING)
-    grown = factor * p
-    shrunk = r / factor
-    return min(grown, 1 - shrunk), max(1 - grown, shrunk)
-
-
-def _chances_of_log_odds(odds: float) -> tuple[float, float]:
-    """Return the chance whose log-odds are ``odds``, and 1 less it."""
-    e = math.exp(-abs(odds))
-    likely = 1 / (1 + e)
-    rare = e / (1 + e)
-    if odds > 0:
-        return (likely, rare)
-    return (rare, likely)
+    grown = factor * chance.shown
+    shrunk = chance.hidden / factor
+    return _Chance(min(grown, 1 - shrunk), max(1 - grown, shrunk))
 
 
 def _largest_rise(
@@ -170,8 +202,8 @@ def _largest_rise(
     """Return the rise of the log-odds from a chance p to ν(p), found by Newton steps inside a
     bracket.
 
-    It may be too large by STEP_TOLERANCE: what a coin costs is computed from its chances as they
-    are.
+    It may be too large by a share of STEP_TOLERANCE: ν(p) need not be exact, because what a coin
+    costs is computed from its chances as they are.
 
     Args:
         log_p: ln p.
@@ -203,8 +235,8 @@ def _largest_rise(
 
 
 def _larger_moment(odds: float, log_p: float, log_r: float, order: float) -> tuple[float, float]:
-    """Return the larger of (α - 1) D_α in both directions between the chance of these log-odds and
-    p, and its slope in the log-odds.
+    """Return (α - 1) D_α between the chance of these log-odds and p, in the direction in which that
+    is larger, and its slope in the log-odds.
 
     Args:
         odds: the log-odds of one chance.
@@ -216,7 +248,7 @@ def _larger_moment(odds: float, log_p: float, log_r: float, order: float) -> tup
     likely = -math.log1p(e)
     rare = -math.log1p(e) - abs(odds)
     up, down = (likely, rare) if odds > 0 else (rare, likely)
-    shown, hidden = _chances_of_log_odds(odds)
+    shown, hidden = _Chance.of_log_odds(odds)
     lam = order - 1
     forward, forward_share = _log_sum(order * up - lam * log_p, order * down - lam * log_r)
     backward, backward_share = _log_sum(order * log_p - lam * up, order * log_r - lam * down)
@@ -246,12 +278,12 @@ def levels_about(order: float, divergence: float, first: float) -> float:
         divergence: ρ.
         first: q, the chance of level 1.
     """
+    coin = _CoinParameters(order, divergence, first)
     odds = np.linspace(math.log(first), 0.0, LOG_ODDS_NODES)
     rises = []
     for log_odds in odds.tolist():
-        shown, hidden = _chances_of_log_odds(log_odds)
-        up, down, _ = _next_chances(shown, hidden, order, divergence, first, None)
-        rises.append(math.log(up / down) - log_odds)
+        next_chance, _ = _next_level(_Chance.of_log_odds(log_odds), coin, None)
+        rises.append(math.log(next_chance.shown / next_chance.hidden) - log_odds)
     if min(rises) <= 0:  # lost to rounding
         return math.inf
     integral = np.trapezoid(1 / np.array(rises), odds)
