@@ -19,10 +19,8 @@ from dptopk.costs import BoundedRange, Cost, ExponentialClockDP
 
 
 def _covers(*types: type[Any]) -> Callable[[Any, Any], bool]:
-    """Return the test whether every mechanism with a cost satisfies a token's ε-range.
-
-    It holds for costs of these types with no larger ε, and for ε/2-DP, which implies ε-BR (DDR
-    Section 2).
+    """Return ``covers`` of ``CostModel`` for a token of ε: it covers costs of the given types with
+    no larger ε, and ε/2-DP, which implies ε-BR (DDR Section 2).
     """
 
     def covers(token: BoundedRange | ExponentialClockDP, cost: Cost) -> bool:

@@ -32,15 +32,22 @@ _MODULES = (
 
 @dataclass(frozen=True, slots=True)
 class Implied:
-    """The implications of one type of cost; None if nothing is known (or the class has no finite
-    bound).
+    """What a cost of one type implies in other notions of privacy, as functions of the cost; None
+    if nothing is known (or the class has no finite bound).
+
+    Attributes:
+        pure: the ε for which it is ε-DP.
+        bounded_range: the ε for which it is ε-bounded range.
+        zcdp: (ξ, ρ) for which it is (ξ, ρ)-zCDP, by the published constants.
+        exact_zcdp: (ξ, ρ) with the smallest ρ for which the whole class is.
+        cdp: (μ, τ) for which it is (μ, τ)-concentrated DP.
     """
 
     pure: Callable[[Any], float] | None = None
     bounded_range: Callable[[Any], float] | None = None
-    zcdp: Callable[[Any], tuple[float, float]] | None = None  # (ξ, ρ), the published constants
-    exact_zcdp: Callable[[Any], tuple[float, float]] | None = None  # (ξ, ρ), the smallest ρ
-    cdp: Callable[[Any], tuple[float, float]] | None = None  # (μ, τ)
+    zcdp: Callable[[Any], tuple[float, float]] | None = None
+    exact_zcdp: Callable[[Any], tuple[float, float]] | None = None
+    cdp: Callable[[Any], tuple[float, float]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +56,9 @@ class CostModel:
 
     Attributes:
         cost_type: the type.
-        covers: whether every mechanism with a cost satisfies the statement of a token of this type;
-            False where that is not known. The arguments are (token, cost).
+        covers: whether a token of this type, a cost that was registered beforehand, may be spent on
+            a mechanism with a given cost: whether every such mechanism satisfies what the token
+            states. False where that is not known. The arguments are (token, cost).
         implied: what a cost without failure mass implies in the other notions.
         statements: all the (ε, δ) for which a cost is (ε, δ)-DP by definition; None: those of
             ``implied.pure``.
@@ -61,8 +69,8 @@ class CostModel:
             none.
         loss_components: for costs of this type with their counts, the pairs that dominate in both
             directions (docs/theorems.md, Theorem A); None where there are none.
-        family: (name, size) such that of two costs of one name the larger is the weaker promise;
-            None: each its own.
+        family: maps a cost to (name, size) such that of two costs of one name the one of the larger
+            size is the weaker promise; None: no two costs of this type are compared.
         dp_event, pld: a cost as an event of dp-accounting and (given the interval) as a privacy
             loss distribution of it; None where there is none, and ``no_counterpart`` says why.
     """

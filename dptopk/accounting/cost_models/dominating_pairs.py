@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -85,6 +86,26 @@ def grid_product(parts: Sequence[LossComponent], grid: Grid) -> LossDistribution
     return product(pairs, step=grid.step, tilt=grid.tilt, side=grid.side)
 
 
+class _GridPair(NamedTuple):
+    """The two grids that a bracket is computed on.
+
+    Attributes:
+        above: for the product that dominates the costs.
+        below: for the product that the costs dominate.
+    """
+
+    above: Grid
+    below: Grid
+
+    def scaled(self, scale: float) -> _GridPair:
+        """Return the grids with their steps multiplied by ``scale``."""
+        # The step from below is proportional to the tolerance of ``_first_grids``, the width to its
+        # root; coarser grids merge no farther ε's.
+        width = self.below.width * min(scale, 1.0) ** 0.5
+        below = replace(self.below, step=scale * self.below.step, width=width)
+        return _GridPair(replace(self.above, step=scale * self.above.step), below)
+
+
 @dataclass(frozen=True)
 class Bracket:
     """Bounds on an optimum, δ or ε, with a note.
@@ -146,13 +167,12 @@ def certified_bracket(charge: Charge, query: Query) -> Bracket:
     if work.spent == math.inf:  # a refinement did not fit
         return replace(best, note=work.note)
     if _is_narrow(best, scale, query):
-        above, _ = _scaled_grids(first, scale)
-        return _with_finer_upper_end(best, parts, above, query)
+        return _with_finer_upper_end(best, parts, first.scaled(scale).above, query)
     return replace(best, note=f"bracket wider than asked: lower bound {best.lower:.6g}")
 
 
 def _best_bracket(
-    charge: Charge, parts: Sequence[LossComponent], first: tuple[Grid, Grid], query: Query
+    charge: Charge, parts: Sequence[LossComponent], first: _GridPair, query: Query
 ) -> tuple[Bracket | None, float]:
     """Return the best bracket of grids that are refined while the query's work lasts (None if no
     grid fits), and the scale of the last grids.
@@ -160,7 +180,7 @@ def _best_bracket(
     Args:
         charge: the costs.
         parts: their loss components.
-        first: the first grids, from above and from below, to which scales refer.
+        first: the first grids, to which scales refer.
         query: the question, with the work that it may take.
     """
     effort = _GridWork.of(parts, first, query)
@@ -179,7 +199,7 @@ def _best_bracket(
                 return best, scale
             work_left = work_left - amount
             scale = finer
-            grids = _scaled_grids(first, scale)
+            grids = first.scaled(scale)
             bracket = _Products.of(charge, parts, grids, lower=query.lower).bracket(query)
             best = bracket if best is None else best.with_better_ends(bracket)
     return best, scale
@@ -207,14 +227,12 @@ class _GridWork:
     places: float
 
     @classmethod
-    def of(
-        cls, parts: Sequence[LossComponent], first: tuple[Grid, Grid], query: Query
-    ) -> _GridWork:
+    def of(cls, parts: Sequence[LossComponent], first: _GridPair, query: Query) -> _GridWork:
         """Return the work of brackets of a product, given its first grids.
 
         Args:
             parts: the loss components.
-            first: the first grids, from above and from below.
+            first: the first grids.
             query: the question.
         """
         atoms = sum(part.atoms() for part in parts)
@@ -242,21 +260,6 @@ class _GridWork:
         return None
 
 
-def _scaled_grids(grids: tuple[Grid, Grid], scale: float) -> tuple[Grid, Grid]:
-    """Return the grids with their steps multiplied by a scale.
-
-    Args:
-        grids: those from above and from below.
-        scale: the factor.
-    """
-    above, below = grids
-    # The step from below is proportional to the tolerance of ``_first_grids``, the width to its
-    # root; coarser grids merge no farther ε's.
-    width = below.width * min(scale, 1.0) ** 0.5
-    below = replace(below, step=scale * below.step, width=width)
-    return replace(above, step=scale * above.step), below
-
-
 def _is_narrow(best: Bracket, scale: float, query: Query) -> bool:
     """Return whether the width, or an estimate of it, is at most rtol, relative to the
     upper end.
@@ -272,13 +275,11 @@ def _is_narrow(best: Bracket, scale: float, query: Query) -> bool:
     return _first_width(query) * scale**2 <= query.rtol and best.upper < math.inf
 
 
-def _number_of_places(
-    grids: tuple[Grid, Grid], parts: Sequence[LossComponent], query: Query
-) -> float:
-    """Return the number of places of the products on the grids.
+def _number_of_places(grids: _GridPair, parts: Sequence[LossComponent], query: Query) -> float:
+    """Return about the number of places of all products that a bracket takes.
 
     Args:
-        grids: those from above and from below.
+        grids: the grids.
         parts: the loss components.
         query: the question; without a lower bound there is no product from below.
     """
@@ -298,13 +299,13 @@ def _uses_splitting_gap(parts: Sequence[LossComponent]) -> bool:
     The gap bounds what the grid adds. Pairs that are not exact were larger than the truth before,
     which it does not bound.
     """
-    rounded_up = sum(part.roundings()[0] for part in parts)
+    rounded_up = sum(part.roundings().above for part in parts)
     return rounded_up >= MANY_PAIRS and all(part.exact for part in parts)
 
 
 def _first_width(query: Query) -> float:
-    """Return the relative width at which the first grids aim; a narrower one is reached by
-    refinement.
+    """Return the relative width of a bracket at which the first grids aim; narrower ones are
+    reached by refinement.
     """
     return min(max(query.rtol, NARROWEST_FIRST), WIDEST_FIRST)
 
@@ -323,7 +324,7 @@ def _with_finer_upper_end(
         grid: the one from above that the bracket was computed on.
         query: the question.
     """
-    size = best.points_above * sum(part.roundings()[0] for part in parts)
+    size = best.points_above * sum(part.roundings().above for part in parts)
     candidates = UPPER_END_FACTORS if query.lower else UPPER_END_FACTORS[1:]
     cheap = [factor for factor in candidates if factor * size <= MOST_FINER_POINTS]
     if not cheap:
@@ -356,9 +357,9 @@ def _vacuous_bracket(charge: Charge, query: Query, note: str) -> Bracket:
 
 def _first_grids(
     charge: Charge, parts: Sequence[LossComponent], tilt: float, query: Query
-) -> tuple[Grid, Grid] | None:
-    """Return the grids, from above and from below, on which a bracket should be about rtol wide;
-    None where splitting would add more variance than the losses have.
+) -> _GridPair | None:
+    """Return the grids on which a bracket should be about rtol wide; None where splitting would add
+    more than MOST_ADDED_VARIANCE times the variance that the losses have.
 
     The choice is a guess that only costs time when it is wrong.
 
@@ -390,7 +391,7 @@ def _first_grids(
     step_below = max(tolerance / (2 * pairs_below) if pairs_below else step_above, finest)
     # Costs that are merged within a width w change the variance by about w²/4 each.
     width = math.sqrt(4 * tolerance / typical * spread / charge.count)
-    return Grid(step_above, tilt, 1), Grid(step_below, tilt, -1, width)
+    return _GridPair(Grid(step_above, tilt, 1), Grid(step_below, tilt, -1, width))
 
 
 def _loss_tolerance(query: Query, tilt: float, typical: float) -> float:
@@ -445,7 +446,7 @@ class _Products:
         cls,
         charge: Charge,
         parts: Sequence[LossComponent],
-        grids: tuple[Grid, Grid],
+        grids: _GridPair,
         *,
         lower: bool,
     ) -> _Products:
@@ -454,7 +455,7 @@ class _Products:
         Args:
             charge: the costs.
             parts: their loss components.
-            grids: from above and from below.
+            grids: the grids.
             lower: whether a lower end is wanted; else there is no product from below.
         """
         grid_above, grid_below = grids
@@ -542,7 +543,14 @@ class BracketCurve(Curve):
         return self._as_answer(certified_bracket(self.charge, query), query)
 
     def answers(self, query: Query, others: Sequence[Query]) -> list[Answer]:
-        """Return the answers to other queries by the first products for one query."""
+        """Return the answers to other queries from the products on the first grids for one query,
+        coarser ones where the work allows no finer; where there are none, each is answered by
+        itself.
+
+        Args:
+            query: one in the middle of them, for which the grids are chosen.
+            others: the queries to answer.
+        """
         parts = loss_components(self.charge)
         if self._answer_by_largest_loss(query) is not None or not _can_be_listed(parts):
             return super().answers(query, others)
@@ -553,7 +561,7 @@ class BracketCurve(Curve):
         scale = _GridWork.of(parts, first, query).finer(math.inf, query.work.budget)
         if scale is None:
             return super().answers(query, others)
-        grids = _scaled_grids(first, scale)
+        grids = first.scaled(scale)
         products = _Products.of(self.charge, parts, grids, lower=query.lower)
         answers = []
         for other in others:

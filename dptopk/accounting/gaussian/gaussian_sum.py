@@ -56,17 +56,17 @@ EXACT_LOG_ERROR = 3e-11
 
 def total_mu(charge: Charge) -> float:
     """Return sqrt(Σ μ²) over the Gaussian costs of a charge, rounded up; 0 when there are none."""
-    counts = {cost.mu: counts for cost, counts in charge.of(GaussianDP).items()}
+    counts = {cost.mu: times for cost, times in charge.of(GaussianDP).items()}
     if not counts:
         return 0.0
     # Scaled by the largest, so that no square overflows and the sum does not underflow.
     largest = max(counts)
-    squares = sum_up([_square_up(mu / largest, count) for mu, count in counts.items()])
+    squares = sum_up([_sum_of_squares_up(mu / largest, n) for mu, n in counts.items()])
     return float(outward(largest * math.sqrt(squares), SQUARE_ROUNDING))
 
 
-def _square_up(ratio: float, count: int) -> float:
-    """Return ``count`` times the square of a ratio, rounded up."""
+def _sum_of_squares_up(ratio: float, count: int) -> float:
+    """Return the sum of ``count`` equal squares of a ratio in (0, 1], rounded up."""
     square = ratio**2 * count * (1 + SQUARE_ROUNDING)
     return float(np.nextafter(square, np.inf))
 
@@ -123,10 +123,11 @@ def _product_curve(mu: float, groups: dict[DiscreteGaussianDP, int]) -> Curve:
 
 @dataclass(frozen=True)
 class _MixedCurve(DeltaCurve):
-    """A curve whose δ is a sum over many losses, which answers only where that does not take long.
+    """A curve of discrete and continuous Gaussian noise together, whose δ is a sum over many
+    losses; it answers only where that does not take long.
 
     Attributes:
-        atoms: the number of losses.
+        atoms: the number of losses in the sum.
     """
 
     atoms: int = 0
@@ -140,8 +141,8 @@ class _MixedCurve(DeltaCurve):
 
 
 def _product(first: LatticeLaw, second: LatticeLaw) -> LatticeLaw:
-    """Return the law of the sum of two independent losses, without masses below e^-715, which are
-    added to the tail.
+    """Return the law of the sum of two independent losses; masses below e^-715 are not listed, and
+    a bound on each is added to the tail.
     """
     losses = np.add.outer(first.losses, second.losses).ravel()
     log_masses = np.add.outer(first.log_masses, second.log_masses).ravel()

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
@@ -88,9 +89,10 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
     Φ(-μ/2 - ε/μ) (Balle-Wang 2018, Theorem 8).
 
     With a = ε/μ - μ/2, b = ε/μ + μ/2 and R = Q/φ, e^ε φ(b) = φ(a) turns it into φ(a) (R(a) - R(b)):
-    no overflow, and no underflow of ln δ at any ε. The result is rounded up by the errors of a and
-    b (``moved``: a division, a subtraction, and one more rounding of an ε that was computed), of
-    which ln δ moves by at most |a| + 2 times as much, and by the errors of the evaluation.
+    no overflow, and no underflow of ln δ at any ε. That is used for a > -1; for smaller a, where δ
+    is close to 1, 1 - δ is computed. The result is rounded up by the errors of a and b (a division,
+    a subtraction, and one more rounding of an ε that was computed), of which ln δ moves by at most
+    |a| + 2 times as much, and by the errors of the evaluation.
 
     Args:
         mu: > 0.
@@ -101,30 +103,31 @@ def gaussian_log_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
     with np.errstate(over="ignore"):
         ratio = np.minimum(flat / mu, LARGEST_RATIO)  # a smaller ε is on the safe side
     a = ratio - mu / 2
-    moved = 2 * EPS * (ratio + mu)
+    argument_error = 2 * EPS * (ratio + mu)
     a_inner = np.maximum(a, -1.0)
     with np.errstate(under="ignore", divide="ignore", over="ignore"):
-        positive = -a_inner * a_inner / 2 - _HALF_LOG_2PI + _log_mills_difference(a_inner, mu)
-        close_to_1 = _log_delta_close_to_1(np.minimum(a, -1.0), ratio + mu / 2, moved)
-    # The three terms of ``positive`` and their sums are at most a² + |positive| + 2.
-    slack = (np.abs(a_inner) + 2) * moved + 2 * EPS * (a_inner * a_inner + np.abs(positive) + 2)
+        by_ratios = -a_inner * a_inner / 2 - _HALF_LOG_2PI + _log_mills_difference(a_inner, mu)
+        close_to_1 = _log_delta_close_to_1(np.minimum(a, -1.0), ratio + mu / 2, argument_error)
+    # The three terms of ``by_ratios`` and their sums are at most a² + |by_ratios| + 2.
+    slack = (np.abs(a_inner) + 2) * argument_error
+    slack = slack + 2 * EPS * (a_inner * a_inner + np.abs(by_ratios) + 2)
     cancellation = 9 * np.minimum(np.abs(a_inner), FAR_OUT) + 11
     slack += np.maximum(SLOPE_ERROR, cancellation * DIFFERENCE_ERROR)
-    return np.minimum(np.where(a > -1, positive + slack, close_to_1), 0.0).reshape(x.shape)
+    return np.minimum(np.where(a > -1, by_ratios + slack, close_to_1), 0.0).reshape(x.shape)
 
 
-def _log_delta_close_to_1(a: Floats, b: Floats, moved: Floats) -> Floats:
+def _log_delta_close_to_1(a: Floats, b: Floats, argument_error: Floats) -> Floats:
     """Return ln(1 - Φ(a) - φ(a) R(b)), rounded up: what is subtracted from 1 is lowered by its
     relative error.
 
     Args:
         a: a <= -1, any shape.
         b: of the same shape.
-        moved: bounds on the errors of a and of b.
+        argument_error: bounds on the errors of a and of b.
     """
     density = np.exp(-a * a / 2 - _HALF_LOG_2PI)
     missing = special.ndtr(a) + density * _mills(b)
-    error_by_a = (np.abs(a) + 2) * moved + 2 * EPS * a * a
+    error_by_a = (np.abs(a) + 2) * argument_error + 2 * EPS * a * a
     relative = error_by_a + NDTR_ERROR + MILLS_ERROR
     return np.log1p(-missing * np.maximum(1 - relative, 0.0))
 
@@ -178,33 +181,53 @@ def gaussian_mu(*, epsilon: float, delta: float) -> float:
     target = math.log(validate.probability(delta=delta, allow_zero=False))
     # gaussian_delta moves δ up by SLACK, and takes one more logarithm.
     target -= 3 * SLACK + 4 * EPS * abs(target)
-    # A bracket of ln μ: at μ = e (ε + 100) the pair has δ > 1/2.
-    low = LEAST_LOG_MU
+
+    def excess(log_mu: float) -> float:
+        """Return by how much ln δ at this ln μ is above what is allowed."""
+        return float(gaussian_log_delta(math.exp(log_mu), epsilon=x)[0]) - target
+
+    # At μ = e (ε + 100) the pair has δ > 1/2.
     high = math.log(x[0] + 100) + 1
-    log_mu = _first_log_mu(float(x[0]), target)
+    log_mu = _largest_not_above_0(excess, LEAST_LOG_MU, _first_log_mu(float(x[0]), target), high)
+    return math.exp(log_mu) * (1 - SLACK)  # less the ripple of rounding
+
+
+def _largest_not_above_0(
+    function: Callable[[float], float], low: float, first: float, high: float
+) -> float:
+    """Return the largest place found, to about ROOT_TOLERANCE, at which a rising function is at
+    most 0: by secants to just below the root, and halving where they lead out of the bracket and
+    every sixth time.
+
+    Args:
+        function: the function; at most 0 at ``low``, and above 0 at ``high``.
+        low: the left end of the bracket, which is returned where no other place is found.
+        first: the place that is tried first.
+        high: the right end of the bracket.
+    """
+    place = first
     slope = math.nan
-    previous_log_mu = math.nan
+    previous_place = math.nan
     previous_value = math.nan
-    # Secants to just below the root; halving where they lead outside, and every sixth time.
     for number in range(MOST_STEPS):
-        value = float(gaussian_log_delta(math.exp(log_mu), epsilon=x)[0]) - target
+        value = function(place)
         if value <= 0:
-            low = log_mu
+            low = place
         else:
-            high = log_mu
-        if log_mu != previous_log_mu and value != previous_value:
-            slope = (value - previous_value) / (log_mu - previous_log_mu)
+            high = place
+        if place != previous_place and value != previous_value:
+            slope = (value - previous_value) / (place - previous_place)
         if -ROOT_TOLERANCE * slope <= value <= 0:
             break
-        previous_log_mu = log_mu
+        previous_place = place
         previous_value = value
         if math.isnan(slope):
-            log_mu = log_mu - FIRST_STEP
+            place = place - FIRST_STEP
         else:
-            log_mu = log_mu - value / slope - ROOT_TOLERANCE / 2
-        if not low < log_mu < high or number % 6 == 5:
-            log_mu = (low + high) / 2
-    return math.exp(low) * (1 - SLACK)  # the largest that fits, less the ripple of rounding
+            place = place - value / slope - ROOT_TOLERANCE / 2
+        if not low < place < high or number % 6 == 5:
+            place = (low + high) / 2
+    return low
 
 
 def _first_log_mu(epsilon: float, log_delta: float) -> float:

@@ -24,7 +24,7 @@ import numpy as np
 
 from dptopk._internal.rounding import EPS, Floats
 from dptopk.accounting.pld.lattice import MOST_PLACES
-from dptopk.accounting.pld.loss_components import Grid, LossComponent
+from dptopk.accounting.pld.loss_components import Grid, LossComponent, Roundings
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 
 # κ lies between these: beyond them κ(κ+1), or its inverse, is no float.
@@ -123,11 +123,11 @@ class ExponentialClock(LossComponent):
         of_negative_losses = (kappa / (kappa + 1)) / (kappa + 1) / (kappa + 1)
         return self.count * 2 * a_times_kappa_plus_1 * (1 / kappa / kappa + of_negative_losses)
 
-    def roundings(self) -> tuple[int, int]:
-        """Return the numbers of laws whose losses are moved on the grid: every copy from above,
-        none from below.
+    def roundings(self) -> Roundings:
+        """Return the numbers of pairs whose losses are moved: every copy from above, none from
+        below, where cells are laid so that their losses are on the grid.
         """
-        return self.count, 0
+        return Roundings(self.count, 0)
 
     def factors(self) -> int:
         """Return 1: all copies are one law to a power."""

@@ -29,7 +29,7 @@ from dptopk.costs import MultiDP
 from dptopk.costs.types import checked_pairs
 from dptopk.errors import InvalidParameter
 
-Pair = tuple[float, float]
+Constraint = tuple[float, float]  # (ε, δ)
 
 # δ's are moved by this much before the hull is formed; the floating-point error of the hull is
 # below a tenth of it.
@@ -38,8 +38,9 @@ PERTURBATION = 2e-14
 
 @dataclass(frozen=True, slots=True)
 class RandomizedResponseMixture:
-    """The worst-case pair of a symmetric set of constraints: RR(ε_i) with probability w_i, all
-    revealed with ``atom``.
+    """The worst case of several (ε, δ) constraints that hold in both directions: the randomised
+    response RR(ε_i) with probability w_i, and an answer that gives everything away with probability
+    ``atom``.
 
     Attributes:
         epsilons: falling, distinct, >= 0; the ε's of the active constraints.
@@ -52,12 +53,12 @@ class RandomizedResponseMixture:
     epsilons: tuple[float, ...]
     weights: tuple[float, ...]
     atom: float
-    active: tuple[Pair, ...]
-    dropped: tuple[Pair, ...]
+    active: tuple[Constraint, ...]
+    dropped: tuple[Constraint, ...]
 
     def atoms(self) -> tuple[Floats, Floats]:
-        """Return the losses with their probabilities under P, rising; the last is +inf where there
-        is an atom.
+        """Return the losses, rising, and their probabilities under P; the last loss is +inf where
+        ``atom`` is not 0.
         """
         law: dict[float, float] = {}
         for epsilon, weight in zip(self.epsilons, self.weights, strict=True):
@@ -73,7 +74,7 @@ class RandomizedResponseMixture:
 
 
 def mixture(
-    constraints: Iterable[Pair] | MultiDP, *, nudge: float = 0.0
+    constraints: Iterable[Constraint] | MultiDP, *, nudge: float = 0.0
 ) -> RandomizedResponseMixture:
     """Return the mixture of randomised responses that is the worst case of all (ε, δ) constraints
     together.
@@ -113,7 +114,7 @@ def mixture(
     )
 
 
-def _lower_hull(pairs: list[Pair], nudge: float) -> tuple[list[float], list[float]]:
+def _lower_hull(pairs: list[Constraint], nudge: float) -> tuple[list[float], list[float]]:
     """Return the ε's of the corners of the hull of d after the origin, and the slopes of the
     segments that end in them.
 
@@ -121,7 +122,7 @@ def _lower_hull(pairs: list[Pair], nudge: float) -> tuple[list[float], list[floa
         pairs: (ε, δ) by falling ε.
         nudge: relative change of every δ first.
     """
-    hull: list[Pair] = [(math.inf, 0.0)]  # the origin, x = 0
+    hull: list[Constraint] = [(math.inf, 0.0)]  # the origin, x = 0
     slopes: list[float] = []
     for epsilon, delta in pairs:
         point = (epsilon, min(delta * (1 + nudge), 1.0))
@@ -147,7 +148,7 @@ def worst_case(cost: MultiDP, nudge: float) -> RandomizedResponseMixture:
     return mixture(cost, nudge=nudge)
 
 
-def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...]:
+def active_constraints(constraints: Iterable[Constraint] | MultiDP) -> tuple[Constraint, ...]:
     """Return the constraints that are not implied by the others, by falling ε (Cadir-Najib-Shkel
     2026, Assumption 1); () where they say no more than that δ <= 1.
 
@@ -163,7 +164,7 @@ def active_constraints(constraints: Iterable[Pair] | MultiDP) -> tuple[Pair, ...
     return mixture(constraints).active
 
 
-def _smallest_deltas(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
+def _smallest_deltas(constraints: Iterable[Constraint] | MultiDP) -> list[Constraint]:
     """Return the validated constraints by falling ε, with the smallest δ for each ε.
 
     Raises:
@@ -181,8 +182,8 @@ def _smallest_deltas(constraints: Iterable[Pair] | MultiDP) -> list[Pair]:
     return sorted(smallest.items(), reverse=True)
 
 
-def _checked_constraints(constraints: Iterable[Pair]) -> list[Pair]:
-    """Return the constraints as pairs whose ranges are checked.
+def _checked_constraints(constraints: Iterable[Constraint]) -> list[Constraint]:
+    """Return the constraints as a list, their ranges checked.
 
     Raises:
         InvalidParameter: for what are no pairs, or one outside its ranges.
@@ -194,7 +195,7 @@ def _checked_constraints(constraints: Iterable[Pair]) -> list[Pair]:
     return checked_pairs(pairs)
 
 
-def _slope(left: Pair, right: Pair) -> float:
+def _slope(left: Constraint, right: Constraint) -> float:
     """Return (d_right - d_left) / (x_right - x_left) for x = 1/(1 + e^ε), d = xδ.
 
     With r = x_left / x_right it is (δ_right - r δ_left) / (1 - r): nothing overflows, and 1 - r

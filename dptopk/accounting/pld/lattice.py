@@ -29,6 +29,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -116,7 +117,8 @@ class LossDistribution:
         return LossCurve(losses, log_masses, log_error=self.log_error, loss_error=self.shift)
 
     def log_unit(self, x: float) -> float:
-        """Return ln F(x), where F(x) is how much a unit of tilted mass can change δ(x).
+        """Return ln F(x), where F(x) is how much a unit of tilted mass can change δ(x), rounded up
+        (module docstring).
 
         Args:
             x: ε.
@@ -182,7 +184,8 @@ class _GridPairs:
         log_scale: K(θ) of one copy, summed over rows.
         error: bound on the error of all rows and copies, in total variation of the tilted product.
         shift: bound on the rounding of the total loss.
-        noise: Σ E[(grid point - loss)²] of a split, over all rows and copies.
+        noise: Σ E[(grid point - loss)²] of a split, over all rows and copies, under the tilt: the
+            variance that splitting adds to the total loss.
     """
 
     indices: Indices
@@ -201,7 +204,8 @@ class _GridLosses:
     Attributes:
         indices: the losses as multiples of the step, whole numbers.
         log_masses: the logarithms of the masses under P.
-        moves: the distances by which the losses were moved, counted by ``_GridPairs.noise``.
+        moves: the distances by which the losses were moved up by a split, for
+            ``_GridPairs.noise``; 0 where losses are rounded down.
     """
 
     indices: Floats
@@ -234,6 +238,16 @@ def _split_losses(pairs: Pairs, step: float, twist: float) -> _GridLosses:
     return _GridLosses(indices, np.hstack([down, up]) + twist * moves, moves)
 
 
+def _rounded_down_losses(pairs: Pairs, step: float) -> _GridLosses:
+    """Return every loss rounded down to the grid.
+
+    A loss that misses a grid point from below by no more than SNAP steps, as by rounding alone, is
+    taken to be there: the caller adds that to the rounding of the losses.
+    """
+    indices = np.floor(pairs.losses / step + SNAP)
+    return _GridLosses(indices, pairs.log_masses, np.zeros(1))
+
+
 def _grid_pairs(
     pairs: Pairs, step: float, tilt: float, side: int, twist: float = 0.0
 ) -> _GridPairs:
@@ -251,11 +265,8 @@ def _grid_pairs(
     if side > 0:
         moved = _split_losses(pairs, step, twist)
     else:
-        # A loss that misses a grid point from below by rounding alone is taken to be there; the
-        # shift pays for it.
+        moved = _rounded_down_losses(pairs, step)
         rounding += SNAP * step
-        indices = np.floor(pairs.losses / step + SNAP)
-        moved = _GridLosses(indices, pairs.log_masses, np.zeros(1))
     # e^{θL} factors over the parts of L: tilted parts convolve to the tilted product, and log
     # scales add.
     exponents = moved.log_masses + (tilt * step) * moved.indices
@@ -286,30 +297,32 @@ def _grid_pairs(
 
 
 def pair_on_grid(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
-    """Return one pair of many losses on the grid: split (``side`` = 1) or rounded down (-1), as
-    ``product`` does it.
+    """Return one pair of many losses with its losses moved onto the grid: split (``side`` = 1) or
+    rounded down (-1), as ``product`` does it.
 
-    It has at most as many losses as the grid has points within reach, so that placing it later is
-    quick.
+    What comes out has one loss for each grid point that takes any mass, far fewer than went in, so
+    that ``product`` is quick.
 
     Args:
         pairs: a single row.
         step: the step of the grid.
-        tilt: θ, under which no losses may be negligible.
+        tilt: θ; masses are added up under the tilt, where none of them may be so small that it
+            underflows.
         side: 1 or -1.
     """
     losses = pairs.losses[0]
     first, cell, above_point = _cells_of_losses(losses, step)
     exponents = pairs.log_masses[0] + tilt * losses
     largest = float(exponents.max())
-    masses = np.exp(exponents - largest)  # of the losses where they are, tilted
+    loss_masses = np.exp(exponents - largest)  # of the losses where they are, tilted
     if side > 0:
-        masses = _split_masses(masses, cell, above_point, step, tilt)
+        point_masses = _split_masses(loss_masses, cell, above_point, step, tilt)
     else:
-        masses = np.asarray(np.bincount(cell, masses * np.exp(-tilt * above_point)), dtype=float)
-    occupied = np.flatnonzero(masses)
+        moved_masses = loss_masses * np.exp(-tilt * above_point)
+        point_masses = np.asarray(np.bincount(cell, moved_masses), dtype=float)
+    occupied = np.flatnonzero(point_masses)
     points = np.asarray((first + occupied) * step, dtype=np.float64)
-    log_masses = np.log(masses[occupied]) + largest - tilt * points
+    log_masses = np.log(point_masses[occupied]) + largest - tilt * points
     # A loss that is off moves shares between the two ends, as if it had been there: the losses keep
     # their error.
     loss_error = pairs.loss_error + 4 * EPS * float(np.abs(losses).max())
@@ -450,13 +463,14 @@ def splitting_gap(pairs: Sequence[Pairs], *, step: float, tilt: float) -> Callab
         """Return an upper bound on what splitting adds to δ at ε = x."""
         shifted_x = x + weighted_up.shift + weighted_down.shift
         # The two terms of the docstring: over grid points above x, and over those below.
-        first, first_error = _decayed_sum(
+        first = _decayed_sum(
             weighted_up, weighted_up.losses - shifted_x, tilt + twist, tilt * shifted_x
         )
-        second, second_error = _decayed_sum(
+        second = _decayed_sum(
             weighted_down, shifted_x - weighted_down.losses, twist - tilt - 1, tilt * shifted_x
         )
-        return (first + first_error + second + second_error) * (1 + SUM_SLACK)
+        total = first.value + first.error + second.value + second.error
+        return total * (1 + SUM_SLACK)
 
     return gap
 
@@ -466,18 +480,26 @@ def _no_bound(x: float) -> float:  # noqa: ARG001 - the argument of ``splitting_
     return math.inf
 
 
+class _DecayedSum(NamedTuple):
+    """A sum over the masses of a law on the grid.
+
+    Attributes:
+        value: the sum of the computed masses, rounded up.
+        error: what the errors of the masses may add to it; inf where nothing is known of them.
+    """
+
+    value: float
+    error: float
+
+
 def _decayed_sum(
     law: LossDistribution, distance: Floats, rate: float, log_factor: float
-) -> tuple[float, float]:
-    """Sum e^{K - f} a e^{-r d} (1 - e^{-d}) over the masses a of a law, before scaling, at
+) -> _DecayedSum:
+    """Return the sum of e^{K - f} a e^{-r d} (1 - e^{-d}) over the tilted masses a of a law, at
     distances d > 0.
 
-    Returns:
-        the sum, moved up by what is left out and by the error of its scale; and what the errors of
-        the masses may add to it, inf where nothing is known of them.
-
     Args:
-        law: the tilted masses a with their ln-scale K.
+        law: the tilted masses a, and K, its ``log_scale``.
         distance: d of each mass; masses at d <= 0 are left out.
         rate: r, at least 0.
         log_factor: f.
@@ -488,27 +510,43 @@ def _decayed_sum(
     unit = _exp(law.log_scale - log_factor + law.log_error)
     gains = np.exp(-rate * d) * -np.expm1(-d)
     sums = inner(law.masses[counted], gains)
+    value = unit * (sums + UNDERFLOW)
     if law.error == math.inf:
-        return unit * (sums + UNDERFLOW), math.inf
+        return _DecayedSum(value, math.inf)
     largest_gain = math.exp(log_peak(rate))  # over all d
-    return unit * (sums + UNDERFLOW), unit * law.error * largest_gain
+    return _DecayedSum(value, unit * law.error * largest_gain)
+
+
+@dataclass(frozen=True)
+class _CentredPairs:
+    """Placed pairs whose indices are given from the mean of their row.
+
+    Attributes:
+        count: how often every row is taken.
+        distances: shape (rows, atoms), index less the mean of the row.
+        log_masses: the logarithms of the tilted masses, of the same shape.
+    """
+
+    count: int
+    distances: Floats
+    log_masses: Floats
 
 
 @dataclass(frozen=True)
 class _IndexSum:
-    """The law of the sum of all grid indices, by its moments and its parts moved to their means.
+    """The law of the sum of all grid indices of a product, under the tilt.
 
     Attributes:
         least, most: the smallest and the largest possible sum.
         mean, deviation: of the sum; the deviation is positive.
-        centred: for each placed pair (count, index - mean of its row, log masses).
+        centred: the placed pairs that are summed.
     """
 
     least: int
     most: int
     mean: float
     deviation: float
-    centred: list[tuple[int, Floats, Floats]]
+    centred: list[_CentredPairs]
 
     @classmethod
     def of(cls, placed: Sequence[_GridPairs]) -> _IndexSum:
@@ -524,7 +562,7 @@ class _IndexSum:
                 log_masses = np.log(item.masses)
             totals.append(item.count * float(means.sum()))
             variances.append(item.count * float(squares))
-            centred.append((item.count, distances, log_masses))
+            centred.append(_CentredPairs(item.count, distances, log_masses))
         return cls(
             least=sum(item.count * int(item.indices.min(axis=1).sum()) for item in placed),
             most=sum(item.count * int(item.indices.max(axis=1).sum()) for item in placed),
@@ -541,17 +579,19 @@ class _IndexSum:
         ln(2 / ALIASED)) / |s|.
         """
         cumulant = 0.0
-        for count, distances, log_masses in self.centred:
-            cumulant += count * math.fsum(log_sum(log_masses + s * distances))
+        for part in self.centred:
+            exponents = part.log_masses + s * part.distances
+            cumulant += part.count * math.fsum(log_sum(exponents))
         upper = cumulant * (1 + SUM_SLACK) + SUM_SLACK
         return (upper + math.log(2 / ALIASED)) / abs(s)
 
 
 def _index_window(placed: Sequence[_GridPairs]) -> tuple[int, int, float]:
-    """Return the first and the last grid index that the sum is computed at, and a bound on the
-    tilted mass outside, by Chernoff's inequality on either side.
+    """Return the first and the last grid index that a product is computed at, and a bound on its
+    tilted mass outside of them, by Chernoff's inequality on either side; 0 where there is none.
 
-    It is 0 where the sum cannot be outside.
+    Args:
+        placed: the factors of the product.
     """
     law = _IndexSum.of(placed)
     # SUM_SLACK and one index more cover the rounding of the mean and of the reach.

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -35,12 +36,13 @@ FEW_COPIES = 3
 CLOSED_FORM_SCALE = 2000.0
 # The work of bringing a node of a Gaussian onto the grid.
 WORK_PER_NODE = 4e-7
-# A cell this much narrower than the widest has two nodes instead of five; tilts are strong from
-# this many standard deviations on.
+# Of the quadrature of a Gaussian: a cell this much narrower than the widest part has two nodes
+# instead of five; and the tilt times μ, the number of deviations by which a tilt moves the mean,
+# from which on parts are narrower, by how much at most, and up to which the error is bounded.
 NARROW_CELL = 1 / 250
 STRONG_TILT = 5.0
 MOST_FINER = 8.0
-FARTHEST_TILT = 40.0  # standard deviations, MOST_FINER times STRONG_TILT
+FARTHEST_TILT = 40.0  # MOST_FINER times STRONG_TILT
 # Answers this many roots of their number from the mean, and noise this many deviations, are cut off
 # under the tilt. By Hoeffding 2 e^-84 of the answers is beyond, of the noise less than 2 e^-72.
 REACH_OF_ANSWERS = 6.5
@@ -74,12 +76,28 @@ class Grid:
     width: float = 0.0
 
 
+class Roundings(NamedTuple):
+    """How many pairs have their losses moved when they are put on a grid.
+
+    Attributes:
+        above: for a product that dominates the costs.
+        below: for a product that the costs dominate.
+    """
+
+    above: int
+    below: int
+
+
 class LossComponent:
-    """The contribution of one kind of cost to a product of pairs."""
+    """The contribution of one kind of cost, all costs of this kind together, to a product of pairs.
+
+    Only ``pairs``, ``exact`` and ``relative_increase`` decide what is proven; the other methods
+    size the grid and count the work beforehand.
+    """
 
     def log_mgf(self, tilt: float) -> float:
-        """Return K(θ) = ln E[e^{θ L}] at θ = ``tilt``, or an estimate that is good enough to choose
-        a tilt; by default that of a Gaussian of the same variance.
+        """Return K(θ) = ln E[e^{θ L}] of the total loss at θ = ``tilt``, or an estimate that is
+        good enough to choose a tilt; by default that of a Gaussian of the same variance.
         """
         return self.spread() * tilt * (tilt + 1) / 2
 
@@ -91,20 +109,20 @@ class LossComponent:
         return True
 
     def relative_increase(self) -> float:
-        """Return the relative amount by which rounding of the pairs can have raised δ,
-        beyond their stated errors.
+        """Return the share by which δ of the pairs from above can exceed that of the costs, beyond
+        the errors that the pairs state.
         """
         return 0.0
 
     def atoms(self) -> int:
-        """Return the number of losses that are listed before they are put on the grid; 0 where that
+        """Return the number of losses that ``pairs`` lists, for a guess at the work; 0 where that
         is small.
         """
         return 0
 
     def work(self) -> float:
-        """Return the work, in seconds, of making and multiplying the pairs, beyond what ``atoms``
-        says.
+        """Return about how many seconds it takes to make and multiply the pairs, beyond the time
+        that goes with ``atoms``.
         """
         return 0.0
 
@@ -112,17 +130,17 @@ class LossComponent:
         """Return an estimate of the variance of the total loss, which sizes the first grid."""
         raise NotImplementedError
 
-    def roundings(self) -> tuple[int, int]:
-        """Return the numbers of pairs that are put on the grid from above and from below, which
+    def roundings(self) -> Roundings:
+        """Return the numbers of pairs whose losses are moved when they are put on the grid, which
         size the first grid.
         """
-        return 1, 1
+        return Roundings(1, 1)
 
     def factors(self) -> int:
         """Return an estimate of the number of different pairs to multiply, for a guess at
         the work.
         """
-        return self.roundings()[0]
+        return self.roundings().above
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         """Return the pairs with their losses, which need not be on the grid yet."""
@@ -149,7 +167,7 @@ class Responses(LossComponent):
         """Return Σ n ε², a bound on the variance of the total loss."""
         return sum(times * epsilon**2 for epsilon, times in self.counts.items())
 
-    def roundings(self) -> tuple[int, int]:
+    def roundings(self) -> Roundings:
         """Return the numbers of losses that are put on the grid from above and from below.
 
         From above there is one for each response, and one for all copies of an ε with more than
@@ -159,7 +177,7 @@ class Responses(LossComponent):
         for times in self.counts.values():
             from_above += times if times <= FEW_COPIES else 1
         guess_from_below = min(len(self.counts), GUESSED_GROUPS)
-        return from_above, guess_from_below
+        return Roundings(from_above, guess_from_below)
 
     def atoms(self) -> int:
         """Return the number of losses of the binomial sums."""
@@ -265,7 +283,7 @@ class GaussianLoss(LossComponent):
     mu_squared: float
 
     def atoms(self) -> int:
-        """Return the number of nodes of the quadrature: five in each quarter of 1, over 20 μ."""
+        """Return about the number of nodes: five in each quarter of 1, over 20 μ."""
         return math.ceil(400 * max(math.sqrt(self.mu_squared), 1.0))
 
     def work(self) -> float:
@@ -277,41 +295,53 @@ class GaussianLoss(LossComponent):
         return self.mu_squared
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """Return the loss as Gauss-Legendre nodes in every grid cell within ten standard deviations
-        of the tilted mean.
+        """Return one pair, in which the density of the loss is replaced by masses at the nodes of a
+        quadrature: Gauss-Legendre nodes in every grid cell within ten standard deviations of the
+        tilted mean.
 
-        A cell is cut until it is at most a quarter of a standard deviation (and of 1) wide, less
-        where the tilt is strong. The error of five points is below 4e-13 (cell / std)^10 times the
-        tenth derivative, that of two, in cells a 250th as wide, below 3e-4 (cell / std)^4 times the
-        fourth: at most 1e-10 in total mass, for the mass and for its share at either end of the
-        cell alike, up to FARTHEST_TILT. No δ that is a float needs more: ln F(x) is at most -(tilt
-        μ)²/2 at the tilt of a question.
+        A cell is cut into parts at most ``_widest_part`` wide. In total mass the error is at most
+        QUADRATURE_ERROR, for the mass and for its share at either end of a cell alike, where the
+        tilt times μ is at most FARTHEST_TILT: with five nodes the error of a part is below 4e-13
+        (width / μ)^10 times the tenth derivative, and with two, in parts a 250th as wide, below
+        3e-4 (width / μ)^4 times the fourth. A stronger tilt is not needed for any δ that is a
+        float, as ln F(x) is at most -(tilt μ)²/2 at the tilt of a question; the pair then says
+        nothing.
         """
         # μ² is moved by more than its rounding: a larger one dominates.
         variance = self.mu_squared * (1 + grid.side * 8 * EPS)
         mu = math.sqrt(variance)
-        centre = variance * (0.5 + grid.tilt)
-        step = grid.step
-        # A derivative is a power of the distance to the mean, at most that of STRONG_TILT.
-        finer = min(max(abs(grid.tilt) * mu / STRONG_TILT, 1.0), MOST_FINER)
-        widest = min(mu, 1.0) / 4 / finer
-        losses, shares = _gauss_legendre(centre, QUADRATURE_REACH * mu, step, widest)
+        tilted_mean = variance * (0.5 + grid.tilt)
+        losses, doubled_lengths = _gauss_legendre(
+            tilted_mean, QUADRATURE_REACH * mu, grid.step, _widest_part(mu, grid.tilt)
+        )
         z = (losses - variance / 2) / mu
-        log_masses = -(z**2) / 2 + np.log(shares / (2 * mu)) - math.log(2 * math.pi) / 2
-        farthest = float(np.abs(z).max())
+        # The density e^{-z²/2} / (μ sqrt(2π)) times the length that a node stands for.
+        log_masses = -(z**2) / 2 + np.log(doubled_lengths / (2 * mu)) - math.log(2 * math.pi) / 2
         # z is known to EPS of the losses over μ, and enters as z²/2.
-        largest = float(np.abs(losses).max())
-        size_of_z = farthest * (farthest + largest / mu)
-        rounding = 8 * EPS * (size_of_z + abs(math.log(step / mu)) + 8)
+        largest_z = float(np.abs(z).max())
+        largest_loss = float(np.abs(losses).max())
+        size = largest_z * (largest_z + largest_loss / mu)
+        rounding = 8 * EPS * (size + abs(math.log(grid.step / mu)) + 8)
         error = QUADRATURE_ERROR if abs(grid.tilt) * mu <= FARTHEST_TILT else 1.0
         return [replace(pair_of(losses, log_masses, log_error=rounding), error=error)]
+
+
+def _widest_part(mu: float, tilt: float) -> float:
+    """Return how wide a part of the quadrature of a Gaussian loss may be: a quarter of its standard
+    deviation μ, and of 1, less where the tilt is strong.
+
+    A derivative of the tilted density is a power of the distance to the mean in deviations, which
+    grows with the tilt: the width is divided by as much, by MOST_FINER at most.
+    """
+    finer = min(max(abs(tilt) * mu / STRONG_TILT, 1.0), MOST_FINER)
+    return min(mu, 1.0) / 4 / finer
 
 
 def _gauss_legendre(
     centre: float, reach: float, step: float, widest: float
 ) -> tuple[Floats, Floats]:
-    """Return Gauss-Legendre nodes, and twice their weights, in every grid cell within ``reach`` of
-    the centre.
+    """Return Gauss-Legendre nodes, and twice the length that each stands for, in every grid cell
+    within ``reach`` of the centre.
 
     The cells are cut into parts at most ``widest`` wide, with five nodes each; cells that are much
     narrower have two nodes.
@@ -437,8 +467,8 @@ def _log_normalisation(scale: float) -> float:
 
 @dataclass(frozen=True)
 class SeveralConstraints(LossComponent):
-    """n copies of a cost with several constraints, given that none fails: a mixture of randomised
-    responses.
+    """n copies of a cost with several (ε, δ) constraints, given that none fails, that is that no
+    loss is infinite: a mixture of randomised responses.
 
     Attributes:
         cost: the constraints.
@@ -482,9 +512,9 @@ class SeveralConstraints(LossComponent):
         """Return the variance of the total loss."""
         return self._pair(1).variance()
 
-    def roundings(self) -> tuple[int, int]:
+    def roundings(self) -> Roundings:
         """Return the number of copies, from above and from below."""
-        return self.count, self.count
+        return Roundings(self.count, self.count)
 
     def pairs(self, grid: Grid) -> list[Pairs]:
         """Return the pair of the mixture, taken ``count`` times."""

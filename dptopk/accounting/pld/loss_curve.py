@@ -15,12 +15,29 @@ errors, plus each addition's own).
 from __future__ import annotations
 
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal.rounding import EPS, Floats, exp_up, outward
 from dptopk.accounting.curves import Answer, Curve, Query
+
+
+class _SuffixSums(NamedTuple):
+    """The sums of the module docstring, from which δ follows at every ε; all of shape (n,).
+
+    Attributes:
+        losses: x_j, ascending, those below 0 left out.
+        log_g: ln G_j.
+        log_d: ln D_j, the logarithm of δ(x_j).
+        error: bounds on the absolute errors of both logarithms.
+    """
+
+    losses: Floats
+    log_g: Floats
+    log_d: Floats
+    error: Floats
 
 
 class LossCurve(Curve):
@@ -61,16 +78,14 @@ class LossCurve(Curve):
         self._exact = exact
 
     @cached_property
-    def _sums(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Return the losses x_j above 0, log G_j, log D_j, and a bound on the error of both
-        logarithms.
-        """
+    def _sums(self) -> _SuffixSums:
+        """Return the suffix sums of the losses that matter, computed when this is first called."""
         # Losses below 0 by more than their error do not matter at any ε >= 0.
         from_0_on = slice(int(np.searchsorted(self._losses, -2 * self._shift)), None)
         x = self._losses[from_0_on]
         log_p = self._log_masses[from_0_on]
         if x.size == 0:
-            return x, x, x, x
+            return _SuffixSums(x, x, x, x)
         error = self._log_error
         if isinstance(error, np.ndarray):
             error = error[from_0_on]
@@ -86,7 +101,7 @@ class LossCurve(Curve):
             rounding = EPS * (np.abs(log_steps) + np.abs(steps) + 4)
             log_d[:-1], error_d = _suffix_log_sums(steps, error[1:] + rounding)
             error = np.maximum(error, np.append(error_d, 0.0))
-        return x, log_g, log_d, error
+        return _SuffixSums(x, log_g, log_d, error)
 
     def _log_delta(self, epsilon: Floats, side: int) -> Floats:
         """Return a bound on ln(δ - tail) at each ε: an upper one (``side`` = 1) or a lower one
@@ -147,8 +162,12 @@ class LossCurve(Curve):
         return np.maximum(delta_left, 0.0)
 
     def _crossings(self, log_delta: Floats, side: int) -> Floats:
-        """Return the ε at which the curve, moved up (``side`` = 1) or down (-1) by its error, falls
-        to each δ.
+        """Return the ε at which the curve without its tail, moved up (``side`` = 1) or down (-1) by
+        its error, falls to each δ; the errors of the losses are left to the caller.
+
+        Args:
+            log_delta: ln δ of each δ, shape (n,).
+            side: 1 or -1.
         """
         x, log_g, log_d, error = self._sums
         if x.size == 0:

@@ -43,17 +43,22 @@ class _HasLogMgf(Protocol):
 def best_tilt(
     pairs: Sequence[_HasLogMgf], *, delta: float | None = None, epsilon: float | None = None
 ) -> float:
-    """Return a tilt θ near the one whose bound δ <= F(ε) is sharpest at the δ or ε asked for; there
-    the masses of a lattice should be centred.
+    """Return a tilt θ near the one at which Chernoff's bound δ <= F(ε) (module ``lattice``) is
+    sharpest at the δ or ε asked for; the masses of a lattice should be tilted by it.
 
     Args:
         pairs: the parts of the product.
-        delta: the δ at which ε is asked for, or None.
+        delta: the δ at which ε is asked for; None or 0 where ``epsilon`` is given.
         epsilon: the ε at which δ is asked for, or None.
     """
+    # Where δ is 0 no tilt is the best one: that of a tiny δ is taken. With ``epsilon`` it is not
+    # used.
+    log_delta = math.log(delta or TINY_DELTA)
 
     def objective(log_tilt: float) -> float:
-        """Return the bound on ln δ or on ε at this ln θ."""
+        """Return the bound on ln δ, where ε is given, or on ε, at this ln θ; inf or NaN where the
+        product has no moment of this order.
+        """
         tilt = math.exp(log_tilt)
         log_scale = math.fsum(item.log_mgf(tilt) for item in pairs) + log_peak(tilt)
         if epsilon is not None:
@@ -64,9 +69,6 @@ def best_tilt(
         """Return whether the product has a moment of this order."""
         return math.isfinite(objective(log_tilt))
 
-    # Where δ is 0 no tilt is the best one: that of a tiny δ is taken. With ``epsilon`` it is not
-    # used.
-    log_delta = math.log(delta or TINY_DELTA)
     low = SMALLEST_LOG_TILT
     high = LARGEST_LOG_TILT
     if not has_moment(high):  # a loss with exponential tails has moments below some θ only

@@ -104,7 +104,8 @@ def label_coins_statements(
 def game_delta(
     order: float, divergence: float, first: float, labels: int, epsilon: float, every: int = 1
 ) -> float:
-    """Return an estimate of the δ at one ε, in less time than all statements take.
+    """Return an estimate of the δ of all labels of one user at one ε, by the game of the module
+    docstring; it takes less time than all statements take.
 
     Args:
         order: α > 1.
@@ -123,12 +124,13 @@ def game_delta(
     if not cells:
         return math.inf
     step = reach / cells
-    shorter = min(cells, math.ceil((epsilon + REACH_BEYOND / (order - 1)) / step))
+    # Cells far beyond ``epsilon`` hardly change the δ there.
+    cells_played = min(cells, math.ceil((epsilon + REACH_BEYOND / (order - 1)) / step))
     deltas = [
-        _game_values(_Pair(pair.P[::every], pair.Q[::every]), labels, step, shorter)
+        _game_values(_Pair(pair.P[::every], pair.Q[::every]), labels, step, cells_played)
         for pair in _directions(coin)
     ]
-    nodes = np.exp(step * np.arange(shorter + 1))
+    nodes = np.exp(step * np.arange(cells_played + 1))
     return float(np.interp(math.exp(epsilon), nodes, np.maximum(*deltas)))
 
 
@@ -162,11 +164,12 @@ def _reach_and_cells(
 
 
 class _Pair(NamedTuple):
-    """The chances of two outcomes, a row a level, a column an outcome.
+    """The laws of a label on two neighbouring data sets, which are those of two neighbouring
+    levels, for each two such levels.
 
     Attributes:
-        P: under P.
-        Q: under Q.
+        P: shape (levels, 2), the chances of the outcomes shown and hidden on the first data set.
+        Q: the chances on the second data set, of the same shape.
     """
 
     P: Floats
@@ -174,8 +177,9 @@ class _Pair(NamedTuple):
 
 
 def _directions(coin: Chances) -> tuple[_Pair, _Pair]:
-    """Return the pairs of both directions: with a user against without, rarely shown levels first,
-    and the other way round, rarely hidden ones first.
+    """Return the pairs of both directions, each in the order in which the levels are played: data
+    with the user against data without, rarely shown levels first, and the other way round, rarely
+    hidden levels first.
     """
     chances = np.column_stack([coin.shown, coin.hidden])
     with_user = _Pair(P=chances[1:], Q=chances[:-1])
@@ -184,44 +188,47 @@ def _directions(coin: Chances) -> tuple[_Pair, _Pair]:
 
 
 def _game_values(pair: _Pair, labels: int, step: float, cells: int) -> Floats:
-    """Return upper bounds on V_labels at the nodes from 0 to ``cells`` steps, the levels played in
-    the order of the rows.
+    """Return upper bounds on V_n(x, 0) of the game of the module docstring, n = ``labels``, at the
+    nodes x = 0, step, ..., ``cells`` steps; the levels are played in the order of the rows.
 
     V as a function of u = e^x is convex and falls from 1 at u = 0, so that chords between upper
-    bounds at nodes are above it, and so is the last value beyond the last node.
+    bounds at nodes are above it, and so is the last value beyond the last node. The grid also goes
+    to the left of 0, where losses above 0 lead.
 
     Args:
         pair: the chances of one direction.
-        labels: how many labels one user touches at most.
+        labels: n, how many labels one user touches at most.
         step: the distance of two nodes.
         cells: the number of cells from 0 on.
     """
     cells_below_0 = math.ceil(LEFT_SHARE * cells)
     levels = len(pair.P)
     x: Floats = step * np.arange(-cells_below_0, cells + 1.0)
-    revealed, expected = _round_matrix(pair, len(x), step)
-    # A row for each level from which on the user may still play. In front: H(0) = 1, for the cell
-    # that ends at the first node; at the end, a cell without a slope.
-    nodes = np.ones((levels, len(x) + 2))
-    nodes[:, 1:-1] = np.maximum(-np.expm1(x), 0)
-    nodes[:, -1] = nodes[:, -2]
+    revealed, round_matrix = _round_matrix(pair, len(x), step)
+    # V at the nodes, a row for each level from which on the user may still play; V_0 at first. In
+    # front of the nodes stands V = 1 of u = 0, for the cell that ends at the first node, and behind
+    # them the last value once more, for a cell without a slope.
+    values = np.ones((levels, len(x) + 2))
+    values[:, 1:-1] = np.maximum(-np.expm1(x), 0)
+    values[:, -1] = values[:, -2]
     for _ in range(labels):
-        finite = (expected @ nodes.ravel()).reshape(levels, -1)
-        played = (finite + revealed) * ROUND_ROUNDING
+        # E[V(x - L)] where the next label is of this level ...
+        by_finite_losses = (round_matrix @ values.ravel()).reshape(levels, -1)
+        played = (by_finite_losses + revealed) * ROUND_ROUNDING
+        # ... and the largest of this level and all later ones.
         for level in range(levels - 2, -1, -1):
             np.maximum(played[level], played[level + 1], out=played[level])
-        np.minimum(played, 1.0, out=nodes[:, 1:-1])
-        nodes[:, -1] = nodes[:, -2]
-    upper: Floats = outward(nodes[0, cells_below_0 + 1 : -1], CHANCE_ERROR)
+        np.minimum(played, 1.0, out=values[:, 1:-1])
+        values[:, -1] = values[:, -2]
+    upper: Floats = outward(values[0, cells_below_0 + 1 : -1], CHANCE_ERROR)
     return np.minimum(upper, 1.0)
 
 
 def _round_matrix(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.csr_array]:
-    """Return E[V(x - L)] of every level at the nodes, as a linear function of V's values at the
-    nodes.
+    """Return E[V(x - L)] of every level at the nodes, as a linear function of V's values.
 
     A loss moves all nodes by the same number of cells. So each of the two outcomes of a level reads
-    two nodes of V at each x, and a row of the matrix has four entries.
+    two values of V at each x, and a row of the matrix has four entries.
 
     Args:
         pair: the chances of one direction.
@@ -229,8 +236,9 @@ def _round_matrix(pair: _Pair, size: int, step: float) -> tuple[Floats, sparse.c
         step: the distance of two nodes.
 
     Returns:
-        What an infinite loss gives, shape (levels, 1), and a matrix that maps V's values to the
-        rest.
+        The chance of an infinite loss at each level, shape (levels, 1), where V = 1 is its share of
+        the expectation; and the matrix that maps the values as ``_game_values`` keeps them, level
+        after level, to the share of the finite losses at each level and node.
     """
     # The values of a level begin with the one in front of the nodes (``_game_values``).
     start = np.arange(len(pair.P))[:, None] * (size + 2)
@@ -321,20 +329,23 @@ def renyi_delta(x: Floats, coin: Chances, order: float, first: float, labels: in
 
 
 def _largest_moments(coin: Chances, orders: Floats, first: float) -> Floats:
-    """Return (α - 1) times the largest Rényi divergence of neighbouring levels, at least 0, for
-    each order α of a column.
+    """Return, for each order α, (α - 1) times the largest Rényi divergence of neighbouring levels
+    given that no label tells all (``renyi_delta``), in either direction; at least 0, rounded up.
 
     Args:
         coin: the chances of all levels.
-        orders: α's, a column.
+        orders: α's, shape (orders, 1).
         first: q.
+
+    Returns:
+        Shape (orders,).
     """
     # The last steps, from hidden chances at or below q, are with certainty ones that tell all.
     steps = np.flatnonzero((coin.shown[:-1] > 0) & (coin.hidden[:-1] > first))
     if not steps.size:
         return np.zeros(len(orders))
-    # A row for the outcome shown and one for hidden; the outcome that tells all shows what is shown
-    # at the upper level and hides what is hidden at the lower one.
+    # A row for the outcome shown and one for hidden. An event that tells all has the chance q: at
+    # the upper level the label is then shown, and at the lower one hidden.
     chances = np.array([coin.shown, coin.hidden])
     upper, error_of_upper = _log_conditional(chances[:, steps + 1], np.array([first, 0.0]), first)
     lower, error_of_lower = _log_conditional(chances[:, steps], np.array([0.0, first]), first)
@@ -348,15 +359,18 @@ def _largest_moments(coin: Chances, orders: Floats, first: float) -> Floats:
 
 
 def _log_conditional(chances: Floats, telling_all: Floats, first: float) -> tuple[Floats, Floats]:
-    """Return the logarithms of (chances - telling_all)/(1 - q), and bounds on their errors and on
-    the rounding of their products with an order and of a sum of two of these, as shares of the
-    order.
+    """Return the logarithms of the chances given that the label does not tell all, (chance -
+    telling_all)/(1 - q), and bounds on their errors.
 
     Args:
         chances: the chances of the two outcomes, shape (2, n); those above 1/2 are rounded, being 1
             less the other.
-        telling_all: the part of each outcome's chances that tells all, q or 0.
+        telling_all: the part of each outcome's chances that tells all, q or 0, shape (2,).
         first: q.
+
+    Returns:
+        The logarithms, and for each a number that times an order α bounds the error of α times the
+        logarithm, the rounding of that product and of a sum of two such products included.
     """
     left = chances - telling_all[:, None]
     with np.errstate(divide="ignore"):  # a chance that underflows: a divergence without a bound

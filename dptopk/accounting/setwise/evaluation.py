@@ -285,7 +285,7 @@ class Evaluation:
         only_ranges = not game.parts and not game.concentrated.costs
         if len(group_steps) == 1 and only_ranges and only_single:
             return group_steps.pop()
-        splits = sum(part.roundings()[0] for part in game.parts)
+        splits = sum(part.roundings().above for part in game.parts)
         splits += sum(pair.count for pair in pairs)
         tolerance = tuning.SPLITTING * tuning.LATTICE_SHARE * self.tolerance
         step = math.sqrt(tolerance * self.variance / max(splits, 1))

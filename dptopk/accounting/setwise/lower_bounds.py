@@ -499,7 +499,7 @@ def _step_from_below(parts: Sequence[LossComponent], variance: float, tolerance:
         tolerance: relative, of ε.
     """
     sigma = math.sqrt(variance)
-    roundings = [1 if isinstance(part, FixedRanges) else part.roundings()[1] for part in parts]
+    roundings = [1 if isinstance(part, FixedRanges) else part.roundings().below for part in parts]
     # ε is taken to be about four deviations: a guess.
     step = tuning.LATTICE_SHARE_BELOW * tolerance * 4 * sigma / max(sum(roundings), 1)
     shortest = tuning.WINDOW * sigma / tuning.MOST_ATOMS
