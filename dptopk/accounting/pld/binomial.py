@@ -57,8 +57,8 @@ def bernstein_reach(variance: Floats | float) -> Floats:
 def log_binomial_pmf(
     successes: ArrayLike, trials: ArrayLike, success: ArrayLike, failure: ArrayLike
 ) -> Floats:
-    """Return the log-pmf of a binomial variable; the relative error of the pmf is about 1e-15 (5 +
-    |ln pmf| + |successes - mean|).
+    """Return the logarithm of the probability of each number of successes of a binomial variable;
+    the relative error of the probability is about 1e-15 (5 + |ln pmf| + |successes - mean|).
 
     Args:
         successes: integers in [0, trials], any shape; all arguments are broadcast.
@@ -94,8 +94,8 @@ def log_binomial_pmf(
 def log_response_pmf(
     count: int, epsilon: float, first: int = 0, last: int | None = None
 ) -> tuple[Floats, Floats]:
-    """Return the log-pmf of the number of true answers among ``count`` randomised responses, and
-    its error.
+    """Return the logarithms of the probabilities of each number of true answers among ``count``
+    randomised responses, and bounds on their errors.
 
     The number is binomial with k = ``count`` trials of probability e^ε/(1 + e^ε).
 
@@ -133,8 +133,8 @@ def log_response_pmf(
 def _with_rare_failures(
     true_answers: Floats, false_answers: Floats, count: float, success: float, log_failure: float
 ) -> Floats:
-    """Return the log-pmf where nq is below the floats, by d(n-i, nq) = (n-i) (ln(n-i) - ln n - ln
-    q) - (n-i).
+    """Return ln pmf(i) where nq is below the floats, by d(n-i, nq) = (n-i) (ln(n-i) - ln n - ln q)
+    - (n-i), which needs ln q only.
 
     Args:
         true_answers: numbers of true answers i; values at i = 0 and i = n are not meaningful.

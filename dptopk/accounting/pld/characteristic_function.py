@@ -19,7 +19,7 @@ from dptopk._internal.sums import inner
 
 Indices = NDArray[np.int64]
 
-# Rows handled together, and the grid cells they come from.
+# The most laws that are multiplied together, and from how many neighbouring grid points they are.
 ROWS_AT_ONCE = 64
 GROUPED_RANKS = 8
 # A row has its own FFT when its atoms times the frequencies exceed this multiple of the FFT's
@@ -39,7 +39,8 @@ Factor = TypeVar("Factor")
 
 
 class CharacteristicFunction:
-    """A product of characteristic functions at the frequencies 0 .. n/2 of a grid of n points.
+    """A product of characteristic functions of laws on the integers, at the frequencies 0 .. n/2 of
+    a grid of n points, with a bound on the error of each value.
 
     No factor exceeds 1, so a frequency at which the product has become FAINT stays so: it is given
     up, as 0. Sums of many losses are smooth; after a few dozen factors few frequencies are left.
@@ -196,8 +197,7 @@ def _fast_length(n: int) -> int:
 
 
 def by_squaring(multiply: Callable[[Factor, Factor], Factor], factor: Factor, count: int) -> Factor:
-    """Return the product of ``count`` >= 1 equal factors by repeated squaring; ``multiply``
-    multiplies two and accounts for its own errors.
+    """Return the product of ``count`` equal factors by repeated squaring.
 
     Args:
         multiply: multiplies two factors, and accounts for its own errors.

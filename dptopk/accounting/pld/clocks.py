@@ -37,9 +37,13 @@ WORK_PER_CLOCK = 0.015
 
 
 def decay(epsilon: float, side: int = 1) -> float:
-    """Return κ = 1/(e^ε - 1), rounded down (``side`` = 1, an upper bound on δ) or up (``side`` =
-    -1); of an ε above 650 it becomes 0, or the κ of ε = 650, as κ falls with ε. No grid is made
-    for an ε below 1e-290, whose κ is cut to 1e290.
+    """Return κ = 1/(e^ε - 1) of a clock, the rate at which its profile decays.
+
+    Args:
+        epsilon: ε > 0. Above 650 κ becomes 0, or from below the κ of 650, as κ falls with ε; below
+            1e-290 it is cut to 1e290, for which no grid is made.
+        side: 1 for a κ that is rounded down, which gives an upper bound on δ; -1 for one that is
+            rounded up.
 
     >>> round(decay(1.0), 6)
     0.581977
@@ -56,7 +60,7 @@ def decay(epsilon: float, side: int = 1) -> float:
 
 
 def _log_a_times_kappa_plus_1(kappa: float) -> float:
-    """Return ln((κ+1) A) = -κ ln(1 + 1/κ), in [-1, 0)."""
+    """Return ln((κ+1) A) = -κ ln(1 + 1/κ), in [-1, 0), with A of the module docstring."""
     return -kappa * math.log1p(1 / kappa)
 
 
@@ -85,10 +89,10 @@ class ExponentialClock(LossComponent):
     """n copies of the pair of a clock; on a grid its law is a two-sided geometric one, from above
     and from below.
 
-    From above it is the pair whose profile is joined by chords in u between the points of the grid.
-    From below outcomes are seen only up to cells, one around loss 0 and then cells of a width w,
-    placed so that their losses are multiples of w: post-processing. Both are off to second order in
-    the step.
+    From above it is the pair whose profile equals the clock's at the points of the grid and goes
+    along chords in e^x between them. From below the observer is told only the cell of an outcome,
+    one around loss 0 and then cells of a width w, placed so that their losses are multiples of w:
+    post-processing. Both are off to second order in the step.
 
     Attributes:
         epsilon: ε of a clock.

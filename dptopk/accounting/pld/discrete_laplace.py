@@ -89,11 +89,12 @@ def discrete_laplace_log_mgf(scale: float, shift: int, lam: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class DiscreteLaplace(LossComponent):
-    """n copies of the pair; with J the sum of the j's the loss is (n a - 2J) h.
+    """n copies of the pair of discrete Laplace noise; with J the sum of the j's of the module
+    docstring the loss is (n a - 2J) h.
 
     Attributes:
-        scale: 1/h.
-        shift: a.
+        scale: 1/h, of the noise.
+        shift: a, the integer by which a user moves the count.
         count: n.
     """
 
@@ -123,8 +124,11 @@ class DiscreteLaplace(LossComponent):
         return math.ceil(self.shift / max(LISTED / math.sqrt(self.count), FEWEST))
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """Return the pair in steps of m; for several copies their product on the lattice of the
-        j's, which is exact.
+        """Return one pair for all copies, whose shifts are taken in steps of ``_values_per_step``;
+        where that is 1, nothing is lost: the copies are multiplied on the lattice of the j's.
+
+        Args:
+            grid: the grid on which the pair will be composed with others, and the side.
         """
         m = self._values_per_step
         # A move by a, in steps of m: by no less from above, by no more from below.
@@ -136,7 +140,8 @@ class DiscreteLaplace(LossComponent):
 
 
 def _pair_by_steps(scale: float, shift: int, m: int, side: int) -> Pairs:
-    """Return the pair for a move by shift·m, its losses (shift - 2i) mh given as -i, i = 0..shift.
+    """Return the pair for a move by shift·m in steps of m: the losses (shift - 2i) mh, i =
+    0..shift, which are given as the integers -i.
 
     From above (side = 1) it is that of the law of scale / m moved by ``shift``, which takes m steps
     as one that is mh-DP. From below it is that of the law itself, of which only a block is seen, j

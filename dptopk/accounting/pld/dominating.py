@@ -67,8 +67,8 @@ def dominating_mu(scale: float, shift: int = 1) -> float:
 
 @lru_cache(maxsize=1024)
 def _mu_of_unit_shift(scale: float) -> float:
-    """Return an upper bound on the least μ for a move by one, by steps 2 and 3 of the module
-    docstring.
+    """Return an upper bound on the least μ for a move by one, by step 3 of the module docstring for
+    wide noise, and by step 2 otherwise.
 
     Raises:
         InvalidParameter: for a scale that is out of range.
@@ -89,8 +89,8 @@ def _mu_of_unit_shift(scale: float) -> float:
 
 
 def _vertex_bounds(scale: float, last: int) -> tuple[Floats, Floats]:
-    """Return lower and upper bounds on the vertices c_0, ..., c_last for noise of this scale, by
-    the inverse of ln Q and a bound on its error.
+    """Return lower and upper bounds on c_0, ..., c_last of the module docstring for noise of this
+    scale: SciPy's inverse of ln Q, and a bound on its error from the value of ln Q there.
 
     Raises:
         InvalidParameter: for a scale at which the errors are not small.
@@ -110,7 +110,7 @@ def _vertex_bounds(scale: float, last: int) -> tuple[Floats, Floats]:
 
 
 def _log_tails(scale: float, last: int) -> tuple[Floats, Floats]:
-    """Return ln P[X >= k] for k = 1, ..., last, and bounds on their errors.
+    """Return ln P[X >= k] for k = 1, ..., last, X ~ N_Z(0, scale²), and bounds on their errors.
 
     P[X >= k] = e^{-k²/2s²} M_k / M, M_k = 1 + e^{-(2k+1)/2s²} M_{k+1} and M = 2 M_0 - 1. The
     recursion begins so far out, with M = 1, that what it leaves out is below e^-40. A step adds 3

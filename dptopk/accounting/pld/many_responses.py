@@ -110,14 +110,14 @@ def _geometric_sums(logs: Floats, width: int, usable: NDArray[np.bool_]) -> Floa
 
 
 def responses_epsilon_below(count: int, epsilon: float, delta: float, upper: float) -> float:
-    """Return an ε that ``count`` randomised responses exceed at ``delta``; 0 if none is found near
-    ``upper``.
+    """Return a lower bound on the ε of ``count`` randomised responses at ``delta``: an ε at which
+    their δ is proven to be above it; 0 if none is found near ``upper``.
 
     Args:
-        count: n, at least FEWEST_RESPONSES.
+        count: n; a count below FEWEST_RESPONSES is sound, and better left to the exact engine.
         epsilon: of one response.
         delta: the δ asked for.
-        upper: an upper bound on the answer.
+        upper: an upper bound on the answer, below which ε's are tried.
     """
     if not (0 < epsilon <= LARGEST_EPSILON and 0 < delta < 1):
         return 0.0

@@ -16,7 +16,8 @@ NEGLIGIBLE = 50.0
 
 @dataclass(frozen=True)
 class Pairs:
-    """Independent dominating pairs with finitely many losses.
+    """Independent pairs of laws with finitely many losses, which dominate costs, or are dominated
+    by them.
 
     Attributes:
         losses, log_masses: shape (rows, atoms): one pair a row; masses are those under P, -inf for
@@ -24,8 +25,8 @@ class Pairs:
         count: every row is taken this many times.
         log_error: bound on the error of each log mass, a number or an array of their shape.
         loss_error: bound on the absolute error of each loss.
-        error: bound on the mass missing from or misplaced in each row, under the tilt it will be
-            used with.
+        error: bound on the mass missing from or misplaced in each row, as a share of the row's
+            total under the tilt that it will be used with.
     """
 
     losses: Floats
@@ -99,7 +100,8 @@ LARGEST_LOG = 700  # e^-700 is still a normal float
 
 
 def merged_responses(epsilons: Floats) -> Pairs:
-    """Return the pair of n randomised responses of which only the number of true answers is seen.
+    """Return the pair of several randomised responses of which only the number of true answers is
+    seen.
 
     Its probabilities are Poisson-binomial, P_l under P and P_{n-l} under Q. Merging outcomes is
     post-processing, so the pair is a bound from below.

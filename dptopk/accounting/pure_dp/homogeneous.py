@@ -40,18 +40,18 @@ def all_pure(charge: Charge) -> bool:
     valid_through="filter",
 )
 def basic(charge: Charge) -> Curve:
-    """Add up the ε's as decimals (basic composition), with δ = 0; nothing is claimed below that
-    sum.
+    """Return the curve of basic composition: at every δ the sum of the ε's, added up as the
+    decimals that they were written as, and no δ below 1 at a smaller ε.
     """
     total = sum_decimals(pure_epsilons(charge))
     return EpsilonCurve(lambda log_inverse: np.full_like(log_inverse, total), epsilon_max=total)
 
 
 def one_epsilon(charge: Charge) -> tuple[float, int]:
-    """Return the ε and the count of a charge whose ε's are equal.
+    """Return the ε and the number of costs of a charge whose costs all imply ε-DP for the same ε.
 
     Raises:
-        NotApplicable: when they are not.
+        NotApplicable: when their ε's differ, or a cost implies no pure DP.
     """
     epsilons = pure_epsilons(charge)
     if len(epsilons) > 1:
@@ -75,7 +75,10 @@ QUOTIENT_ROUNDING = 1e-12
 
 
 def refuse_too_many(counts: Mapping[float, int]) -> None:
-    """Refuse counts whose binomial losses would be too many to list.
+    """Refuse costs whose binomial losses would be too many to list.
+
+    Args:
+        counts: the number of costs of each ε.
 
     Raises:
         NotApplicable: when a single ε has more than MOST_SUMMED_OUTCOMES copies.
@@ -85,8 +88,8 @@ def refuse_too_many(counts: Mapping[float, int]) -> None:
 
 
 def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
-    """Return the privacy curve of k-fold randomised response: the loss (2l - k) ε has the mass of
-    Bin(k, e^ε / (1 + e^ε)) at l.
+    """Return the privacy curve of k randomised responses of ε, the optimum of k ε-DP mechanisms:
+    the loss (2l - k) ε has the mass of Bin(k, e^ε / (1 + e^ε)) at l.
 
     Args:
         epsilon: ε > 0.
@@ -102,12 +105,14 @@ def homogeneous(epsilon: float, count: int, *, attained: bool) -> LossCurve:
 
 @dataclass(frozen=True)
 class EqualEpsilons(Curve):
-    """The privacy curve of many equal ε's, as ``homogeneous`` gives it; one question looks at the
-    outcomes near its answer only.
+    """The privacy curve of many equal ε's, as ``homogeneous`` gives it; ``answer`` lists only the
+    outcomes near the answer, where they suffice.
+
+    Outcome l is that l of the k randomised responses are true answers; its loss is (2l - k) ε.
 
     Attributes:
-        each: ε.
-        count: k.
+        each: the ε of one cost.
+        count: k, the number of costs.
         attained: whether a lower bound is reported too.
     """
 
@@ -132,13 +137,22 @@ class EqualEpsilons(Curve):
         """Return the answer to one query, from the outcomes near it where they say as much as
         all of them.
         """
-        largest = self.count * self.each * (1 - MARGIN)
-        if query.epsilon is not None and query.epsilon >= largest:
+        largest_loss = self.count * self.each * (1 - MARGIN)
+        if query.epsilon is not None and query.epsilon >= largest_loss:
             # From the largest loss on δ is 0, which only the whole curve knows.
             return self.whole_curve.answer(query)
         first, last = self._outcomes_near_answer(query)
         if last - first > self.count / 2:  # a part that would save little
             return self.whole_curve.answer(query)
+        answer = self._answer_from_outcomes(first, last, query)
+        if answer is None:
+            return self.whole_curve.answer(query)
+        return answer
+
+    def _answer_from_outcomes(self, first: int, last: int, query: Query) -> Answer | None:
+        """Return the answer from the outcomes first, ..., last and a bound on the mass of those
+        beyond; None where that is not the answer of all outcomes.
+        """
         log_masses, errors = log_response_pmf(self.count, self.each, first, last)
         multiples = np.arange(2 * first - self.count, 2 * last - self.count + 1, 2, dtype=float)
         losses = multiples * self.each
@@ -146,13 +160,16 @@ class EqualEpsilons(Curve):
         part = LossCurve(losses, log_masses, log_error=errors, tail=beyond, exact=self.attained)
         answer = part.answer(query)
         if query.epsilon is not None:
-            x, delta = query.epsilon, answer.value
+            epsilon = query.epsilon
+            delta = answer.value
         else:
-            x, delta = answer.value, query.delta
-        # Below the first loss of the part its δ is too small.
-        if losses[0] * (1 + MARGIN) < x < losses[-1] and beyond <= NEGLIGIBLE * delta:
+            epsilon = answer.value
+            delta = query.delta
+        # At an ε below its first loss the δ of the part is too small.
+        is_inside = losses[0] * (1 + MARGIN) < epsilon < losses[-1]
+        if is_inside and beyond <= NEGLIGIBLE * delta:
             return answer
-        return self.whole_curve.answer(query)
+        return None
 
     def _outcomes_near_answer(self, query: Query) -> tuple[int, int]:
         """Return the first and the last outcome l that a query is answered from.
@@ -173,10 +190,10 @@ class EqualEpsilons(Curve):
             exponent = -math.log(max(query.delta, LEAST_POSITIVE))
             first = mean - math.sqrt(self.count)
         last = mean + math.sqrt(self.count * (exponent + REACH) / 2)
-        # The 2 below is slack for rounding, the 2 above keeps at least three outcomes where there
-        # are as many.
-        least = min(max(math.floor(first) - 2, 0), self.count - 1)
-        return least, min(max(math.ceil(last), least + 2), self.count)
+        # The 2 that is taken off is slack for rounding, the 2 that is added keeps at least three
+        # outcomes where there are as many.
+        first_outcome = min(max(math.floor(first) - 2, 0), self.count - 1)
+        return first_outcome, min(max(math.ceil(last), first_outcome + 2), self.count)
 
     def _tail_bound(self, last: int, log_mass: float) -> float:
         """Return an upper bound on the probability of more than ``last`` true answers; 1 where none

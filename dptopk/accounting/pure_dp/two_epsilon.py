@@ -67,14 +67,15 @@ def two_epsilon_delta(
 
 
 class TwoEpsilonCurve(Curve):
-    """The privacy profile of x ε_1-DP and y ε_2-DP costs.
+    """The privacy profile of x ε_1-DP and y ε_2-DP costs, by the sum in ``two_epsilon_delta``.
 
-    The kind with more copies, or the first one, is the inner one: its curve is asked for what each
-    loss L of the other, the outer one, leaves of ε.
+    The kind with more copies, or the first one, is the inner one: its curve δ_1 is asked for what
+    each loss L of the other, the outer one, leaves of ε.
 
     Args:
-        first, second: (ε, count) each.
-        attained: whether a lower bound may be reported.
+        first, second: (ε, count) of either kind.
+        attained: whether randomised responses of these ε's are among the mechanisms that are
+            bounded, so that a lower bound may be reported.
     """
 
     def __init__(
@@ -105,13 +106,16 @@ class TwoEpsilonCurve(Curve):
         self._attained = attained
 
     def _delta(self, x: Floats, side: int) -> Floats:
-        """Return bounds on δ at each ε = x: upper ones (``side`` = 1) or lower ones (-1)."""
+        """Return bounds on δ at each ε = x, shape (n,): upper ones (``side`` = 1) or lower ones
+        (-1).
+        """
         values = np.empty(x.shape)
         rows = max(1, CHUNK // self._losses.size)
         for start in range(0, x.size, rows):
             part = x[start : start + rows]
-            z = part[:, None] - self._losses - side * self._loss_error
-            values[start : start + rows] = weighted(self._inner_delta(z, side), self._masses)
+            left_for_inner = part[:, None] - self._losses - side * self._loss_error
+            inner_deltas = self._inner_delta(left_for_inner, side)
+            values[start : start + rows] = weighted(inner_deltas, self._masses)
         # The sum rounds by a unit of roundoff a term, and the terms' factors by a few.
         rounding = self._error + (self._losses.size + 8) * EPS
         if side < 0:
