@@ -354,10 +354,41 @@ def queries_affordable(
     if not query:
         raise InvalidParameter("query must be a charge that is not empty")
 
-    def ask(
-        n: int, name: str, accuracy: float, *, rough: bool = False, lower: bool = False
+    queries = _EqualQueries(query, budget.delta, interaction, effort)
+    with within(max_seconds):
+        start = 1
+        cheap = None
+        if bound == "best":
+            cheap = _cheap_bound(lambda _, name: queries.bound(1, name, rtol).epsilon)
+        if cheap:  # the count that a cheap bound affords is close, and costs little to find
+            epsilon_by_cheap = queries.epsilon_by(cheap, rtol)
+            guess = _largest_count(epsilon_by_cheap, budget, 1, most, close=CLOSE_GUESS)
+            start = max(guess, 1)
+        costs = _QueryCosts(queries, bound, budget.epsilon, rtol)
+        affordable = _largest_count(costs.epsilon, budget, start, most)
+        return Affordable(affordable, _largest_not_excluded(costs.lower, budget, affordable, most))
+
+
+@dataclass(frozen=True)
+class _EqualQueries:
+    """Composes any number of queries of one charge.
+
+    Attributes:
+        query: the charge of one query.
+        delta: δ of every question.
+        interaction: as for ``compose``.
+        effort: as for ``compose``.
+    """
+
+    query: Charge
+    delta: float
+    interaction: Interaction
+    effort: Effort
+
+    def bound(
+        self, n: int, name: str, accuracy: float, *, rough: bool = False, lower: bool = False
     ) -> Bound:
-        """Return the answer of a bound for n queries at the budget's δ.
+        """Return the answer of a bound for n queries.
 
         Args:
             n: the number of queries.
@@ -366,31 +397,21 @@ def queries_affordable(
             rough: whether it takes the work of a quick answer only.
             lower: whether a lower bound is wanted too.
         """
-        if query.delta * n >= 1:  # the queries' own bad events leave no guarantee
-            return Bound(math.inf, budget.delta, math.inf, "none", "", ())
+        if self.query.delta * n >= 1:  # the queries' own bad events leave no guarantee
+            return Bound(math.inf, self.delta, math.inf, "none", "", ())
         return compose(
-            query.times(n),
-            delta=budget.delta,
-            interaction=interaction,
+            self.query.times(n),
+            delta=self.delta,
+            interaction=self.interaction,
             bound=name,
             rtol=accuracy,
-            effort="quick" if rough else effort,
+            effort="quick" if rough else self.effort,
             lower=lower,
         )
 
-    with within(max_seconds):
-        start = 1
-        cheap = (
-            _cheap_bound(lambda _, name: ask(1, name, rtol).epsilon) if bound == "best" else None
-        )
-        if cheap:  # the count that a cheap bound affords is close, and costs little to find
-            guess = _largest_count(
-                lambda n: ask(n, cheap, rtol).epsilon, budget, 1, most, close=CLOSE_GUESS
-            )
-            start = max(guess, 1)
-        costs = _QueryCosts(ask, bound, budget, rtol)
-        affordable = _largest_count(costs, budget, start, most)
-        return Affordable(affordable, _largest_not_excluded(costs.lower, budget, affordable, most))
+    def epsilon_by(self, name: str, accuracy: float) -> Callable[[int], float]:
+        """Return the function that maps a number of queries to the ε of a bound."""
+        return lambda n: self.bound(n, name, accuracy).epsilon
 
 
 class Affordable(int):
@@ -462,40 +483,41 @@ class _QueryCosts:
     cost about the same.
 
     Args:
-        ask: composes n queries by the bound with a name, to an accuracy; ``ask`` of
-            ``queries_affordable``.
+        queries: composes them.
         bound: as for ``queries_affordable``.
-        budget: the total (ε, δ).
+        budget_epsilon: the ε of the budget.
         rtol: as for ``queries_affordable``.
     """
 
-    def __init__(self, ask: Callable[..., Bound], bound: str, budget: Budget, rtol: float) -> None:
+    def __init__(
+        self, queries: _EqualQueries, bound: str, budget_epsilon: float, rtol: float
+    ) -> None:
         """Start with rough brackets where the best bound is asked for accurately."""
-        self.ask = ask
+        self.queries = queries
         self.bound = bound
-        self.budget = budget
+        self.budget_epsilon = budget_epsilon
         self.rtol = rtol
         self.rough = bound == "best" and rtol < COARSE_RTOL
         self.excluded: dict[int, float] = {}  # lower bounds on ε, above the budget, by n
 
-    def __call__(self, n: int) -> float:
+    def epsilon(self, n: int) -> float:
         """Return about the ε of n queries: an accurate upper bound, or where a rough bracket
         settles the comparison an estimate of it on the same side of the budget.
         """
         if self.rough:
-            answer = self.ask(n, self.bound, COARSE_RTOL, rough=True, lower=True)
+            answer = self.queries.bound(n, self.bound, COARSE_RTOL, rough=True, lower=True)
             # About what an accurate answer would be.
             if answer.lower is None:
                 estimate = math.inf
             else:
                 estimate = answer.lower * (1 + self.rtol)
-            if answer.epsilon <= self.budget.epsilon:
+            if answer.epsilon <= self.budget_epsilon:
                 return min(answer.epsilon, estimate)
-            if answer.lower is not None and answer.lower > self.budget.epsilon:
+            if answer.lower is not None and answer.lower > self.budget_epsilon:
                 self.excluded[n] = answer.lower
                 return min(answer.epsilon, estimate)
             self.rough = False
-        return self.ask(n, self.bound, self.rtol).epsilon
+        return self.queries.bound(n, self.bound, self.rtol).epsilon
 
     def lower(self, n: int) -> float | None:
         """Return a lower bound on the ε of n queries, None where none is known; it is accurate,
@@ -503,7 +525,16 @@ class _QueryCosts:
         """
         if n in self.excluded:
             return self.excluded[n]
-        return self.ask(n, self.bound, self.rtol, lower=True).lower
+        return self.queries.bound(n, self.bound, self.rtol, lower=True).lower
+
+
+def _size_of_epsilon(epsilon: float, delta: float) -> float:
+    """Return a quantity that grows about as the number of queries whose ε at δ this is: μ² of the
+    Gaussian with the same (ε, δ), or ε itself where δ is 0.
+    """
+    if delta:
+        return gaussian_mu(epsilon=epsilon, delta=delta) ** 2
+    return epsilon
 
 
 class _TriedCount(NamedTuple):
@@ -555,17 +586,10 @@ def _largest_count(
         close: the share of the budget's ε by which that of the answer may be below it; 0 looks for
             the exact n.
     """
-
-    def size(epsilon: float) -> float:
-        """Return a quantity that grows about as the number of queries: μ², or ε where δ is 0."""
-        if budget.delta:
-            return gaussian_mu(epsilon=epsilon, delta=budget.delta) ** 2
-        return epsilon
-
     low = 0
     high = most + 1
     n = min(start, most)
-    aim = size(budget.epsilon)
+    aim = _size_of_epsilon(budget.epsilon, budget.delta)
     before: _TriedCount | None = None
     for step in range(MOST_COUNTS_TRIED):
         value = epsilon_of(n)
@@ -576,7 +600,7 @@ def _largest_count(
         if high - low <= 1 or budget.epsilon * (1 - close) <= value < budget.epsilon:
             break
         if 0 < value < math.inf:
-            tried = _TriedCount(n, size(value))
+            tried = _TriedCount(n, _size_of_epsilon(value, budget.delta))
             guess = _guessed_count(tried, before, aim)
             before = tried
         else:  # an ε of 0 or inf says nothing of how it grows

@@ -81,20 +81,18 @@ class CompositionQuery:
         attained = failure * (1 - 2 * FAILURE_SLACK)
         if interaction == "filter":
             failure = summed
+        validate.assign(self, interaction=interaction, rtol=rtol, failure_free=failure_free)
+        validate.assign(self, failure=failure, summed=summed, attained=attained)
         query = Query(rtol=rtol, work=self.work, lower=lower, interaction=interaction)
         if self.delta is not None:
             delta = validate.probability(delta=self.delta)
-            validate.assign(self, delta=delta)
             delta_left = _delta_left_for_costs(delta, charge.delta, failure)
             delta_attained = _delta_of_costs_at_attained(delta, charge.delta, attained)
             query = replace(query, delta=delta_left, attained=delta_attained)
+            validate.assign(self, delta=delta, query=query)
         elif self.epsilon is not None:
             epsilon = validate.nonnegative(epsilon=self.epsilon)
-            validate.assign(self, epsilon=epsilon)
-            query = replace(query, epsilon=epsilon)
-        validate.assign(self, interaction=interaction, rtol=rtol)
-        validate.assign(self, failure_free=failure_free, query=query)
-        validate.assign(self, failure=failure, summed=summed, attained=attained)
+            validate.assign(self, epsilon=epsilon, query=replace(query, epsilon=epsilon))
 
     def fresh(self, work: Work) -> CompositionQuery:
         """Return the same question with a work budget of its own, and without any answers."""

@@ -83,6 +83,18 @@ def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
         missing = max(1 - math.fsum(first.tolist()), 1 - math.fsum(second.tolist()), 0.0)
         return np.maximum(forth, back) + missing
 
+    return from_profile(delta, _corners_of_pair(first, second, points))
+
+
+def _corners_of_pair(first: Floats, second: Floats, points: int) -> Floats:
+    """Return the ε's, rising from 0, at which the profile of a pair of laws has corners: the sizes
+    of its finite losses; of more than ``points`` some that are evenly spread among them.
+
+    Args:
+        first: the one law, probabilities.
+        second: the other.
+        points: how many ε's are returned at most.
+    """
     in_both = (first > 0) & (second > 0)
     losses = np.abs(np.log(first[in_both] / second[in_both]))
     corners = np.unique(np.append(losses[losses <= LARGEST_LOSS], 0.0))
@@ -91,8 +103,7 @@ def from_pair(p: ArrayLike, q: ArrayLike, *, points: int = POINTS) -> MultiDP:
         corners = corners[places]
     # A corner that is rounded down would be no corner; one float more is the same bound. At 0 there
     # is nothing to round.
-    raised_corners = np.where(corners > 0, np.nextafter(corners, np.inf), 0.0)
-    return from_profile(delta, raised_corners)
+    return np.where(corners > 0, np.nextafter(corners, np.inf), 0.0)
 
 
 def from_pld(pld: DeltaByEpsilon, *, points: int = POINTS) -> MultiDP:

@@ -203,11 +203,8 @@ def to_opendp(
     if delta is not None:
         if measure != "approximate":
             raise InvalidParameter(f"delta is for the measure 'approximate', got {measure!r}")
-        probability = validate.probability(delta=delta, allow_zero=False)
-        total = compose(charge, delta=probability, lower=False)
-        if not math.isfinite(total.epsilon):
-            raise IncompatibleCosts(f"{charge} has no finite epsilon at delta={delta}")
-        return dp.approximate(dp.max_divergence()), (total.epsilon, delta)
+        epsilon = _composed_epsilon(charge, validate.probability(delta=delta, allow_zero=False))
+        return dp.approximate(dp.max_divergence()), (epsilon, delta)
     failure_free, failure = split_failure(charge)
     own_delta = sum_up([charge.delta, failure])
     approximate = measure.startswith("approximate")
@@ -224,6 +221,18 @@ def to_opendp(
     if approximate:
         return (dp.approximate(inner), (distance, own_delta))
     return (inner, distance)
+
+
+def _composed_epsilon(charge: Charge, delta: float) -> float:
+    """Return the ε of a charge at δ, by ``compose``.
+
+    Raises:
+        IncompatibleCosts: where it is infinite.
+    """
+    total = compose(charge, delta=delta, lower=False)
+    if not math.isfinite(total.epsilon):
+        raise IncompatibleCosts(f"{charge} has no finite epsilon at delta={delta}")
+    return total.epsilon
 
 
 def _convertible_costs(charge: Charge, bounded_range: str) -> list[tuple[Cost, int]]:

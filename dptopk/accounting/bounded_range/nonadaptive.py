@@ -276,9 +276,12 @@ def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats,
 class _Integral(NamedTuple):
     """The integral of |e^{z-w} - 1| over w from 0 to z, for each of several z.
 
+    With r_n(z) = e^z - Σ_{j<n} z^j/j! it is r_2(z), and the mean of w/z under the density in
+    proportion to |e^{z-w} - 1| is r_3(z)/(z r_2(z)).
+
     Attributes:
-        log_value: its logarithm, less max(z, 0).
-        mean: the mean of w/z, in [0, 1], under the density in proportion to |e^{z-w} - 1|.
+        log_value: the logarithm of the integral, less max(z, 0), to 1e-9.
+        mean: that mean, in [0, 1], to a relative 1e-9.
     """
 
     log_value: Floats
@@ -287,29 +290,35 @@ class _Integral(NamedTuple):
     @classmethod
     def of(cls, z: Floats) -> _Integral:
         """Return the integrals for z's of either sign, shape (n,)."""
-        return cls(*_log_integral_and_mean(z))
+        is_small = np.abs(z) < 1
+        by_series = cls._by_series(np.clip(z, -1.0, 1.0))
+        # Where z is small the closed form would cancel: its value at 1 is not used.
+        closed = cls._closed(np.where(is_small, 1.0, z))
+        return cls(
+            np.where(is_small, by_series.log_value, closed.log_value),
+            np.where(is_small, by_series.mean, closed.mean),
+        )
 
+    @classmethod
+    def _by_series(cls, z: Floats) -> _Integral:
+        """Return the integrals for |z| <= 1, by r_n(z) = Σ_{j>=n} z^j/j! with Horner's rule."""
+        # r_2 = (1 + tail_2) z²/2 and r_3 = (1 + tail_3) z³/6.
+        tail_2 = np.zeros_like(z)
+        tail_3 = np.zeros_like(z)
+        for j in range(12, 1, -1):
+            tail_2 = (tail_2 + 1) * z / (j + 1)
+            tail_3 = (tail_3 + 1) * z / (j + 2)
+        integral = (tail_2 + 1) * z**2 / 2
+        return cls(np.log(integral) - np.maximum(z, 0.0), (tail_3 + 1) / (tail_2 + 1) / 3)
 
-def _log_integral_and_mean(z: Floats) -> tuple[Floats, Floats]:
-    """Return the attributes of ``_Integral``, ln r_2(z) - max(z, 0) and r_3(z)/(z r_2(z)), with
-    r_n(z) = e^z - Σ_{j<n} z^j/j!, to 1e-9.
-    """
-    small = np.clip(z, -1.0, 1.0)
-    r2 = np.zeros_like(z)
-    r3 = np.zeros_like(z)
-    for j in range(12, 1, -1):  # Horner: r_n = Σ_{j>=n} z^j/j!, to 1e-9
-        r2 = (r2 + 1) * small / (j + 1)
-        r3 = (r3 + 1) * small / (j + 2)
-    integral = (r2 + 1) * small**2 / 2
-    series_log = np.log(integral) - np.maximum(small, 0.0)
-    series_mean = (r3 + 1) / (r2 + 1) / 3
-    large = np.where(np.abs(z) < 1, 1.0, z)
-    decay = np.exp(-np.maximum(large, 0.0))
-    r2 = np.exp(np.minimum(large, 0.0)) - (1 + large) * decay  # both times e^{-max(z, 0)}
-    closed_mean = 1 / large - large / 2 * decay / r2
-    by_series = np.abs(z) < 1
-    log_r2 = np.where(by_series, series_log, np.log(r2))
-    return log_r2, np.where(by_series, series_mean, closed_mean)
+    @classmethod
+    def _closed(cls, z: Floats) -> _Integral:
+        """Return the integrals for |z| >= 1, by r_2(z) = e^z - 1 - z and r_3(z) = r_2(z) - z²/2,
+        all terms times e^{-max(z, 0)}.
+        """
+        decay = np.exp(-np.maximum(z, 0.0))
+        r2 = np.exp(np.minimum(z, 0.0)) - (1 + z) * decay
+        return cls(np.log(r2), 1 / z - z / 2 * decay / r2)
 
 
 def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
@@ -406,7 +415,8 @@ class _Candidates:
 
 @dataclass(frozen=True)
 class _PmfWindows:
-    """A window of the binomial pmf for each candidate, from ``top`` downwards.
+    """A window of the pmf of Bin(k, 1-q), the number of smaller losses, for each candidate l, from
+    ``top`` downwards.
 
     Attributes:
         top: shape (m,), the largest number of smaller losses in the window, at most l.
@@ -427,16 +437,19 @@ class _PmfWindows:
         """Return the windows of candidates among k mechanisms; they are wide enough for a relative
         e^-46.
         """
+        # Of the numbers i of smaller losses up to l, this one has the largest pmf.
         mode = np.minimum(np.floor((k + 1) * tried.one_minus_q), k)
+        likeliest = np.minimum(tried.index, mode)
         top = np.minimum(tried.index, mode + bernstein_reach(k * tried.one_minus_q * tried.q))
-        start = np.minimum(tried.index, mode)  # the largest pmf(i) with i <= l is at this i
-        width = np.maximum(top - start, 0) + _reach_downwards(k, start, tried.q, tried.one_minus_q)
+        reach = _reach_downwards(k, likeliest, tried.q, tried.one_minus_q)
+        width = np.maximum(top - likeliest, 0) + reach
+        # All candidates have windows of the same width.
         offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
         i = np.maximum(top[:, None] - offset, -1.0)  # at -1 the pmf is 0
         odds = tried.q / tried.one_minus_q
-        rises = np.log((i + 1) / (k - i) * odds[:, None])  # ln of pmf(i) / pmf(i+1)
-        rises[:, 0] = 0.0  # of the top itself
-        log_weights = np.cumsum(rises, axis=1)
+        log_ratios = np.log((i + 1) / (k - i) * odds[:, None])  # of pmf(i) to pmf(i + 1)
+        log_ratios[:, 0] = 0.0  # of the top to itself
+        log_weights = np.cumsum(log_ratios, axis=1)
         peak = log_weights.max(axis=1)
         weights = np.exp(log_weights - peak[:, None])
         cut = _weights_left_out(k, tried.index, i, odds, weights)
@@ -456,10 +469,11 @@ def _weights_left_out(k: int, index: Floats, i: Floats, odds: Floats, weights: F
     """
     top = i[:, 0]
     bottom = i[:, -1]
-    below = np.maximum(bottom, 0) / (k - bottom + 1) * odds
-    ratio = (k - top) / (top + 1) / odds
-    above = np.where(top < index, _geometric(ratio), 0.0)
-    return weights[:, -1] * _geometric(below) + weights[:, 0] * above
+    # The ratios of neighbouring masses at either end; farther out they are smaller.
+    ratio_below = np.maximum(bottom, 0) / (k - bottom + 1) * odds
+    ratio_above = (k - top) / (top + 1) / odds
+    above = np.where(top < index, _geometric_sum(ratio_above), 0.0)
+    return weights[:, -1] * _geometric_sum(ratio_below) + weights[:, 0] * above
 
 
 @np.errstate(over="ignore", divide="ignore", invalid="ignore")  # a NaN ends as δ = 1
@@ -511,8 +525,8 @@ def _reach_downwards(k: int, i: Floats, q: Floats, one_minus_q: Floats) -> Float
     return np.minimum(np.ceil(LOG_NEGLIGIBLE / rate) + 1, bernstein_reach(k * one_minus_q * q))
 
 
-def _geometric(ratio: Floats) -> Floats:
-    """Return Σ ratio^j over j >= 1, an upper bound on a log-concave remainder; inf when it need not
-    converge.
+def _geometric_sum(ratio: Floats) -> Floats:
+    """Return Σ ratio^j over j >= 1, inf where that does not converge: an upper bound on the sum of
+    the terms beyond one of size 1, of a log-concave sequence whose next ratio this is.
     """
     return np.where(ratio < 1, ratio / np.maximum(1 - ratio, LEAST_DIVISOR), np.inf)

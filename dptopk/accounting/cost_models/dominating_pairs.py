@@ -395,7 +395,8 @@ def _first_grids(
 
 
 def _loss_tolerance(query: Query, tilt: float, typical: float) -> float:
-    """Return by how much a loss may be moved on the first grids.
+    """Return by how much a typical loss may be moved, about, for a bracket as wide as
+    ``_first_width``.
 
     Args:
         query: the question.

@@ -68,24 +68,25 @@ def responses_delta_below(count: int, epsilon: float, x: float) -> float:
         epsilon: ε of one response, in (0, LARGEST_EPSILON].
         x: the ε of all responses together, at least 0.
     """
-    n = float(count)
-    t = math.tanh(epsilon / 2)
-    deviation = math.sqrt(n * (1 - t * t))
-    # Losses above x; two more, as a place too few is a lower bound and a place too many none.
+    tanh = math.tanh(epsilon / 2)
+    deviation = math.sqrt(float(count) * (1 - tanh * tanh))
+    # Places j of losses above x; two more, as a place too few is a lower bound and a place too many
+    # none.
     first = math.floor(x / epsilon) + 2
     first += (first - count) % 2  # j has the parity of n
-    width = max(math.ceil(BEYOND * deviation / BLOCKS / 2), 1)  # of a block, in steps of 2
-    last = first + 2 * width * BLOCKS
-    if last >= min(LARGEST_SHARE * n, EXACT_INTEGERS):
+    # The sum is cut into BLOCKS blocks of places, two apart, with as many terms each.
+    terms = max(math.ceil(BEYOND * deviation / BLOCKS / 2), 1)
+    last = first + 2 * terms * BLOCKS
+    if last >= min(LARGEST_SHARE * float(count), EXACT_INTEGERS):
         return 0.0
-    ends: Floats = first + 2.0 * width * np.arange(BLOCKS + 1, dtype=float)
+    block_ends: Floats = first + 2.0 * terms * np.arange(BLOCKS + 1, dtype=float)
     # A loss jε is moved down by more than its rounding.
-    gain = -np.expm1(np.minimum(x - ends * epsilon * (1 - 4 * EPS), 0.0))
-    positive = gain > 0
+    gains = -np.expm1(np.minimum(x - block_ends * epsilon * (1 - 4 * EPS), 0.0))
+    is_positive = gains > 0
     with np.errstate(divide="ignore"):
-        logs = log_pmf_below(ends, count, epsilon) + np.log(gain)
-    usable = positive[:-1] & positive[1:]
-    sums = _geometric_sums(logs, width, usable)
+        log_terms = log_pmf_below(block_ends, count, epsilon) + np.log(gains)
+    usable = is_positive[:-1] & is_positive[1:]
+    sums = _geometric_sums(log_terms, terms, usable)
     return float(np.where(usable, sums, 0.0).sum()) * (1 - SUM_SLACK)
 
 
