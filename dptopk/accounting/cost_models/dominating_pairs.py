@@ -375,23 +375,39 @@ def _first_grids(
     tolerance = _loss_tolerance(query, tilt, typical)
     pairs_above, pairs_below = np.sum([part.roundings() for part in parts], axis=0)
     finest = DEVIATIONS_OF_FINEST_GRID * math.sqrt(spread) / MOST_GRID_POINTS
-    # Splitting n pairs on a grid of step h adds at most n h²/4 to the variance, and a typical loss
-    # grows by half the relative growth of the variance: the tolerance allows h² = 8 ·
-    # tolerance/typical · spread/n. A quarter of that, and less where the lower end comes from the
-    # same grid, makes up for what the estimate leaves out.
-    factor = 2 if pairs_above < MANY_PAIRS else 1.2
-    square = factor * tolerance / typical * spread / pairs_above
-    step_above = max(math.sqrt(square), finest)
+    step_above = max(_step_of_splitting(pairs_above, tolerance, typical, spread), finest)
     if _added_variance(step_above, pairs_above, spread) > MOST_ADDED_VARIANCE * spread:
         return None
     # A grid point at ε, where the chord touches the curve that it bounds.
     if query.epsilon and query.epsilon > step_above:
         step_above = query.epsilon / math.ceil(query.epsilon / step_above)
-    # Pairs that are off to second order from below too need no finer grid there.
-    step_below = max(tolerance / (2 * pairs_below) if pairs_below else step_above, finest)
+    # Rounding down moves each loss by up to a step, half a step on average. Pairs that are off to
+    # second order from below too need no finer grid there.
+    step_below = step_above
+    if pairs_below:
+        step_below = tolerance / (2 * pairs_below)
     # Costs that are merged within a width w change the variance by about w²/4 each.
     width = math.sqrt(4 * tolerance / typical * spread / charge.count)
-    return _GridPair(Grid(step_above, tilt, 1), Grid(step_below, tilt, -1, width))
+    below = Grid(max(step_below, finest), tilt, -1, width)
+    return _GridPair(Grid(step_above, tilt, 1), below)
+
+
+def _step_of_splitting(pairs: int, tolerance: float, typical: float, spread: float) -> float:
+    """Return the step of a grid on which splitting moves a typical loss by about ``tolerance``.
+
+    Splitting n pairs on a grid of step h adds at most n h²/4 to the variance, and a typical loss
+    grows by half the relative growth of the variance: that allows h² = 8 · tolerance/typical ·
+    spread/n. A quarter of it, and less where the lower end comes from the same grid, makes up for
+    what the estimate leaves out.
+
+    Args:
+        pairs: n.
+        tolerance: by how much a typical loss may be moved.
+        typical: about the size of the losses that matter.
+        spread: about the variance of the total loss.
+    """
+    factor = 2 if pairs < MANY_PAIRS else 1.2
+    return math.sqrt(factor * tolerance / typical * spread / pairs)
 
 
 def _loss_tolerance(query: Query, tilt: float, typical: float) -> float:

@@ -148,12 +148,7 @@ class ExponentialClock(LossComponent):
         if not grid.tilt < kappa:
             raise OverflowError("a tilt at which the clock has no moment")
         width = grid.step if grid.side > 0 else grid.step * _steps_per_cell(grid.step * kappa)
-        # Tilted masses fall by e^{-(κ-θ)w} a place; two more places cover the rounding.
-        reach = LOG_CUT_MASS / ((kappa - grid.tilt) * width) + 2
-        # There are as many places on the other side: the clock has at most half of a product's.
-        if not reach < MOST_PLACES / 4:
-            raise OverflowError(f"a clock of more than {MOST_PLACES} places")
-        j = np.arange(1.0, math.ceil(reach) + 1)
+        j = _places_on_one_side((kappa - grid.tilt) * width)
         farthest = float(j[-1])
         if grid.side > 0:
             log_scale = _log_scale_above(kappa, width)
@@ -170,6 +165,24 @@ class ExponentialClock(LossComponent):
         # The two ends, what 0 has of them, and the rounding of the sum of all masses.
         missing = 3 * math.exp(-LOG_CUT_MASS) + 64 * EPS * j.size
         return [replace(pair, error=missing, loss_error=4 * EPS * width * farthest)]
+
+
+def _places_on_one_side(decay_of_place: float) -> Floats:
+    """Return 1, 2, ..., up to the place beyond which the tilted mass of a clock is at most
+    e^{-LOG_CUT_MASS}.
+
+    Args:
+        decay_of_place: by how much the logarithm of the tilted masses falls from place to place,
+            (κ-θ)w.
+
+    Raises:
+        OverflowError: for too many places.
+    """
+    reach = LOG_CUT_MASS / decay_of_place + 2  # two more places cover the rounding
+    # There are as many places on the other side: the clock has at most half of a product's.
+    if not reach < MOST_PLACES / 4:
+        raise OverflowError(f"a clock of more than {MOST_PLACES} places")
+    return np.arange(1.0, math.ceil(reach) + 1)
 
 
 def _log_geometric_masses(log_scale: float, kappa: float, width: float, j: Floats) -> Floats:

@@ -128,13 +128,10 @@ def _coins_by_game(
     labels = coin_by_divergences.labels
     order = _short_decimal(1 + ORDER_FACTOR * (coin_by_divergences.order - 1))
     first = _short_decimal(OWN_SHARE_PLAYED * delta / labels)
-
-    levels = len(coin_chances(order, coin_by_divergences.divergence, first).shown)
+    divergence = coin_by_divergences.divergence
+    levels = len(coin_chances(order, divergence, first).shown)
     # One level is played, only to see whether the game is small enough.
-    if (
-        game_delta(order, coin_by_divergences.divergence, first, labels, epsilon, levels)
-        == math.inf
-    ):
+    if game_delta(order, divergence, first, labels, epsilon, levels) == math.inf:
         return []
 
     def excess(every: int, divergence: float) -> float:
@@ -144,7 +141,7 @@ def _coins_by_game(
 
     every = max(min(levels // LEAST_ROUGH_LEVELS, MOST_SKIPPED), 1)
     slope = labels * (order - 1)  # of ln δ, where the divergences of all labels add up
-    rough = _Crossing(0.0, GAME_START * coin_by_divergences.divergence, math.nan)
+    rough = _Crossing(0.0, GAME_START * divergence, math.nan)
     if every > 1:
         aim = _Aim(-ROUGH_ERROR, ROUGH_TOLERANCE, slope)
         rough = _crossing(partial(excess, every), aim, rough.near_aim, rough.slope)
@@ -184,49 +181,53 @@ class _Crossing(NamedTuple):
     slope: float
 
 
-def _crossing(excess: Callable[[float], float], aim: _Aim, place: float, slope: float) -> _Crossing:
-    """Find the divergence at which a rising function reaches a value, by secants from a first one.
+def _crossing(
+    excess: Callable[[float], float], aim: _Aim, divergence: float, slope: float
+) -> _Crossing:
+    """Search for the largest divergence at which the game allows no more than δ, by secants from a
+    first one.
 
     The function may be flat below 0 and steep above. Where it is flat, a value near the aim proves
-    nothing, and the search goes on, by steps that double, until a place just beyond is above 0.
+    nothing, and the search goes on, by steps that double, until a divergence just beyond has a
+    value above 0.
 
     Args:
         excess: the function, ln(δ / the δ allowed) of a divergence.
         aim: what is looked for.
-        place: the first divergence, > 0.
+        divergence: the first one that is tried, > 0.
         slope: the function's slope there, NaN if that is not known.
     """
     low = 0.0
     high = math.inf
-    previous_place = 0.0
+    previous_divergence = 0.0
     previous_value = 0.0
     stride = LEAST_STEP
     for _ in range(MOST_GAMES):
-        place = _short_decimal(place)
-        value = excess(place)
+        divergence = _short_decimal(divergence)
+        value = excess(divergence)
         if value <= 0:
-            low = max(low, place)
+            low = max(low, divergence)
         else:
-            high = place
+            high = divergence
         if low >= high:  # rounding of the game: the function is not quite rising
             high = math.inf
-        if previous_place and place != previous_place:
-            slope = (value - previous_value) / (place - previous_place)
+        if previous_divergence and divergence != previous_divergence:
+            slope = (value - previous_value) / (divergence - previous_divergence)
         is_flat = not slope > aim.expected_slope / 2  # True also while no slope is known (NaN)
-        previous_place = place
+        previous_divergence = divergence
         previous_value = value
         step = (aim.value - value) / _trusted_slope(slope, aim.expected_slope)
         is_close = abs(value - aim.value) <= aim.tolerance and not is_flat
         if is_close or high <= low * (1 + LEAST_STEP):
-            return _Crossing(low, place + step, slope)
+            return _Crossing(low, divergence + step, slope)
         if is_flat and value <= 0 and not math.isnan(slope):
-            step = max(step, stride * place)
+            step = max(step, stride * divergence)
             stride = 2 * stride
-        longest_step = LARGEST_STEP * place
-        place += min(max(step, -longest_step), longest_step)
-        if high < math.inf and not low < place < high:
-            place = (low + high) / 2
-    return _Crossing(low, place, slope)
+        longest_step = LARGEST_STEP * divergence
+        divergence += min(max(step, -longest_step), longest_step)
+        if high < math.inf and not low < divergence < high:
+            divergence = (low + high) / 2
+    return _Crossing(low, divergence, slope)
 
 
 def _trusted_slope(seen: float, expected: float) -> float:
