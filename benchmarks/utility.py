@@ -164,7 +164,7 @@ def race(rows: list[Trials], shaped: Trials) -> tuple[float, float]:
 def plans(budget: Budget, sensitivity: Sensitivity, domain: str) -> Iterator[tuple[str, Plan]]:
     """Every design that is compared without its name where one user touches this many labels."""
     for design in (design for design in DESIGNS if design.domain == domain):
-        if design.least > (sensitivity.l0 or K):
+        if design.least_labels > (sensitivity.l0 or K):
             continue
         try:
             yield (

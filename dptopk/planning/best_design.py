@@ -534,7 +534,7 @@ def _division_in_words(request: Request, best: Candidate) -> str:
         )
     if best.mechanisms[0].open_ended:
         parts.append("labels shown by coins and what is composed with them share one δ")
-    elif best.design.joint:
+    elif best.design.threshold_is_charged:
         parts.append("the threshold and the noise share one δ")
     elif request.domain == "private":
         share = best.split.threshold

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dptopk.accounting.cost_models.conversions import pure_sum
 from dptopk.costs import Charge
@@ -19,12 +19,25 @@ from dptopk.mechanisms import (
 )
 from dptopk.planning.request import Request, Split, pure_epsilon, range_epsilon
 
-# A function that builds the mechanism of a draw, or of counts, from a request and its ρ.
+# A function that builds the mechanism of a draw, or of counts, from a request and the ρ that the
+# mechanism may cost.
 BuildDraw = Callable[[Request, float], Any]
 # The δ of a mechanism that needs one of its own, as a share of the total; the rest is for the
-# composition. The mechanism depends on its δ by the logarithm alone, so that the share matters
-# little.
+# composition. Chosen by hand: the mechanism depends on its δ by the logarithm alone, so that the
+# share matters little.
 OWN_DELTA = 0.9
+
+
+class CountNoise(NamedTuple):
+    """A kind of noise on the counts after a draw.
+
+    Attributes:
+        name: "gaussian", "laplace" or "box", as a request asks for it.
+        build: the function that returns the mechanism of the counts for a request and its ρ.
+    """
+
+    name: str
+    build: BuildDraw
 
 
 @dataclass(frozen=True)
@@ -32,10 +45,11 @@ class WholeDraw:
     """A way to draw all k labels at once.
 
     Attributes:
-        name: in words.
-        build: makes the mechanism from a request and its ρ.
-        additive: whether its results are known without the gaps between counts.
-        ordered: whether labels are drawn in order, so that counts can be fitted to it.
+        name: the draw in words.
+        build: the function that returns the mechanism for a request and its ρ.
+        additive: as ``Design.additive``: whether the k labels are those of the largest counts with
+            independent noise of one law.
+        ordered: whether labels are drawn in an order, so that counts can be fitted to it.
     """
 
     name: str
@@ -51,7 +65,7 @@ def _builder(
 
     Args:
         kind: the class of the mechanism.
-        scale: from ρ to the ε of the mechanism.
+        scale: the function from ρ to the ε of the mechanism.
         own_delta: whether the mechanism takes the part OWN_DELTA of the request's δ.
         options: further parameters of the mechanism.
     """
@@ -91,32 +105,26 @@ DRAWS_BEFORE_COUNTS = (
 
 
 def draw_and_counts(
-    draw: WholeDraw, counts: tuple[tuple[str, BuildDraw], ...]
+    draw: WholeDraw, kinds_of_counts: tuple[CountNoise, ...]
 ) -> Callable[..., tuple[Any, ...]]:
     """Return a function that builds the draw, and then counts with the noise that is least for its
     cost.
 
     Args:
         draw: the draw of labels.
-        counts: the kinds of noise, each by name and as a function of a request and its ρ.
+        kinds_of_counts: the kinds of noise on the counts that are compared.
     """
 
     def build(request: Request, split: Split, rho: float) -> tuple[Any, ...]:
         """Return both mechanisms; the split says which share of ρ the draw has."""
-        # Gaussian noise needs a δ.
-        usable = [
-            (name, build_counts)
-            for name, build_counts in counts
-            if request.delta or name != "gaussian"
-        ]
-        allowed = [
-            build_counts for name, build_counts in usable if request.counts in ("auto", name)
-        ]
         rho_of_counts = (1 - split.selection) * rho
-        noise = min(
-            (build_counts(request, rho_of_counts) for build_counts in allowed),
-            key=lambda noise: _noise_times_cost(request, noise),
-        )
+        noises = [
+            kind.build(request, rho_of_counts)
+            for kind in kinds_of_counts
+            if request.counts in ("auto", kind.name)
+            and (request.delta or kind.name != "gaussian")  # Gaussian noise needs a δ
+        ]
+        noise = min(noises, key=lambda noise: _noise_times_cost(request, noise))
         selection = draw.build(request, split.selection * rho)
         if draw.ordered and request.fit and noise.fitted:
             return selection, CountMLE(noise=noise)
@@ -126,11 +134,15 @@ def draw_and_counts(
 
 
 def _noise_times_cost(request: Request, noise: Any) -> float:
-    """Return what kinds of noise are compared by: the standard deviation on a count, times the
-    cost, since a smaller deviation costs more in proportion.
+    """Return the number by which kinds of noise are compared, the smaller the better: the standard
+    deviation on a count times the cost, since noise of half the deviation costs twice as much.
 
     Without a δ the cost is the sum of the ε's; with a δ all kinds were made at the same ρ, and the
     deviation alone is returned.
+
+    Args:
+        request: the question.
+        noise: the mechanism of the counts.
     """
     std: float = noise.count_noise(request.sensitivity, labels=request.k)
     if request.delta:

@@ -77,7 +77,7 @@ def test_the_alternatives_are_all_designs_at_the_same_budget(l0, domain):
     plan = plan_topk(5, Budget(2, 1e-6), sensitivity=Sensitivity(l0=l0), domain=domain)
     table = plan.alternatives
     fitting = {d.name for d in DESIGNS if d.domain == domain and d.noise != "none" and d.additive}
-    fitting -= {d.name for d in DESIGNS if d.least > l0 or d.coins or d.whole is False}
+    fitting -= {d.name for d in DESIGNS if d.least_labels > l0 or d.coins_then_counts or d.whole is False}
     assert set(table["design"]) == fitting
     assert (table["epsilon"] <= 2).all()
     assert (table["epsilon"] >= 0.97 * 2).all()
@@ -682,7 +682,7 @@ def test_labels_alone_may_hide_the_counts_that_choose_them(l0):
     fits = {
         design.name: not design.misfit(alone) for design in DESIGNS if not design.misfit(counted)
     }
-    chosen_by = {design.name for design in DESIGNS if design.method == "threshold" or design.coins}
+    chosen_by = {design.name for design in DESIGNS if design.method == "threshold" or design.coins_then_counts}
     assert all(fits[name] for name in fits.keys() & chosen_by)
     assert not any(
         fits[name] for name in fits.keys() - chosen_by
@@ -702,7 +702,7 @@ def test_labels_alone_may_hide_the_counts_that_choose_them(l0):
 )
 def test_coins_are_left_out_for_the_reason_that_holds(l0, counts, shape, reason):
     """By their name they are compared whatever it is; by their kind they are not."""
-    design = next(design for design in DESIGNS if design.coins)
+    design = next(design for design in DESIGNS if design.coins_then_counts)
     known = Shape(np.arange(100.0, 0, -1)) if shape else None
     request = replace(_asked(25, BUDGET, Sensitivity(l0=l0)), counts=counts, shape=known)
     for method in ("auto", design.method):
