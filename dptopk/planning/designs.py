@@ -41,6 +41,7 @@ from dptopk.mechanisms.centred import best_centre
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.mechanisms.named import OTHER_DESIGNS
 from dptopk.mechanisms.unknown_centred import slots_and_floor
+from dptopk.planning.mixture import Mixture
 from dptopk.planning.request import Request, Split, pure_epsilon
 from dptopk.planning.selections import charge_of_selections
 from dptopk.planning.shape import Shape
@@ -80,6 +81,8 @@ COIN_DELTA = 0.9
 # costs less, up to this multiple of k, since beyond it noise on k counts does.
 COIN_LABELS = 16
 MOST_LABELS_TIMES_K = 4
+# Up to this k draws of whole answers are compared after a look: for 20 labels that takes 9 s.
+MOST_K_AFTER_LOOK = 48
 # The coins do not change with ρ. Where they would take all of it, the counts get this share of it
 # nevertheless, so that there is something to scale: the search changes ρ until both are within the
 # total. Chosen by hand.
@@ -211,9 +214,12 @@ class Design:
             yield f"counts={self.noise!r}"
         if request.counts == "gaussian" and request.delta == 0:
             yield "counts='gaussian' needs a delta above 0"
-        is_short = request.shape is not None and len(request.shape.counts) < request.k
-        if draws_k_public_labels and is_short:
+        shape = request.shape
+        if draws_k_public_labels and isinstance(shape, Shape) and len(shape.counts) < request.k:
             yield "the shape has fewer than k labels"
+        # A look leaves many shapes open, and a draw is simulated on each of them.
+        if draws_k_public_labels and isinstance(shape, Mixture) and request.k > MOST_K_AFTER_LOOK:
+            yield f"for at most {MOST_K_AFTER_LOOK} labels after a look: its simulation is slow"
 
     def _misfits_of_few_labels(self, request: Request) -> Iterator[str]:
         """Yield a reason where one user touches too few labels for the design to be compared;

@@ -14,6 +14,7 @@ from dptopk.histogram.histogram import Histogram
 from dptopk.planning.protocol import Plan
 from dptopk.question import Events, Facts, any_plan
 
+# What a question that asks for one phase is told, where the events were read for two.
 ONE_PHASE = "make the session with count_capped=True"
 
 
@@ -28,7 +29,8 @@ def facts_of(
     Args:
         histogram: an EventCounts can only be asked in two phases.
         charge_as: what selections pay for, as the account takes it.
-        covers: whether the account pays for a plan, or its answer comes again.
+        covers: the function that says whether the account pays for a plan, or has paid for it, so
+            that its answer comes again.
     """
     return Facts(
         sensitivity=histogram.sensitivity,

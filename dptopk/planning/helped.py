@@ -17,9 +17,11 @@ from dptopk.mechanisms.samplers.random import Array, Ints
 
 FloatOrArray = TypeVar("FloatOrArray", float, Array)
 # How far a count and its capped count are from being in proportion, as a share of the k-th largest
-# capped count: chosen on the tables of BUILD (benchmarks/tables.py).
+# capped count: chosen on the tables of BUILD (benchmarks/tables.py), where 0.05 is as good within
+# 3% and 0.2 up to 9% worse (docs/notes/two-phases.md).
 SPREAD_OF_CAPPED = 0.1
-# A selection that is this much noisier than the released values goes by these alone in any case.
+# A selection whose noise is this many times that of the released values goes by these alone in any
+# case, so that a larger ratio, which would overflow, changes nothing.
 LARGEST_RATIO = 1e3
 # The standard deviation of what rounding to the nearest integer adds.
 ROUNDING_STD = 1 / math.sqrt(12)

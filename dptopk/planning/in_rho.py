@@ -18,6 +18,7 @@ from dptopk.planning.topk_plan import TopKPlan
 
 P = TypeVar("P", bound=TopKPlan)
 REPORTED_AT = 1e-6  # the δ of the plan's (ε, δ) where the budget has none for failures
+# How many totals (ε, δ) are tried at most; chosen by hand.
 MOST_RESCALINGS = 6
 # A plan that takes this share of ρ is good enough; each rescaling aims a little below the budget,
 # since charges do not grow exactly as ε².
@@ -34,13 +35,13 @@ class _Attempt:
 
 
 def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
-    """Return the plan of ``plan`` for the largest (ε, δ) found whose charge fits an unspent filter
-    of a budget in ρ.
+    """Return the plan, made by the function ``plan``, for the largest total (ε, δ) found whose
+    charge fits an unspent filter of a budget in ρ.
 
     Args:
         budget: in ρ. With its δ at 0 nothing may fail, and the plan's own total is stated at δ =
             1e-6.
-        plan: makes the plan of a total (ε, δ).
+        plan: the function that returns the plan for a total (ε, δ).
 
     Returns:
         The plan, with its ``in_rho`` set; its charge is within the budget (checked by the filter).
@@ -67,7 +68,9 @@ def plan_in_rho(budget: Budget, plan: Callable[[Budget], P]) -> P:
             if rho_of_plan >= ENOUGH_OF_BUDGET * rho:
                 break
         attempts.append(_Attempt(epsilon, rho_of_plan))
-        epsilon *= (rho / rho_of_plan) ** (1 / _growth(attempts)) * AIMED_SHARE
+        # If ρ grows as this power of ε, it is the budget's at the next ε.
+        power = _growth(attempts)
+        epsilon *= (rho / rho_of_plan) ** (1 / power) * AIMED_SHARE
     if best is not None:
         return best
     if failures > budget.delta / 2:
@@ -94,9 +97,13 @@ def _rho_and_failures(unspent: Filter, charge: Charge) -> tuple[float, float]:
 
 
 def _growth(attempts: list[_Attempt]) -> float:
-    """Return the power of ε with which ρ grew between the last two attempts, cut to [1, 2]: ρ
-    grows about as ε² where ε is small, which is assumed at first, and as ε where it is large.
-    ``attempts`` has at least one.
+    """Return the power of ε with which ρ grew between the last two attempts, cut to [1, 2]; 2 after
+    the first attempt.
+
+    ρ grows about as ε² where ε is small, and as ε where it is large.
+
+    Args:
+        attempts: the totals that were planned for, at least one, the latest last.
     """
     if len(attempts) == 1:
         return 2.0

@@ -1,8 +1,9 @@
-"""Several shapes at once, those that a private look leaves open or those of reference, and what
-designs make of them.
+"""Several shapes of counts at once, those that a private look leaves open or those of reference,
+and the results of designs on them.
 
-The loss of a design on a shape in closed form: each label is shown independently of the others, if
-its noisy count is above the threshold and above the level that k labels exceed on average.
+The loss of a design on a shape is predicted in closed form: each label is taken to be shown
+independently of the others, if its noisy count is above the threshold and above the level that k
+labels exceed on average.
 """
 
 from __future__ import annotations
@@ -21,24 +22,26 @@ from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.shape import Outcome, Shape
 
 Array = np.ndarray[Any, Any]
-# Ranks are counted together where counts change little, in this many groups.
+# Neighbouring ranks are taken together, in about this many groups, as if they had the same count.
+# Chosen by hand.
 GROUPS = 40
-# Levels are looked for within this many deviations of the noise; and the least ratio that is
-# written as a logarithm.
+# Levels are looked for within this many deviations of the noise.
 FAR = 20.0
+# Smaller ratios count as this, so that they have a logarithm.
 LEAST_RATIO = 1e-300
 # Deviations of noise, in counts, and rows shown count as at least this, so that quotients are
 # finite.
 LEAST_DEVIATION = 0.1
 LEAST_ROWS = 1e-9
 # A loss of x times that of the usual plan, with x > 1, counts x^CAUTION times as much: a plan made
-# after a look should not lose much more than the plan without one on any likely shape.
+# after a look should not lose much more than the plan without one on any likely shape. The power 2
+# was measured beside 8 (docs/notes/utility.md, "Caution").
 CAUTION = 2
 LEAST_USUAL = 1e-3  # a usual loss below this counts as this, so that the quotient is finite
 NORMAL_95 = 1.6449  # the quantile of the normal law at 95%
-# What stands for the counts that nobody knows (docs/notes/utility.md): power laws by their first
-# count and exponent; power laws by their count of rank k and exponent; and a plateau of three times
-# k labels over low counts.
+# The shapes of reference, which stand for the counts that nobody knows (docs/notes/utility.md):
+# power laws by their first count and exponent; power laws by their count of rank k and exponent;
+# and WIDTH times k labels of the count PLATEAU over counts of LOW.
 POWERS = ((1e4, 0.5), (1e4, 1.0), (1e4, 1.5), (1e3, 1.5))
 AROUND_K = ((300.0, 0.5), (300.0, 1.5))
 PLATEAU = 500.0
@@ -48,14 +51,18 @@ LOW = 50.0
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """Shapes of one length that are equally likely.
+    """Several shapes of the counts by rank, of the same number of ranks and equally likely.
+
+    Ranks are in groups; all ranks of a group are taken to have the same count.
 
     Attributes:
-        edges: of groups of ranks: from the rank after the first of two neighbours to the second.
-        counts: of a rank of each group, float64, shape (shapes, groups).
-        geometric: the mean of the losses is the geometric one.
-        usual: losses on each shape of what is done without knowing them, float64, shape (shapes,):
-            a loss above counts as many times more as it is above, to the power of CAUTION.
+        edges: the last ranks of the groups, after a 0, int64, shape (groups + 1,): group i has the
+            ranks from edges[i] + 1 to edges[i + 1].
+        counts: the count of each rank of a group on each shape, float64, shape (shapes, groups).
+        geometric: whether the mean of the losses on the shapes is the geometric one.
+        usual: the loss on each shape of the plan that is made without knowing the shapes, float64,
+            shape (shapes,); None: unknown. A loss of x > 1 times that counts x^CAUTION times as
+            much.
     """
 
     edges: Array
@@ -67,13 +74,15 @@ class Mixture:
     def of(
         cls, k: int, length: int, shapes: Callable[[Array], Any], *, geometric: bool = False
     ) -> Mixture:
-        """Return a mixture of functions of the rank, on that many ranks; ranks where designs cut
-        the histogram are groups of their own.
+        """Return the mixture of shapes that are given as functions of the rank.
+
+        Ranks where designs cut the histogram are groups of their own.
 
         Args:
             k: how many labels are asked for.
-            length: how many ranks there are.
-            shapes: from ranks, float64, shape (groups,), to counts, shape (shapes, groups).
+            length: how many ranks a shape has.
+            shapes: the function from ranks, float64, shape (groups,), to their counts on each
+                shape, shape (shapes, groups).
             geometric: as for the class.
         """
         # The ranks k + 1 and 2k + 1 are the floors of the top k and the top 2k; the plateau of
@@ -97,15 +106,15 @@ class Mixture:
 
     @cached_property
     def sizes(self) -> Array:
-        """Return how many ranks a group has."""
+        """Return how many ranks each group has, shape (groups,)."""
         return np.diff(self.edges)
 
     def of_top(self, k: int) -> Array:
-        """Return how many of the k first ranks are in each group."""
+        """Return how many of the k first ranks are in each group, shape (groups,)."""
         return np.clip(k - self.edges[:-1], 0, self.sizes)
 
     def group_of(self, rank: int) -> int:
-        """Return the index of the group that a rank, from 1, is in; k is a group of its own."""
+        """Return the index of the group that a rank, counted from 1, is in."""
         return int(np.searchsorted(self.edges, rank)) - 1
 
     def middle_of_k_and_next(self, counts: Array, k: int) -> Array:
@@ -122,7 +131,7 @@ class Mixture:
 
     @cached_property
     def shapes(self) -> tuple[Shape, ...]:
-        """Return each shape by itself."""
+        """Return each shape by itself, for simulations."""
         return tuple(Shape.of(np.repeat(counts, self.sizes)) for counts in self.counts)
 
     def outcome(
@@ -137,10 +146,10 @@ class Mixture:
             sensitivity: that of the histogram.
             counted: whether the answer shows counts.
         """
-        first = mechanisms[0]
-        last = mechanisms[-1]
         if _is_simulated(mechanisms, sensitivity):
             return self._simulated_outcome(mechanisms, k, sensitivity, counted)
+        first = mechanisms[0]
+        last = mechanisms[-1]
         # Coins show any number of labels: which k of them are shown is decided by what comes last.
         chooser = last if first.open_ended else first
         noise = chooser.selection_noise(sensitivity)
@@ -158,12 +167,13 @@ class Mixture:
     def least_loss(
         self, mechanisms: tuple[Mechanism, ...], k: int, sensitivity: Sensitivity, counted: bool
     ) -> float:
-        """Return the least that the loss of ``outcome`` can be, whatever labels are shown; 0 where
-        it is simulated; arguments as for ``outcome``.
+        """Return a lower bound of the loss of ``outcome``, whatever labels are shown, in less time;
+        0 where the outcome is simulated; arguments as for ``outcome``.
 
-        Where r rows are shown, r >= 1, the loss is at least the noise on a count. Where r < 1 it is
-        at least r noises, and the mean of the k largest counts less r/k of the largest one: the
-        least is at r = 0 or 1.
+        Where r >= 1 rows are shown, the loss is at least the noise on a count. Where r < 1, it is
+        at least r times that noise, plus the mean of the k largest counts less r/k times the
+        largest one. This is linear in r, and so least at r = 0 or at r = 1, where it is at least
+        the mean of the k largest counts, or the noise.
         """
         if not counted or _is_simulated(mechanisms, sensitivity):
             return 0.0
@@ -197,7 +207,8 @@ class Mixture:
 
         Args:
             floor_rank: the rank whose count is the floor; None: the floor is 0.
-            median_lead: how far above the floor a count is shown with probability 1/2 or more.
+            median_lead: the least lead over the floor with which a count is shown with probability
+                1/2 or more.
             lead_of_95: the same for a probability of 95%.
         """
         from scipy.special import ndtr
@@ -226,11 +237,12 @@ class Mixture:
         Args:
             over_threshold: the chance of each to be above the threshold, shape (shapes, groups).
             noise: the standard deviation of the noise by which the k largest are chosen; inf where
-                they are chosen at random.
-            exceeds: a function from gaps to the chance that the noise exceeds each.
+                the order does not depend on counts.
+            exceeds: the function from gaps to the chance that the noise exceeds each.
             k: how many labels are asked for.
         """
         if math.isinf(noise):
+            # Any k of those above the threshold are as likely as any others.
             rows_over_threshold = np.maximum(over_threshold @ self.sizes, LEAST_ROWS)
             share_shown = np.minimum(k / rows_over_threshold, 1.0)
             return over_threshold * share_shown[:, None]
@@ -240,7 +252,7 @@ class Mixture:
             return np.minimum(over_threshold, exceeds(level - self.counts))
 
         def excess(level: Array) -> Array:
-            """Return the logarithm of how many labels are shown, over k, shape (shapes, 1)."""
+            """Return ln(labels shown / k), whose root is looked for, shape (shapes, 1)."""
             number = (shown_above(level) @ self.sizes)[:, None]
             return np.log(np.maximum(number / k, LEAST_RATIO))
 
@@ -291,7 +303,8 @@ class Mixture:
         )
 
     def _mean_loss(self, losses: Array, spare: float) -> float:
-        """Return the mean of the losses on each shape, larger ones where ``usual`` is exceeded.
+        """Return the mean of the losses on the shapes, each of which is first made larger where it
+        exceeds ``usual``.
 
         Args:
             losses: on each shape, shape (shapes,).
@@ -306,8 +319,11 @@ class Mixture:
 
 
 def _is_simulated(mechanisms: tuple[Mechanism, ...], sensitivity: Sensitivity) -> bool:
-    """Return whether which labels a design shows depends on the gaps between counts, so that no
-    closed form says it.
+    """Return whether a design has to be simulated: which labels it shows depends on the gaps
+    between all counts, so that there is no closed form.
+
+    A mechanism says so by an infinite noise of its selection; coins have that too, but a closed
+    form for what they show.
     """
     first = mechanisms[0]
     return math.isinf(first.selection_noise(sensitivity)) and not first.open_ended

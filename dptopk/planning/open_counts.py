@@ -1,9 +1,12 @@
-"""The counts that a look at events leaves open: noisy mean of the top k, and noisy counts of two
-ranks.
+"""A look at the counts of events, and the counts that its noise leaves open.
 
-One user moves each count by at most τ, and all in one direction. So the mean of the k largest and
-the count of any rank move by at most τ, all in one direction too: box noise of ε on them is ε-DP,
-whatever the number of a user's labels.
+Looked at are the mean of the k largest counts, and the counts of the ranks k and 4k. One user moves
+each count by at most τ, and all in one direction. So this mean and the count of any rank move by at
+most τ, all in one direction too: box noise of ε on them is ε-DP, whatever the number of a user's
+labels.
+
+What the counts may be after the look is drawn from a law of what they are in usual tables, weighed
+by how likely the noise is that would explain what was seen. Predictions alone depend on it.
 """
 
 from __future__ import annotations
@@ -37,25 +40,34 @@ OVER_KTH = 1.0
 OVER_LAST = 1.2
 ENDS = 5.0
 TAIL = 10
-# How many candidates are drawn as before the look, and as many by its noise.
+# How many candidates are drawn from the law before the look, and as many by its noise; chosen by
+# hand.
 PRIOR_DRAWS = 4000
 # The least count that has a logarithm; and the least value that a curve goes through.
 LEAST = 1e-100
 LEAST_VALUE = 0.5
-# The exponents a of power laws r^-a, and of exponential ones, that are compared with the mean.
+# The exponents of power laws r^-a, and of exponential ones, among which the one with a given mean
+# of the top k over the count of rank k is looked for.
 EXPONENTS = np.linspace(0.0, 4.0, 81)
 DECAYS = np.linspace(0.0, 12.0, 81)
 
 
 def names_of_values(k: int) -> list[str]:
-    """Return the names of the values that are looked at, in their order."""
+    """Return the names of the values that are looked at, in their order: the mean of the top k, and
+    the ranks k and 4k.
+    """
     return [f"{MEAN} {k}", *(f"rank {fold * k}" for fold in FACTORS)]
 
 
 def mean_and_ranks(histogram: Histogram, k: int) -> Histogram:
-    """Return what is looked at, as a histogram of its own; the mean is rounded down.
+    """Return what is looked at, as a histogram of its own, with the labels of ``names_of_values``.
 
-    Rounded down a mean that moves by at most τ, a whole number, still moves by at most τ.
+    The mean is rounded down: one that moves by at most τ, a whole number, still moves by at most τ
+    then. A rank beyond the last label has the count 0.
+
+    Args:
+        histogram: the counts of all events.
+        k: how many labels are asked for.
 
     Raises:
         InvalidParameter: for other neighbours than add_remove, and for sums of weights.
@@ -73,8 +85,8 @@ def mean_and_ranks(histogram: Histogram, k: int) -> Histogram:
 
 @lru_cache(maxsize=16)
 def _mean_of_laws(k: int) -> tuple[Array, Array]:
-    """Return the mean of the first k counts over the k-th, for each of EXPONENTS and each of
-    DECAYS.
+    """Return the mean of the first k counts over the k-th count, for power laws of each of
+    EXPONENTS and for exponential laws of each of DECAYS, shape (81,) both.
     """
     rank = np.arange(1, k + 1)
     powers = (k / rank[None, :]) ** EXPONENTS[:, None]
@@ -98,23 +110,35 @@ class _RankCurves:
     last: Array
 
     def counts_up_to_k(self, rank: Array, by_factors: Array) -> Array:
-        """Return the counts of ranks up to k, shape (curves, ranks), which fall by a factor a rank
-        where ``by_factors``, shape (curves, 1), is true, else by powers: by those whose mean is
-        that of the curve.
+        """Return the counts of ranks up to k, with the curve's mean and its count of rank k, shape
+        (curves, ranks); what is returned for larger ranks has no meaning.
+
+        Args:
+            rank: the ranks, shape (ranks,).
+            by_factors: whether the counts of a curve fall by the same factor from each rank to the
+                next, or else as a power of the rank, shape (curves, 1).
         """
         means_of_powers, means_of_decays = _mean_of_laws(self.k)
         mean_over_kth = (self.mean / self.kth)[:, 0]
         exponent = np.interp(mean_over_kth, means_of_powers, EXPONENTS)[:, None]
         decay = np.interp(mean_over_kth, means_of_decays, DECAYS)[:, None]
         power_law = self.kth * (self.k / rank) ** exponent
-        # Ranks after k, whose counts ``counts_after_k`` has, get any number.
+        # Cut, so that ranks after k, which have no meaning here, do not overflow.
         share_before_k = np.maximum(1 - rank / self.k, 0.0)
         return np.where(by_factors, self.kth * np.exp(decay * share_before_k), power_law)
 
     def counts_after_k(self, rank: Array, fall: Array) -> Array:
-        """Return the counts of ranks after k, shape (curves, ranks), which fall as ``fall``, shape
-        (curves, 1), says: up to the last rank by powers (0), by a factor a rank (1), or all at once
-        at the last (2) or after rank k (3). After the last rank all fall by powers.
+        """Return the counts of ranks after k, shape (curves, ranks); what is returned for smaller
+        ranks has no meaning.
+
+        From rank k to the last rank that is looked at they fall as ``fall`` says, and after it as
+        the power of the rank through both.
+
+        Args:
+            rank: the ranks, shape (ranks,).
+            fall: of each curve 0: counts fall as a power of the rank; 1: by the same factor from
+                each rank to the next; 2: all at once at the last rank; 3: all at once after rank k;
+                shape (curves, 1).
         """
         last_rank = FACTORS[-1] * self.k
         from_last = rank >= last_rank
@@ -132,9 +156,10 @@ class _RankCurves:
 def shapes_through(k: int, values: Array, length: int) -> Mixture:
     """Return shapes of the counts of all events, each through the values that are looked at.
 
-    Up to rank k counts fall by powers, in a third of the shapes by a factor a rank; between the
-    ranks that are looked at by powers, by a factor a rank or all at once; after them by powers.
-    Which shape falls how is drawn with a fixed seed.
+    Up to rank k counts fall as a power of the rank or, in a third of the shapes, by the same factor
+    from each rank to the next; between the ranks that are looked at in one of the four ways of
+    ``_RankCurves.counts_after_k``; after them as a power. Which shape falls how is drawn with a
+    fixed seed.
 
     Args:
         k: how many labels are asked for.
@@ -158,16 +183,17 @@ def shapes_through(k: int, values: Array, length: int) -> Mixture:
 
 
 def likely_counts(noisy_values: Array, mechanism: Box, number: int, users: float) -> Array:
-    """Return means of the top k and counts of both ranks as likely as they are after a look, shape
-    (number, 3): quantiles by the mean.
+    """Return draws of the mean of the top k and the counts of both ranks, from their law after a
+    look, shape (number, 3), in the order of their means.
 
-    Half of what is weighed is drawn before the look, half by its noise taken off again: so some are
-    likely whether the look shows much or nothing.
+    Candidates are drawn and weighed: half of them from the law before the look, half by its noise
+    taken off again, so that some are likely whether the look shows much or nothing. Of the weighed
+    candidates the quantiles by the mean are returned.
 
     Args:
         noisy_values: the noisy values of ``names_of_values``, shape (3,).
-        mechanism: whose noise it is.
-        number: how many of them are returned.
+        mechanism: the box noise that the look had.
+        number: how many draws are returned.
         users: the most that a count may be.
     """
     # Weights are those of importance sampling: the candidates are a half-half mixture of draws from
@@ -187,8 +213,8 @@ def likely_counts(noisy_values: Array, mechanism: Box, number: int, users: float
 
 
 def _draws_of_prior(largest_mean: float, rng: np.random.Generator) -> Array:
-    """Return means and counts as likely as they are before the look, shape (PRIOR_DRAWS, 3),
-    of means up to ``largest_mean``.
+    """Return draws of the mean of the top k and the counts of both ranks, from their law before the
+    look, with means up to ``largest_mean``, shape (PRIOR_DRAWS, 3).
     """
     # The density 1/(mean + SMALL) by inversion.
     mean = SMALL * ((largest_mean + SMALL) / SMALL) ** rng.random(PRIOR_DRAWS) - SMALL
@@ -217,7 +243,7 @@ def _log_prior(counts: Array, largest_mean: float) -> Array:
 
 
 def _log_fall(fall: Array) -> Array:
-    """Return the log density of the fall of the counts' logarithm from rank k to the last rank."""
+    """Return the log density, before the look, of ln(count of rank k / count of the last rank)."""
     scale = OVER_LAST / 2
     gamma = fall / scale**2 * np.exp(-fall / scale)
     ending = np.exp(-fall / ENDS) / ENDS
@@ -226,10 +252,15 @@ def _log_fall(fall: Array) -> Array:
 
 
 def _log_look(noise: Array, epsilon: float) -> Array:
-    """Return the log density of box noise on some counts, for a cap of 1, shape (draws, counts) ->
+    """Return the log density of box noise on d counts, for a cap of 1, shape (draws, d) ->
     (draws,).
 
-    The ball of max(0, x) - min(0, x) <= 1 has the volume d + 1 in d dimensions.
+    The density falls as e^{-εL} in the length L(x) = max(0, max x) - min(0, min x) of the noise;
+    the x of a length of at most 1 have the volume d + 1 in d dimensions.
+
+    Args:
+        noise: the noise on each count, shape (draws, d).
+        epsilon: ε of the mechanism.
     """
     number = noise.shape[1]
     length = np.maximum(noise.max(axis=1), 0) - np.minimum(noise.min(axis=1), 0)

@@ -1,5 +1,8 @@
-"""The users by their number of labels that a look leaves open, each shape of them with counts that
-they can have.
+"""How many users may have how many labels, by what a private look showed with noise.
+
+The look (``planning/profile.py``) releases how many users have 1, 2, 3 to 5, ... labels: the number
+of users in each of CELLS. What its noise leaves open is drawn here, for each of several shapes of
+the counts users who can have these counts. Predictions alone depend on it, no guarantee does.
 """
 
 from __future__ import annotations
@@ -16,21 +19,21 @@ from dptopk.planning.prediction import BOUNDS
 if TYPE_CHECKING:
     from dptopk.planning.mixture import Array
 
-# How many numbers of users are compared for a cell, and how many scales of noise around it: beyond,
-# Laplace noise has a mass of e^-20, 2e-9.
+# How many numbers of users are compared for a cell, within how many scales of the noise around what
+# was seen: beyond, Laplace noise has a mass of e^-20, 2e-9.
 NUMBERS = 2000
 FURTHEST = 20.0
-# Users are drawn this many times for each shape of the counts, so that most shapes find users who
-# can have their counts.
-FINER = 16
-SEED = 17
+# How many times as many users are drawn as there are shapes of the counts, so that most shapes find
+# users who can have their counts; chosen by hand.
+DRAWS_PER_SHAPE = 16
+SEED = 17  # any fixed number: the same look leads to the same plan
 # A number of users or pairs below this counts as this, so that quotients are finite.
 LEAST = 1e-9
-# The number of labels of a user in the geometric middle of a cell, and how many numbers are in it.
+# Of each cell the geometric middle of its numbers of labels, and how many numbers are in it.
 TYPICAL = np.sqrt((BOUNDS[:-1] + 1.0) * BOUNDS[1:])
 WIDTHS = np.diff(BOUNDS)
-# A number of users of at least this many scales is taken to be more than noise, whose mass beyond
-# is e^-4 / 2, 0.9%.
+# A number of users of at least this many scales of the noise is taken to be more than noise, whose
+# mass beyond is e^-4 / 2, 0.9%; chosen by hand.
 CERTAIN = 4.0
 
 
@@ -50,7 +53,7 @@ def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
             at, shape (shapes, 3).
     """
     rng = np.random.default_rng(SEED)
-    users_draws = _likely_users(noisy, scale, FINER * len(counts), rng)
+    users_draws = _likely_users(noisy, scale, DRAWS_PER_SHAPE * len(counts), rng)
     users_factors, pairs_factors = _missing_factors(users_draws, k, counts)
     # For each shape the users with the least product of both factors; of those who lack nothing,
     # with a product of 1, one at random. Then there are as many more users as the largest counts
@@ -63,8 +66,8 @@ def open_users(noisy: Array, scale: float, k: int, counts: Array) -> Array:
 
 
 def _missing_factors(users_draws: Array, k: int, counts: Array) -> tuple[Array, Array]:
-    """Return how many times more users, and pairs of a user and a label, each shape of the counts
-    needs than each draw has, at least 1, shape (shapes, draws) both.
+    """Return how many times as many users, and pairs of a user and a label, each shape of the
+    counts needs as each draw has, at least 1, shape (shapes, draws) both.
 
     Args:
         users_draws: how many users each cell may have, shape (draws, cells).
@@ -82,10 +85,12 @@ def _missing_factors(users_draws: Array, k: int, counts: Array) -> tuple[Array, 
 
 
 def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Generator) -> Array:
-    """Return how many users each cell may have by its noisy count, shape (number, cells).
+    """Return draws of how many users each cell may have by its noisy count, shape (number, cells).
 
-    Before the look a number n is taken to be as likely as 1/(n + 1), since small cells are commoner
-    than large ones; returned are the quantiles after the look, in another order for each cell.
+    Before the look a number n of users is taken to be as likely as 1/(n + 1), since small cells are
+    more common than large ones. The draws of a cell are the quantiles of its law after the look, in
+    a random order of its own for each cell. Beyond the cell with most users, a cell has no more
+    than the one before it, and no more than ``_falling_tail`` says.
 
     Args:
         noisy: the users seen, shape (cells,).
@@ -96,7 +101,7 @@ def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Genera
     not_negative = np.maximum(noisy, 0.0)
     least = np.maximum(not_negative - FURTHEST * scale, 0.0)
     numbers = np.linspace(least, not_negative + FURTHEST * scale, NUMBERS).T
-    # The density after the look, up to a factor: that of Laplace noise times that before the look.
+    # The density after the look, but for a factor: that of Laplace noise times that before it.
     density = np.exp(-np.abs(numbers - not_negative[:, None]) / scale) / (numbers + 1)
     cumulative = density.cumsum(axis=1)
     distributions = cumulative / cumulative[:, -1:]
@@ -113,17 +118,18 @@ def _likely_users(noisy: Array, scale: float, number: int, rng: np.random.Genera
 
 
 def _falling_tail(users: Array, scale: float, largest: int) -> Array:
-    """Return the most users of each cell that fit the fall of those before it, shape (cells,); inf
-    where nothing is said.
+    """Return the most users that cells of many labels may have, if their numbers fall as those of
+    the cells before do, shape (cells,); inf for a cell of which nothing is assumed.
 
-    Beyond the largest cell the density of users by their number of labels falls by a power of it,
-    or faster the more labels they have. The power is that of the last two cells of which more is
-    seen than noise; it says nothing of cells before these.
+    Assumed is that, beyond the cell with most users, the density of users (users for each number of
+    labels) falls at least as a power of the number of labels. The power is the one through the last
+    two cells of which more is seen than noise; nothing is assumed of cells before these, or where
+    there are no two such cells.
 
     Args:
         users: the users seen, at least 0, shape (cells,).
         scale: of the noise on each.
-        largest: the cell with most users.
+        largest: the index of the cell with most users.
     """
     most = np.full(len(users), np.inf)
     certain = users >= CERTAIN * scale  # more than noise

@@ -1,7 +1,12 @@
-"""The predicted loss of every way to answer, by what a look has seen; in closed forms.
+"""The predicted loss of every way to answer on events, by what a look has seen; in closed forms.
 
-A prediction only chooses among ways that cost the same, so nothing here has to be a bound. Loss is
-the root mean square error of the counts that are shown, and the count that is missed for each row.
+A prediction only chooses among ways that cost the same, so nothing here has to be a bound. The loss
+is the root mean square error of the counts that are shown, plus the count that is missed for each
+row.
+
+Arrays are over several shapes of the counts that the look leaves open, and in each shape over
+groups of ranks whose counts are about the same (``Mixture``): "shape (shapes, groups)". A label of
+a group stands for all labels of these ranks. The word "chance" is used for a probability.
 """
 
 from __future__ import annotations
@@ -34,7 +39,8 @@ LARGEST = 600
 BOUNDS = np.append(CELLS, LARGEST)
 LABELS = np.unique(np.rint(np.append(np.arange(1, 11), np.geomspace(12, LARGEST, 22))))
 CELL_OF = np.searchsorted(CELLS, LABELS, side="left") - 1
-# The chances of a label for which its users are computed.
+# Labels are compared by how many of its labels a user draws at random would be this one: "with the
+# chance p at each of them". These are the p for which the number of its users is computed.
 CHANCES = np.geomspace(1e-6, 10.0, 200)[:, None]
 # A coin shows a label with a chance that rises with its count about as the normal law does: its
 # median is COIN_START - COIN_SLOPE ln(cap) of the threshold of Gaussian noise at the same μ, its
@@ -51,24 +57,28 @@ LOG_ODDS = np.array([-0.3, 0.0, 0.3])
 UNLIKE = 0.2
 LARGEST_EXPONENT = 50.0  # 1 - e^(-e^50) is 1 as a float
 GUMBEL_STD = math.pi / math.sqrt(6)  # of Gumbel noise of rate 1
-EMPTY_CELL = 0.1  # users that a cell without any is taken to have: its density has a logarithm
+# Users that a cell without any is taken to have, so that its density has a logarithm; by hand.
+EMPTY_CELL = 0.1
 # The chance that counts do not fall from the last rank of a look to the floor of a way, which then
-# may hide the whole top k at any ε. In all shapes they fall. It is so small that it decides only
-# where the ways compared are predicted to lose next to nothing, or as much as each other.
+# may hide the whole top k at any ε. In all shapes they fall. Chosen by hand, so small that it
+# decides only where the ways compared are predicted to lose next to nothing, or as much as each
+# other: it changed 15 of 288 looks (docs/notes/two-phases.md).
 PLATEAU = 1e-3
-# How many labels are shown is right to this share.
+# The number of labels above the level that k of them exceed is right to this share.
 CLOSE = 1e-4
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The open shapes of the uncapped counts, the users by their number of labels, and the budget.
+    """What ways are compared on: the shapes of the uncapped counts that a look leaves open, the
+    users by their number of labels, and the budget.
 
     Attributes:
         k: how many labels are asked for.
         budget: (ε, δ) of the answer.
-        users: how many users there may be in each of CELLS, for each shape, shape (shapes, cells).
-        drawn: shapes of the uncapped counts.
+        users: how many users there may be in each of CELLS, ranges of a user's number of labels,
+            for each shape, shape (shapes, cells).
+        drawn: the shapes of the uncapped counts.
         linf: the most that one user adds to one label.
     """
 
@@ -79,11 +89,12 @@ class Scene:
     linf: int = 1
 
     def values_to_find_by(self, way: Way) -> Array:
-        """Return the sums or counts on which a way finds labels, for each count, shape (shapes,
-        groups).
+        """Return the means of the sums or counts by which a way finds labels, shape (shapes,
+        groups): the uncapped counts without a cap, else what a cap or weights leave of them.
 
-        Labels and degrees are first taken to be independent: of users who have d labels each, a
-        label that comes up with chance p at each of them is had by the share 1 - e^(-dp).
+        Which labels a user has is first taken to be independent of their number d: of the users who
+        have d labels each, a label that comes up with chance p at each of them is had by the share
+        1 - e^(-dp). Then the shares that are left are moved by LOG_ODDS.
         """
         if way.cap is None:
             return self.drawn.counts
@@ -120,9 +131,13 @@ class Scene:
 
 
 def users_by_labels(users: Array) -> Array:
-    """Return the users of each cell spread over LABELS, shape (shapes, cells) -> (shapes, labels).
+    """Return how many users have each number of labels in LABELS, shape (shapes, len(LABELS)).
 
-    Within a cell their density follows the power law through it and its neighbours.
+    The users of a cell are spread over its numbers of labels by the power law through the cell and
+    its neighbours.
+
+    Args:
+        users: the users in each of CELLS, shape (shapes, cells).
     """
     widths = np.diff(BOUNDS)
     # A power law is a line in the logarithms of densities and of the cells' geometric middles.
@@ -148,13 +163,23 @@ def losses(scene: Scene, ways: list[Way]) -> Array:
         ways: which ways are compared.
     """
     finding_values = _finding_values_of(scene, ways)
-    of_ways = zip(ways, finding_values, strict=True)
-    found = np.array([_chances_to_be_found(scene, *each) for each in of_ways])
-    noise = np.array([_noise(scene, *each) for each in zip(ways, found, strict=True)])
+    found = np.array(
+        [
+            _chances_to_be_found(scene, way, values)
+            for way, values in zip(ways, finding_values, strict=True)
+        ]
+    )
+    noise = np.array(
+        [_noise_on_counts(scene, way, chances) for way, chances in zip(ways, found, strict=True)]
+    )
     values, rates = _values_and_rates(scene, ways, finding_values, noise)
     shown = _chances_to_be_shown(scene, ways, found, values, rates)
-    shown_of_ways = zip(ways, finding_values, shown, strict=True)
-    cap_errors = np.array([error_of_cap(scene, *each) for each in shown_of_ways])
+    cap_errors = np.array(
+        [
+            error_of_cap(scene, way, of_way, chances)
+            for way, of_way, chances in zip(ways, finding_values, shown, strict=True)
+        ]
+    )
     return _mean_losses(scene, shown, noise, cap_errors)
 
 
@@ -174,13 +199,13 @@ def _mean_losses(scene: Scene, shown: Array, noise: Array, cap_errors: Array) ->
     return mean
 
 
-def _noise(scene: Scene, way: Way, found: Array) -> Array:
+def _noise_on_counts(scene: Scene, way: Way, found: Array) -> Array:
     """Return the standard deviation of the noise on each count, shape (shapes,): fewer counts than
     k have less noise, and more of them have more where all that was found is counted.
 
     Args:
         scene: the counts, and the budget.
-        way: which one.
+        way: how labels are found and counted.
         found: the chance of each label to be found, shape (shapes, groups).
     """
     number = np.maximum(found @ scene.drawn.sizes, 1.0)
@@ -195,14 +220,19 @@ def _finding_values_of(scene: Scene, ways: list[Way]) -> list[Array]:
     """Return ``Scene.values_to_find_by`` of each way: one array for all that look at the same sums
     or counts.
     """
+    # Ways with the same finder and cap look at the same values.
     way_of_source = {(way.find, way.cap): way for way in ways}
     values = {source: scene.values_to_find_by(way) for source, way in way_of_source.items()}
     return [values[way.find, way.cap] for way in ways]
 
 
 def _missed_counts(scene: Scene, shown: Array) -> Array:
-    """Return how much more the true top k hold than what is shown, per label asked for, shape
-    (ways, shapes); ``shown`` is the chance of each label to be shown, shape (ways, shapes, groups).
+    """Return how much larger the sum of the counts of the true top k is than that of the labels
+    shown, on average and per label asked for, at least 0, shape (ways, shapes).
+
+    Args:
+        scene: the counts, and k.
+        shown: the chance of each label to be shown, shape (ways, shapes, groups).
     """
     drawn = scene.drawn
     top = drawn.counts @ drawn.of_top(scene.k)
@@ -212,35 +242,38 @@ def _missed_counts(scene: Scene, shown: Array) -> Array:
 
 def error_of_cap(scene: Scene, way: Way, finding_values: Array, shown: Array) -> Array:
     """Return the root mean square of what a cap takes off the counts that are shown, shape
-    (shapes,).
+    (shapes,); 0 for ways whose counts have no cap.
 
     Where few are shown they are the largest, of which it takes off most: so the mean is over what
     is shown.
 
     Args:
         scene: what is known of the data.
-        way: which one.
+        way: how labels are found and counted.
         finding_values: ``scene.values_to_find_by(way)``, shape (shapes, groups).
         shown: the chance of each label to be shown, shape (shapes, groups).
     """
     if way.counting != "capped":
         return np.zeros(len(finding_values))
-    squares = (scene.drawn.counts - finding_values) ** 2 + _spread_of_what_is_cut(
-        scene, way, finding_values
-    ) ** 2
+    mean_cut = scene.drawn.counts - finding_values
+    spread = _spread_of_what_is_left(scene, way, finding_values)
+    squares = mean_cut**2 + spread**2
     rows = np.maximum(shown @ scene.drawn.sizes, LEAST_ROWS)
     error: Array = np.sqrt((shown * squares) @ scene.drawn.sizes / rows)
     return error
 
 
-def _spread_of_what_is_cut(scene: Scene, way: Way, finding_values: Array) -> Array:
-    """Return the standard deviation, over labels of the same count, of what a cap or weights leave
-    of them, in counts, shape (shapes, groups).
+def _spread_of_what_is_left(scene: Scene, way: Way, finding_values: Array) -> Array:
+    """Return the standard deviation, over labels of the same uncapped count, of the capped count or
+    sum of weights that is left of it, shape (shapes, groups).
+
+    It is that of a share whose log odds have the deviation UNLIKE, to first order.
 
     Args:
         scene: what is known of the data.
         way: whether labels are found by weights.
-        finding_values: the mean of what is left of each count, shape (shapes, groups).
+        finding_values: ``scene.values_to_find_by(way)``: the mean of what is left of each count,
+            shape (shapes, groups).
     """
     most = scene.drawn.counts * (WEIGHT if way.find == "weights" else 1.0)
     share = np.clip(finding_values / np.maximum(most, 1.0), 0.0, 1.0)
@@ -282,12 +315,13 @@ def _values_of_selection(
     rate = _rate_of_selection(scene, way, noise)
     if way.counting != "capped":
         return scene.drawn.counts, rate
+    # The selection is by the counts plus the weighted capped counts, as in ``planning/helped.py``.
     kth = scene.drawn.group_of(scene.k)
     least, _ = threshold(scene, way)
     kth_released = np.maximum(finding_values[:, kth], least)
     selection_std = GUMBEL_STD / rate
     weight = weight_of_released(selection_std, noise, kth_released)
-    spread = _spread_of_what_is_cut(scene, way, finding_values)[:, kth]
+    spread = _spread_of_what_is_left(scene, way, finding_values)[:, kth]
     released_std = np.hypot(noise, spread)
     values = scene.drawn.counts + weight[:, None] * finding_values
     return values, GUMBEL_STD / np.hypot(selection_std, weight * released_std)
@@ -329,17 +363,17 @@ def _chances_to_be_found(scene: Scene, way: Way, finding_values: Array) -> Array
     if way.find == "uncapped":
         return present * (scene.drawn.edges[1:] <= way.floor)
     middle, noise = threshold(scene, way)
-    deviations = np.hypot(noise, _spread_of_what_is_cut(scene, way, finding_values))
+    deviations = np.hypot(noise, _spread_of_what_is_left(scene, way, finding_values))
     gaussian: Array = present * ndtr((finding_values - middle) / deviations)
     return gaussian
 
 
 def threshold(scene: Scene, way: Way) -> tuple[float, float]:
-    """Return the sum or count at which a label is found with probability 1/2, and the deviation of
-    the noise around it; both estimates, no bounds.
+    """Return the sum or count at which a label is found with probability 1/2, and the standard
+    deviation of the normal law by which the probability rises around it; both are estimates.
 
     Args:
-        scene: the counts, and the budget.
+        scene: the budget, and the most that one user adds to a label.
         way: its ``find`` is "weights", "threshold" or "coins".
 
     Raises:
@@ -351,8 +385,8 @@ def threshold(scene: Scene, way: Way) -> tuple[float, float]:
     cap = way.cap or 1  # for the type checker: these ways have a cap
     mu = whole_mu(scene.budget, way.find)
     noise = 1 / (mu * math.sqrt(way.share * (1 - way.selecting)))
-    # The labels that one user alone has stay hidden but with probability δ: one of them with all of
-    # δ, each of several with its part.
+    # The labels of one user alone may be found with a probability of δ in all: δ for a user of one
+    # label, δ/cap for each label of a user of as many as the cap.
     if way.find == "weights":
         noise *= WEIGHT
         alone = WEIGHT - noise * float(ndtri(delta))
@@ -396,16 +430,17 @@ def _chances_over_level(values: Array, level: Array, rates: Array) -> Array:
     arrays are broadcast against one another.
 
     Args:
-        values: h.
-        level: t.
-        rates: r of the noise on each value.
+        values: h, by which labels are selected.
+        level: t, which a noisy value must exceed.
+        rates: r of the Gumbel noise on each value.
     """
     above: Array = -np.expm1(-_bounded_exponential(rates * (values - level)))
     return above
 
 
 def _level_of_k_labels(scene: Scene, found: Array, values: Array, rates: Array) -> Array:
-    """Return the level above which k of the labels found are on average, shape (ways, shapes, 1).
+    """Return the level that k of the labels found exceed on average with their noise, shape (ways,
+    shapes, 1); where no more than k are found, a level that all of them exceed.
 
     Args:
         scene: the counts, and k.
@@ -422,7 +457,7 @@ def _level_of_k_labels(scene: Scene, found: Array, values: Array, rates: Array) 
     rates = rates[more_than_k]
 
     def excess(level: Array) -> Array:
-        """Return the logarithm of how many labels are above each level, over k."""
+        """Return ln(labels above a level / k), for each level: its root is looked for."""
         number = (found * _chances_over_level(values, level, rates)) @ drawn.sizes
         return np.log(np.maximum(number / scene.k, LEAST_RATIO))[:, None]
 
@@ -435,12 +470,13 @@ def _level_of_k_labels(scene: Scene, found: Array, values: Array, rates: Array) 
 
 def _chances_over_level_and_floor(scene: Scene, way: Way, level: Array, rate: Array) -> Array:
     """Return the chance of each count to be above a level and above a noisy floor, shape (shapes,
-    groups). With the chance PLATEAU the count of the floor is that of the last rank of a look.
+    groups): with the chance PLATEAU for a floor at the count of the last rank of a look, otherwise
+    for one at the count that the shape has there.
 
     Args:
         scene: what is known of the data.
         way: one without a cap; its floor is the count after those that take part.
-        level: shape (shapes, 1).
+        level: the level that k labels exceed on average, shape (shapes, 1).
         rate: of the Gumbel noise, shape (shapes, 1).
     """
     delta = FINDING_DELTA[way.find] * scene.budget.delta
@@ -448,7 +484,7 @@ def _chances_over_level_and_floor(scene: Scene, way: Way, level: Array, rate: Ar
     offset = scene.linf + np.ceil((math.log(way.floor) - math.log(delta)) / rate)
     drawn = scene.drawn
     group = int(np.searchsorted(drawn.edges, way.floor + 1, side="left")) - 1
-    # The first group that no look sees; a floor that is seen is what it is.
+    # The first group of ranks from the last one of a look on; a floor before it is what was seen.
     unseen = int(np.searchsorted(drawn.edges, FACTORS[-1] * scene.k - 1, side="left"))
     padded = np.pad(drawn.counts, ((0, 0), (0, 1)))  # there is no label after the last group
     likely, highest = (

@@ -1,5 +1,5 @@
-"""A private look before the plan: sorted counts at a few ranks with box noise, and the shapes that
-they leave open.
+"""A private look before the plan of one phase: the counts of a few ranks with box noise, the shapes
+of counts that they leave open, and the plan that is best on these.
 
 Sorted counts move in one direction between neighbours, each by at most linf, for any l0 and however
 many labels are unknown (ranks beyond the last have count 0). So box noise of ε on them is ε-DP. On
@@ -35,17 +35,18 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 Array = np.ndarray[Any, Any]
-# What is looked at, in multiples of k, beside the largest count.
+# The ranks that are looked at, in multiples of k, beside the largest count.
 RANK_FACTORS = (1, 2, 4, 10)
 # The share of ε for a look, how many shapes are drawn from what it leaves open, and from how many
-# draws of the noise they are taken.
+# draws of the noise they are taken. The losses with this look are in docs/notes/utility.md; other
+# shares and numbers were not kept there.
 PROBE_SHARE = 0.035
 SHAPES = 48
 NOISE_DRAWS = 4000
-# Before a look a count is as likely as 1/(count + this, for a cap of 1).
+# Before a look a count c is taken to be as likely as 1/(c + this number · linf); by hand.
 FIRST_COMMON_COUNT = 10
-# Counts that rise, where they should fall, by the deviation of the noise over this are less likely
-# by a factor e.
+# Counts that rise where they should fall, by the deviation of the noise over this number, are taken
+# to be less likely by a factor e; by hand.
 DISORDER_SHARE = 10
 # A shape goes on for this many ranks after those that are looked at: for k = 1 to 102, just beyond
 # the floor of designs over a cut histogram (``default_d_bar``).
@@ -70,10 +71,11 @@ def ranks(k: int, factors: tuple[int, ...] = RANK_FACTORS) -> tuple[int, ...]:
 def counts_at_ranks(
     histogram: Histogram, k: int, factors: tuple[int, ...] = RANK_FACTORS
 ) -> Histogram:
-    """Return the sorted counts at the ranks that are looked at, as a histogram of their own.
+    """Return the sorted counts at the ranks that are looked at, as a histogram with a label for
+    each rank; a rank beyond the last label has the count 0.
 
     Args:
-        histogram: a whole one.
+        histogram: the counts of all labels.
         k: as for ``ranks``.
         factors: as for ``ranks``.
 
@@ -89,13 +91,18 @@ def counts_at_ranks(
     looked = ranks(k, factors)
     top = histogram.counts[histogram.top_rows(looked[-1])]
     counts = [int(top[rank - 1]) if rank <= len(top) else 0 for rank in looked]
-    names = [f"rank {rank}" for rank in looked]
+    names = list(map(_name_of_rank, looked))
     return Histogram(names, counts, sensitivity=replace(sensitivity, l0=None), domain="public")
+
+
+def _name_of_rank(rank: int) -> str:
+    """Return the label under which the count of a rank is released."""
+    return f"rank {rank}"
 
 
 @dataclass(frozen=True)
 class Look:
-    """A look for a share of a budget, and the plan for the rest.
+    """A look for a share of a budget, and how the rest is planned by what it shows.
 
     Attributes:
         k: how many labels the question asks for.
@@ -133,7 +140,9 @@ class Look:
         self, seen: Release, sensitivity: Sensitivity, planner: partial[OnePhase], usual: OnePhase
     ) -> OnePhase:
         """Return the plan of the least predicted loss on the shapes that a look leaves open: one
-        made for these shapes, the usual one, or one made for a given shape.
+        made for these shapes, the usual one, or one made for the shape of ``like=``.
+
+        Where the largest noisy count may be noise alone, no plan is made for the open shapes.
 
         Args:
             seen: the release of ``counts_at_ranks`` by ``mechanism``.
@@ -144,7 +153,7 @@ class Look:
         """
         like = planner.keywords.get("like")
         counts = dict(zip(seen.labels, np.asarray(seen.counts).tolist(), strict=True))
-        noisy = np.array([counts[f"rank {rank}"] for rank in ranks(self.k)])
+        noisy = np.array([counts[_name_of_rank(rank)] for rank in ranks(self.k)])
         std = self.mechanism.noise_std(sensitivity, labels=len(noisy))
         all_noise = noisy[0] < STDS_OF_A_SEEN_COUNT * std
         if all_noise and like is None:
@@ -199,16 +208,16 @@ class Look:
 
 @dataclass(frozen=True, kw_only=True)
 class LookedPlan(OnePhase):
-    """A look and the plan by it, as one question. Its predictions are those of ``usual``, since the
-    plan by the look is not known before.
+    """A look and the plan that it leads to, as one question.
 
-    Whatever plan a look leads to, both together are (ε, δ)-DP: so their charge is known before any
-    data is seen.
+    Whatever plan the look leads to, both together are (ε, δ)-DP: so their charge is known before
+    any data is seen. What is predicted before (noise, thresholds) is that of ``usual``, since the
+    plan by the look is not known then.
 
     Attributes:
         look: the look, which comes first.
         planner: plan_topk with all arguments but the budget.
-        usual: the plan for what the look leaves of the budget, made without the look's answer.
+        usual: the plan for what the look leaves of the budget, made without knowing what it shows.
     """
 
     look: Look
@@ -217,7 +226,12 @@ class LookedPlan(OnePhase):
 
     @classmethod
     def of(cls, look: Look, planner: partial[OnePhase]) -> LookedPlan:
-        """Return the plan of a look, and of what ``planner`` makes for the rest of the budget."""
+        """Return the plan of a look and of an answer for the rest of its budget.
+
+        Args:
+            look: the look, with the budget of both.
+            planner: plan_topk with all arguments but the budget.
+        """
         usual = planner(budget=look.rest, like=None)
         total = look.with_total(usual)
         shared = {field.name: getattr(total, field.name) for field in fields(OnePhase)}
@@ -263,13 +277,11 @@ class LookedPlan(OnePhase):
         """Return whether the look and a plan after it would be paid for, or where the look is
         optional a plan without one.
         """
-        # As in ``run``: a plan for the rest, or with half of its δ.
-        half = Budget(self.look.rest.epsilon, self.look.rest.delta / 2)
         sorted_counts = replace(self.sensitivity, l0=None)
         look = Single.of(self.look.mechanism, {}, sorted_counts, len(ranks(self.k)))
         if paying.covers(look, self.usual):
             return True
-        if paying.covers(look, self.planner(budget=half, like=None)):
+        if paying.covers(look, self.planner(budget=self._smaller_rest, like=None)):
             return True
         return self.look.optional and paying.covers(self.planner(budget=self.look.budget))
 
@@ -295,14 +307,11 @@ class LookedPlan(OnePhase):
         self.check(data)
         account: Paying = paying or PaysAll()
         look_step = self.first(data)
-        # A filter sets half of its δ aside. A look needs none; after it an answer can have at most
-        # that half.
-        smaller_rest = Budget(self.look.rest.epsilon, self.look.rest.delta / 2)
-        stored = self._stored_plan_and_look(data, look_step, smaller_rest, account)
+        stored = self._stored_plan_and_look(data, look_step, account)
         if stored is not None:
             next_plan, seen = stored
         else:
-            fallback = self._plan_without_look(look_step, smaller_rest, account)
+            fallback = self._fallback(look_step, account)
             if not account.covers(look_step.plan, fallback):
                 if not self.look.optional:
                     raise account.refuse(look_step.charge, fallback.charge)
@@ -316,24 +325,30 @@ class LookedPlan(OnePhase):
         answer = account.answer(Step(next_plan, data, average=average), rng)
         return self.look.with_total(next_plan), self.look.added_to_answer(answer, seen.charge)
 
-    def _plan_without_look(
-        self, look_step: Step, smaller_rest: Budget, account: Paying
-    ) -> OnePhase:
-        """Return a plan, made without what the look shows: the usual one, if the account pays for
-        it after the look, else that of a smaller budget.
+    @property
+    def _smaller_rest(self) -> Budget:
+        """Return the budget of the answer where the account does not pay for the usual plan after
+        the look: the rest with half of its δ.
+
+        A filter sets half of its δ aside. A look needs none; after it an answer can have at most
+        the other half.
+        """
+        return Budget(self.look.rest.epsilon, self.look.rest.delta / 2)
+
+    def _fallback(self, look_step: Step, account: Paying) -> OnePhase:
+        """Return a plan for after the look, made without knowing what it shows: the usual one, if
+        the account pays for both, else that of ``_smaller_rest``.
 
         Args:
             look_step: the step of the look.
-            smaller_rest: the budget that is planned for where the account does not pay for the
-                usual plan.
-            account: pays for the look and the answer.
+            account: the account that pays for the look and the answer.
         """
         if account.covers(look_step.plan, self.usual):
             return self.usual
-        return self.planner(budget=smaller_rest, like=None)
+        return self.planner(budget=self._smaller_rest, like=None)
 
     def _stored_plan_and_look(
-        self, data: Histogram, look_step: Step, smaller_rest: Budget, account: Paying
+        self, data: Histogram, look_step: Step, account: Paying
     ) -> tuple[OnePhase, Release] | None:
         """Return a plan whose answer is stored, and the stored look by which it was planned: both
         were paid for, and come again free of charge. None if one of them is not stored.
@@ -341,13 +356,12 @@ class LookedPlan(OnePhase):
         Args:
             data: what the question is asked of.
             look_step: the step of the look.
-            smaller_rest: the budget of the answer where the account did not cover the usual one.
-            account: has the stored answers.
+            account: the account that has the stored answers.
         """
         seen = account.known(look_step)
         if seen is None:
             return None
-        for rest in (self.look.rest, smaller_rest):
+        for rest in (self.look.rest, self._smaller_rest):
             if rest == self.look.rest:
                 usual = self.usual
             else:
@@ -389,18 +403,18 @@ def shapes(
     """Return shapes that the noisy counts at the ranks leave open: noise of the same law is taken
     off again, with fixed seeds.
 
-    Between two of the ranks counts fall in one of four ways: by a power of the rank; by a factor a
-    rank; all at once at the second one; all at once after the first one. Beyond the last rank they
-    follow the power law between the last two.
+    Between two of the ranks counts fall in one of four ways: as a power of the rank; by the same
+    factor from each rank to the next; all at once at the second one; all at once after the first
+    one. Beyond the last rank they follow the power law between the last two.
 
     Args:
         seen: the noisy counts, shape (ranks,).
         k: as for ``ranks``; seeds depend on it.
-        mechanism: what drew the noise on them.
+        mechanism: the mechanism whose noise is on them.
         linf: the most that one user adds to a count.
         length: how many ranks a shape has.
         factors: as for ``ranks``.
-        falls: how many of the four ways are used: the first ones.
+        falls: how many of the four ways are used, from the first on: 1 to 4.
     """
     looked = np.array(ranks(k, factors), dtype=np.float64)
     counts = likely_counts(seen, mechanism, linf, SHAPES, seed=k)
@@ -420,8 +434,9 @@ def _counts_between(looked: Array, logs: Array, way_numbers: Array, rank: Array)
         logs: the logarithms of their counts on each shape, shape (shapes, looks).
         way_numbers: in which of the four ways of ``shapes`` counts fall from a rank looked at to
             the next one, shape (shapes, looks).
-        rank: the ranks.
+        rank: the ranks, shape (ranks,).
     """
+    # The index of the rank looked at that comes before a rank, at most the second to last.
     gap = np.minimum(looked.searchsorted(rank, side="right"), len(looked) - 1) - 1
     first = looked[gap]
     last = looked[gap + 1]
@@ -447,11 +462,12 @@ def likely_counts(
 
     Args:
         seen: the noisy counts, of true counts that fall, shape (counts,).
-        mechanism: what drew the noise on them.
+        mechanism: the mechanism whose noise is on them.
         linf: the most that one user adds to a count.
-        number: how many falling counts are returned.
-        seed: the seed of all draws.
-        finer: how many times as many are drawn, of which quantiles by their first count are taken.
+        number: how many sequences of falling counts are returned.
+        seed: the seed of the noise; the one after it is that of the choice among the draws.
+        finer: how many times as many sequences are chosen, of which ``number`` are taken: evenly
+            spaced ones in the order of their first counts.
     """
     noises = draws_of_box_noise(
         mechanism, len(seen), linf, NOISE_DRAWS, np.random.default_rng(seed)
@@ -473,8 +489,9 @@ def likely_counts(
 
 
 def _nearest_falling_counts(counts: Array) -> Array:
-    """Return the nearest falling counts that are not negative: pools of neighbours that are out of
-    order take their mean (isotonic regression).
+    """Return the nearest counts, by the sum of squares, that fall and are not negative, shape
+    (counts,): neighbours that are out of order are pooled and take their mean (isotonic regression
+    by pooling adjacent violators).
     """
     pools: list[list[float]] = []  # mean and size of each
     for count in counts.tolist():

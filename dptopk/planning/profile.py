@@ -1,10 +1,11 @@
-"""A private look at users and counts, and the way of answering that is best by it
-(notes/two-phases.md).
+"""Two private looks before an answer on events, and the way of answering that they choose
+(docs/notes/two-phases.md).
 
-Two looks with pure noise come first: at how many users have how many labels, and at the counts of a
-few ranks. Every way of the menu is calibrated to the same rest of the budget, an (ε, δ) that was
-fixed before; whichever is taken by what was seen, looks and answer cost the product of both looks
-with that (ε, δ).
+The looks, with noise that is ε-DP, are at how many users have how many labels, and at the counts of
+a few ranks. By what they show the ways of a menu (how labels are found, selected and counted) are
+compared by their predicted losses. Every way would be calibrated to the same rest of the budget, an
+(ε, δ) that was fixed before; so whichever is taken, looks and answer together cost the looks and
+that (ε, δ).
 """
 
 from __future__ import annotations
@@ -39,17 +40,20 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 # The shares of ε for the two looks: at users by their number of labels; at the mean of the top k
-# and the counts at multiples of k.
+# and the counts at multiples of k. Measured: of 1% and 5%, 2% and 3%, and 1% and 2% none is better
+# on the tables that they were chosen on, and each is worse for some k (docs/notes/two-phases.md,
+# "Other shares for the looks").
 SHARE_FOR_USERS = 0.01
 SHARE_FOR_RANKS = 0.03
 # The number of users is taken to be at most what is seen plus this many deviations of its noise,
-# which is exceeded with a probability of about 2%; a prediction alone depends on it.
+# which is exceeded with a probability of about 2%. Chosen by hand; predictions alone depend on it.
 STDS_OF_MORE_USERS = 2.0
-# How many shapes of counts are drawn from what the looks leave open.
+# How many shapes of counts are drawn from what the looks leave open; chosen by hand.
 SHAPES = 24
-# The menu: shares of μ² for finding and selecting; parts of them for selecting, of which 0 is for
-# ways that count all they find; floors without a cap, in multiples of k; and the caps of coins,
-# which are among those that are read.
+# The menu: shares of μ² for finding and selecting; parts of these shares for selecting, beside
+# which 0 is for ways that count all they find; floors without a cap, in multiples of k; and the
+# caps of coins, which are among those that are read. It was chosen on real tables
+# (docs/notes/two-phases.md).
 SHARES = (0.02, 0.04, 0.07, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
 SELECTING_PARTS = (0.2, 0.35, 0.5)
 # These are the parts for selecting where the counts by which labels are found are shown.
@@ -59,13 +63,16 @@ COIN_CAPS = (20, 60)
 WEIGHTED_CAP = 100
 # The share and the part of a way by which families of noise are compared: both are of the menu.
 COMMON_DIVISION = (0.15, 0.5)
-# A shape of counts has this many ranks more than the lowest floor and another k.
+# A shape of counts has this many ranks more than the lowest floor and another k; chosen by hand.
 RANKS_BEYOND_FLOOR = 10
 
 
 def looks(epsilon: float) -> tuple[Phase, Phase]:
     """Return the two looks before an answer of this ε: at users by their number of labels, with
-    Laplace noise, and at the counts of a few ranks, with box noise. Both costs are pure.
+    Laplace noise, and at the counts of a few ranks, with box noise. The cost of each is ε-DP.
+
+    Args:
+        epsilon: ε of the looks and the answer together.
     """
     users = KnownLaplace(epsilon=floor_digits(SHARE_FOR_USERS * epsilon))
     counts = Box(epsilon=floor_digits(SHARE_FOR_RANKS * epsilon))
@@ -76,8 +83,14 @@ def looks(epsilon: float) -> tuple[Phase, Phase]:
 
 
 def rest_after(budget: Budget, looked: tuple[Phase, ...]) -> Budget:
-    """Return what the looks leave of a budget, by addition, rounded down: sound whatever is chosen
-    by them.
+    """Return what the looks leave of a budget: its ε less theirs, rounded down, and all of its δ.
+
+    Looks and rest together are within the budget by basic composition, whatever is chosen by what
+    the looks show.
+
+    Args:
+        budget: (ε, δ) of the looks and the answer.
+        looked: the looks, whose costs are ε-DP.
     """
     rest = decimal(budget.epsilon)
     for phase in looked:
@@ -88,16 +101,18 @@ def rest_after(budget: Budget, looked: tuple[Phase, ...]) -> Budget:
 
 
 def answer_charge(rest: Budget) -> Charge:
-    """Return the charge of the answer after the looks, which covers every way."""
+    """Return the charge of the answer after the looks, which covers every way: the (ε, δ) of the
+    rest of the budget.
+    """
     return Charge({ApproxDP(rest.epsilon, rest.delta): 1})
 
 
 def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
-    """Return all ways that may be taken.
+    """Return the ways that may be taken after the looks, but for those of ``capped_menu``.
 
     Args:
         k: how many labels are asked for.
-        families: the families of noise on the counts; None for ways without counts.
+        families: the families of noise on the counts; None among them for ways without counts.
     """
     ways: list[Way] = []
     for family in families:
@@ -106,7 +121,7 @@ def menu(k: int, families: tuple[Counting | None, ...]) -> list[Way]:
         # for few labels: with it part 0 is never best.
         parts = (0.0, *SELECTING_PARTS) if family == "gaussian" else SELECTING_PARTS
         for share in shares:
-            # Without a cap finding is selecting: any part for selecting above 0 says the same.
+            # Without a cap finding is selecting, and the part for selecting has no effect.
             any_part = SELECTING_PARTS[-1]
             ways += [Way("uncapped", share, any_part, family, floor=fold * k) for fold in FLOORS]
             for part in parts:
@@ -138,8 +153,9 @@ class Choice:
     """The way that was chosen by what was seen.
 
     Attributes:
-        way: which one; None for the usual way.
-        promise: what was predicted, in words.
+        way: the way that was chosen; None for the usual way.
+        promise: the losses that were predicted for it and for the usual way, in words, for the note
+            of the answer.
     """
 
     way: Way | None
@@ -152,8 +168,8 @@ def choice_by_looks(
     """Return the way with the least predicted loss by what the looks showed, the usual one
     included.
 
-    Where nothing is seen above the noise the shapes are those that are likely before a look, and
-    not larger than the noise: nothing is chosen by a limit on what was seen.
+    The less is seen above the noise, the more the shapes of counts that are compared are those that
+    are likely before a look.
 
     Args:
         plan: the question.
@@ -175,7 +191,8 @@ def choice_by_looks(
 
 
 def _scene_after_looks(plan: TwoPhasePlan, users: Release, counts: Release, rest: Budget) -> Scene:
-    """Return the shapes of the counts and of the users that the looks leave open.
+    """Return the shapes of the counts and of the users that the looks leave open, drawn with fixed
+    seeds.
 
     Args:
         plan: the question.
@@ -198,7 +215,8 @@ def _scene_after_looks(plan: TwoPhasePlan, users: Release, counts: Release, rest
     length = (max(FLOORS) + 1) * plan.k + RANKS_BEYOND_FLOOR
     shapes = shapes_through(plan.k, likely, length)
     scale = std / math.sqrt(2)  # Laplace noise of scale b has the variance 2b²
-    return Scene(plan.k, rest, open_users(noisy_users, scale, plan.k, likely), shapes)
+    users_of_shapes = open_users(noisy_users, scale, plan.k, likely)
+    return Scene(plan.k, rest, users_of_shapes, shapes)
 
 
 def _counts_in_order(released: Release, names: Sequence[object]) -> Array:
@@ -253,11 +271,17 @@ def answer(plan: TwoPhasePlan, histogram: EventCounts, rng: np.random.Generator 
 
 
 def _plan_of_way(plan: TwoPhasePlan, way: Way | None, histogram: EventCounts) -> TwoPhasePlan:
-    """Return the plan of a way without looks, calibrated to the rest of the budget. It is that of
-    the usual way for None, and where the events were not read under the cap of the way, or one of
-    its mechanisms has no noise for this budget.
+    """Return the plan of a way, without looks, calibrated to the rest of the budget.
 
-    Which of them it is depends on the question and on what was seen alone, never on the counts.
+    It is the plan of the usual way where ``way`` is None, where the events were not read under the
+    cap of the way, and where one of its mechanisms has no noise for this budget. Which plan it is
+    depends on the question, on how the events were read and on what the looks showed, never on the
+    counts themselves.
+
+    Args:
+        plan: one with looks.
+        way: the way that was chosen; None: the usual way.
+        histogram: the events; under which caps they were read matters alone.
     """
     assert plan.rest is not None  # noqa: S101 - for the type checker: looks leave a rest
     usual = replace(plan, looks=(), rest=None, budget=plan.rest)
