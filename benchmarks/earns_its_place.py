@@ -80,7 +80,9 @@ def named(design: Design) -> str:
 
 
 # Those that a plan compares where no shape of the counts is given.
-WITHOUT_A_SHAPE = frozenset(named(one) for one in DESIGNS if one.additive and not one.coins_then_counts)
+WITHOUT_A_SHAPE = frozenset(
+    named(one) for one in DESIGNS if one.additive and not one.coins_then_counts
+)
 
 
 def winner(losses: Losses) -> Win:

@@ -1,6 +1,7 @@
 """plan_topk: every design that fits, scaled to the same budget, and the best of them.
 
-A cheap estimate (zCDP, plain sums for pure costs) finds each design's best division of the budget
+A candidate is a design (which mechanisms run) with a division of the budget among them, at a scale
+of the noise. A cheap estimate (zCDP, plain sums for pure costs) finds each design's best division
 and drops the designs that are far behind; those that are near the best are scaled to the budget
 exactly, by ``compose``, and compared.
 """
@@ -38,16 +39,17 @@ if TYPE_CHECKING:
 # this factor is not composed.
 ESTIMATE_MARGIN = 1.1
 # The same on a shape, before one composition corrects the scale of each design: the estimated scale
-# and the few draws of a first simulation err more.
+# and the few draws of a first simulation err more. Chosen by hand: a larger one only costs time.
 SHAPE_MARGIN = 1.3
-# Simulated draws of the candidates that few draws have left, and of those that are left in the end;
-# and how many candidates have them. The standard error falls by half from one to the next.
+# How many answers are simulated for candidates that are still near the best after a few simulated
+# answers, and for those that are left in the end; and for how many candidates at most. The standard
+# error falls by half from one to the next. Chosen by hand, for the time of a plan.
 REFINED_DRAWS = 256
 FINAL_DRAWS = 1024
 MOST_REFINED = 16
 MOST_FINAL = 4
-# The largest δ at which several answers are compared: a δ is below 1, which the sum of those of
-# many answers need not be.
+# The largest δ at which several answers are compared. The sum of the δ's of many answers may be 1
+# or more, where nothing is compared; any number below 1 serves.
 LARGEST_DELTA_OF_ALL = 0.5
 
 
@@ -131,9 +133,12 @@ def plan_topk(  # noqa: PLR0913
     Raises:
         InvalidParameter: on arguments outside their ranges, or a budget that no parameter can meet.
     """
-    again = partial(
+    # The same question for other totals: of several answers, and of a budget in ρ.
+    plan_of_total = partial(
         plan_topk,
         k,
+        accuracy=accuracy,
+        delta=delta,
         sensitivity=sensitivity,
         domain=domain,
         d_bar=d_bar,
@@ -148,11 +153,8 @@ def plan_topk(  # noqa: PLR0913
         max_seconds=max_seconds,
     )
     if times != 1:
-        return _plan_of_repeated_answers(
-            partial(again, accuracy=accuracy, delta=delta), budget, counts, times
-        )
+        return _plan_of_repeated_answers(plan_of_total, budget, counts, times)
     if isinstance(budget, Budget) and budget.rho is not None:
-        plan_of_total = partial(again, accuracy=accuracy, delta=delta)
         return _plan_of_rho(plan_of_total, budget, domain, charge_as)
     if domain == "public" and d_bar is not None:
         raise InvalidParameter("d_bar must be left out in a public domain: every label takes part")
@@ -239,22 +241,24 @@ def _fitting_designs(request: Request) -> list[Design]:
 
 
 def _plan_of_repeated_answers(
-    again: Callable[..., OnePhase], budget: Budget | None, counts: Counts | None, times: int
+    plan_of_one: Callable[..., OnePhase], budget: Budget | None, counts: Counts | None, times: int
 ) -> OnePhase:
-    """Return the plan for a number of answers, stated together at ``times`` times the δ of one.
+    """Return the plan of each of a number of answers whose total ε is least, at a δ of ``times``
+    times that of one answer.
 
     Where the total is in ρ, or the family of noise was stated, it is the plan for one answer.
 
     Args:
-        again: plan_topk for one answer, with all arguments but those that it is called with.
-        budget: for one answer; None: an accuracy was asked for.
+        plan_of_one: plan_topk for one answer, with all arguments but ``budget=`` and ``counts=``,
+            or ``accuracy=`` and ``delta=`` in place of the budget.
+        budget: the total of one answer; None: an accuracy was asked for.
         counts: the family of noise on counts that was asked for, or "auto".
         times: how many answers.
     """
     from dptopk.planning.repeated import least_total
 
     times = validate.count(times=times)
-    single = again(budget=budget)
+    single = plan_of_one(budget=budget)
     in_rho = budget is not None and budget.rho is not None
     if in_rho or counts != "auto":
         return single
@@ -264,8 +268,8 @@ def _plan_of_repeated_answers(
         with this half-width.
         """
         if width is None or budget is None:
-            return again(budget=budget, counts=family)
-        return again(accuracy=width, delta=budget.delta, counts=family)
+            return plan_of_one(budget=budget, counts=family)
+        return plan_of_one(accuracy=width, delta=budget.delta, counts=family)
 
     delta_of_all = min(times * single.budget.delta, LARGEST_DELTA_OF_ALL)
     return least_total(single, plan_with_noise_family, times, delta_of_all).plan
@@ -282,8 +286,15 @@ def default_d_bar(k: int) -> int:
 
 
 def _candidates_on_a_shape(request: Request, designs: list[Design]) -> list[Candidate]:
-    """Return the candidates that may be the best on a shape, at most MOST_FINAL, the best first;
-    few draws exclude most, then more are made.
+    """Return the candidates that may be the best on a given shape, at most MOST_FINAL, the best
+    first.
+
+    Losses on a shape are simulated. A few answers exclude most candidates; then the divisions of
+    the best are varied, and more answers are simulated for those that are left.
+
+    Args:
+        request: what was asked for, with a Shape.
+        designs: those that fit it.
     """
     divided = [
         at_budget(request, design, split) for design in designs for split in design.splits(request)
@@ -303,13 +314,13 @@ def _candidates_on_a_shape(request: Request, designs: list[Design]) -> list[Cand
 
 
 def _scaled_by_one_look(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the candidates about at the budget: the best one of each design is composed, and the
-    factor by which its ρ then changes is taken for all divisions of that design.
+    """Return the candidates, each scaled to about the budget: the best one of each design is
+    composed, and the factor by which its ρ then changes is taken for all divisions of that design.
 
     Args:
         candidates: the candidates, the best first.
     """
-    factors: dict[str, float] = {}
+    factors: dict[str, float] = {}  # of ρ, by the name of the design
     for guess in candidates:
         name = guess.design.name
         if name not in factors:
@@ -318,8 +329,15 @@ def _scaled_by_one_look(candidates: list[Candidate]) -> list[Candidate]:
 
 
 def _candidates_by_estimate(request: Request, designs: list[Design]) -> list[Candidate]:
-    """Return the candidates that may be the best, one of each design; clocks are priced only where
-    the most that they could gain is enough.
+    """Return the candidates that may be the best by a closed form, at most one of each design.
+
+    Where selections may be charged as clocks, all designs are first compared by selections that are
+    charged as bounded ranges, which takes less time. Only those that clocks might bring to the top
+    are then divided anew, with selections charged as whichever is less.
+
+    Args:
+        request: what was asked for: without a shape, with a Mixture of shapes, or with an accuracy.
+        designs: those that fit it.
     """
     gain = largest_gain(request)
     clocks_may_gain = gain > 1 and request.epsilon is not None and request.charge_as == "auto"
@@ -347,8 +365,10 @@ def _candidates_by_estimate(request: Request, designs: list[Design]) -> list[Can
 
 
 def _candidates_near_the_best(candidates: list[Candidate], near: float) -> list[Candidate]:
-    """Return the candidates whose loss may be within the factor ``near`` of the least, best first:
-    a loss is simulated, and ``doubt`` is its error.
+    """Return the candidates whose loss may be within the factor ``near`` of the least, best first.
+
+    A simulated loss is known to within its ``doubt``: a candidate is left out only where its loss
+    less its doubt is above ``near`` times the least loss plus doubt.
     """
     least = min(guess.loss + guess.doubt for guess in candidates)
     hopeful = [guess for guess in candidates if guess.loss - guess.doubt <= near * least]
@@ -356,8 +376,8 @@ def _candidates_near_the_best(candidates: list[Candidate], near: float) -> list[
 
 
 def _best_division(request: Request, design: Design) -> Candidate:
-    """Return the best division of the budget for a design, by estimate: on a given shape by more
-    draws than ranked it.
+    """Return the best division of the budget for a design, by estimate; on a given shape, of the
+    best few by a first simulation, the best by a longer one.
     """
     candidates = _ranked_divisions(request, design)
     # Only a loss on a given shape is simulated, so that more draws make it more exact.
@@ -368,15 +388,18 @@ def _best_division(request: Request, design: Design) -> Candidate:
 
 
 def _ranked_divisions(request: Request, design: Design) -> list[Candidate]:
-    """Return the divisions of the budget for a design, the best first; of those that are best to
-    the share FINE the one with the lowest threshold comes first, and then the one with more of δ
-    for it.
+    """Return the candidates of a design with each of its divisions of the budget, in the order of
+    ``_by_criterion``.
     """
     return _by_criterion([at_budget(request, design, split) for split in design.splits(request)])
 
 
 def _by_criterion(candidates: list[Candidate]) -> list[Candidate]:
-    """Return the divisions of the budget for one design in the order of ``_ranked_divisions``."""
+    """Return the candidates of one design, the best first.
+
+    Of those whose criterion is within the share FINE of the least, the one with the lowest
+    threshold comes first, and then the one with more of δ for the threshold.
+    """
     # All criteria up to this one count as equal.
     tied = (1 + FINE) * min(map(attrgetter("criterion"), candidates))
     return sorted(
@@ -392,16 +415,18 @@ def _by_criterion(candidates: list[Candidate]) -> list[Candidate]:
 def _hopeful_divisions(
     request: Request, designs: list[Design], margin: float
 ) -> list[list[Candidate]]:
-    """Return the divisions of the budget for each design, without those whose noise on counts alone
-    loses more than ``margin`` times what the best of all designs loses; without designs of which
-    none is left.
+    """Return a list of candidates for each design, one for each division of the budget that may be
+    within ``margin`` of the best; no list for a design without such a division.
 
-    What the others lose is a sum over ranks and, for coins, a game, which is not played then.
+    ``least_loss`` is a lower bound of the loss that takes little time. Losses are computed in the
+    order of these bounds until the next bound is too large for any candidate after it; so the
+    losses of these, which are sums over ranks, and the cost of coins, a long search, are not
+    computed.
 
     Args:
         request: what was asked for.
         designs: those that fit it.
-        margin: at least 1.
+        margin: how many times the least criterion of all a loss may be, at least 1.
     """
     divided: list[list[Candidate]] = []
     for design in designs:
@@ -423,8 +448,11 @@ def _hopeful_divisions(
 
 
 def _least_noisy_of_the_best(candidates: list[Candidate]) -> Candidate:
-    """Return the best candidate; of those that are as good to the precision of a plan, the one with
-    the least noise on a count.
+    """Return the best candidate; of those whose criterion is within the share FINE of the least,
+    the one with the least noise on a count.
+
+    Args:
+        candidates: scaled to the budget exactly, at least one.
     """
     least = min(candidate.criterion for candidate in candidates)
     tied = [candidate for candidate in candidates if candidate.criterion <= least * (1 + FINE)]
@@ -525,7 +553,7 @@ def _row_of_alternatives(candidate: Candidate, *, is_chosen: bool) -> dict[str, 
 
 
 def _division_in_words(request: Request, best: Candidate) -> str:
-    """Return the division of the budget in words."""
+    """Return the division of the budget between the phases, and of δ, in words."""
     parts = []
     if len(best.mechanisms) > 1:
         parts.append(
@@ -585,7 +613,8 @@ def _reason_for_no_design(request: Request) -> str:
 def _validated_total(
     budget: Budget | None, accuracy: float | None, delta: float | None
 ) -> tuple[float | None, float | None, float]:
-    """Return (ε, accuracy, δ), of which one of the first two is None; arguments as for plan_topk.
+    """Return (ε, accuracy, δ) of the total, of which either ε or the accuracy is None; arguments as
+    for plan_topk.
 
     Raises:
         InvalidParameter: unless exactly one of ``budget`` and ``accuracy`` is given; for a

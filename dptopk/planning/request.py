@@ -17,8 +17,8 @@ from dptopk.mechanisms.mechanism import require_add_remove
 from dptopk.planning.mixture import Mixture, references
 from dptopk.planning.shape import Shape
 
-# The factors, on the odds of a share, of the two shares tried beside it: half way to the next of
-# those that are tried first.
+# The factors by which the odds share/(1 - share) change to the two shares that are tried beside a
+# share: about half way to the next of those that are tried first.
 NEIGHBOURING_ODDS = (0.7, 1.4)
 # ρ grows as the square of ε, which a float must hold.
 LARGEST_EPSILON = 1e150
@@ -59,8 +59,9 @@ class Request:
         delta: the total δ.
         epsilon: the total ε, or None where an accuracy was asked for.
         accuracy: the half-width asked for, or None.
-        d_bar: how many of the largest counts take part in a design over a cut histogram.
-        whole: whether designs over the whole histogram are allowed.
+        d_bar: how many of the largest counts take part in designs over a histogram that is cut to
+            these.
+        whole: whether the whole histogram will be at hand, so that designs over it are allowed.
         selection_share: the share of ρ for selections that was asked for; "best" for the one of the
             least criterion; None: those of each design.
         shape: the counts to plan for, or several shapes that they may have; None: nothing is known
@@ -136,12 +137,12 @@ class Request:
 
 
 def range_epsilon(rho: float) -> float:
-    """Return the ε of one draw of bounded range ε, which is ε²/8-zCDP, for this ρ."""
+    """Return the ε, rounded down, of one draw of bounded range ε that is ρ-zCDP: ρ = ε²/8."""
     return floor_digits(math.sqrt(8 * rho))
 
 
 def pure_epsilon(rho: float) -> float:
-    """Return the ε of one ε-DP draw, which is ε²/2-zCDP, for this ρ."""
+    """Return the ε, rounded down, of one ε-DP mechanism that is ρ-zCDP: ρ = ε²/2."""
     return floor_digits(math.sqrt(2 * rho))
 
 

@@ -1,5 +1,7 @@
-"""A design at the scale of a budget: by a cheap estimate, roughly, or exactly by the tightest valid
-bound.
+"""Candidates: designs with a division of the budget, scaled to the budget.
+
+The scale is the ρ of zCDP for which a design builds its mechanisms. It is found by a cheap estimate
+first, then roughly by one composition, and in the end exactly by the tightest valid bound.
 """
 
 from __future__ import annotations
@@ -23,20 +25,23 @@ from dptopk.planning.request import Request, Split
 from dptopk.planning.shape import Outcome, Shape
 from dptopk.planning.topk_plan import Phase, joint_charge, phases_of
 
-# How far candidates may be apart by one rough look and still be compared exactly, and in the end;
-# how close to the budget one look must be to be extrapolated from.
+# Candidates are compared exactly where a rough composition puts them no further apart than the
+# first share; those no further apart than the second one in the end count as equally good.
 ROUGH = 0.01
 FINE = 0.002
+# A composition with an ε this close to the budget's, as a share, is extrapolated from: the error is
+# a few thousandths then.
 CLOSE_TO_BUDGET = 0.15
 # The default of ``compose``, so that users who compose the charge themselves see the same ε.
 EXACT_RTOL = 1e-3
 # Where no shape is given, chances of a swap are those of counts that fall as this over the rank.
 REFERENCE = 1e4
-# What share of the budget a candidate may leave unspent in the end, and what share is left when it
-# is aimed at.
+# The largest share of the budget that a candidate may leave unspent in the end; the next scale is
+# aimed to leave a third of it, so that small errors lead neither above the budget nor below this
+# share.
 UNSPENT = 0.001
 SPARE_SHARE = 3e-4
-# The same after a rough look, which is a little too large itself.
+# The share aimed at after a rough composition, whose ε is a little too large itself.
 COARSE_SPARE = 1e-4
 LARGEST_RANGE = 700.0  # the largest range whose exponential a float can hold, but for a margin
 SQRT_2 = math.sqrt(2)
@@ -77,7 +82,8 @@ class Candidate:
         mechanisms: those that the bound is of; a guard may cut what a design builds, so that the
             same call need not build the same twice.
         draws: the least number of simulated answers by which the design is judged on one shape.
-        bound: the composition of the mechanisms; None where the cost is only estimated.
+        bound: the composition of the mechanisms, an upper bound; None where the cost is only
+            estimated.
     """
 
     request: Request
@@ -89,7 +95,12 @@ class Candidate:
     bound: Bound | None = None
 
     def at(self, rho: float, split: Split | None = None) -> Candidate:
-        """Return the design at another scale, or with another division too."""
+        """Return the design at another scale, without a bound.
+
+        Args:
+            rho: the scale.
+            split: another division of the budget; None: the same.
+        """
         split = split or self.split
         return replace(
             self,
@@ -112,7 +123,8 @@ class Candidate:
     @cached_property
     def outcome(self) -> Outcome | None:
         """Return the design's estimated results on the shape that was given, else their means on
-        the shapes of ``request.mixture``; None where they are not known.
+        the shapes of ``request.mixture``; None where they depend on gaps between counts and no
+        shape was given.
         """
         request = self.request
         arguments = (self.mechanisms, request.k, request.sensitivity, request.counted)
@@ -125,8 +137,8 @@ class Candidate:
 
     @property
     def loss(self) -> float:
-        """Return the predicted loss; inf where it depends on gaps between counts that nobody
-        knows.
+        """Return the predicted loss, in counts (``Outcome.loss``); inf where it depends on gaps
+        between counts that nobody knows.
         """
         if self.outcome is None:
             return math.inf
@@ -134,8 +146,9 @@ class Candidate:
 
     @cached_property
     def least_loss(self) -> float:
-        """Return the least that the loss can be, in less time: that of the noise on counts alone; 0
-        where the loss is not compared, or is simulated.
+        """Return a lower bound of the loss that takes less time, by the noise on counts alone; 0
+        where an accuracy was asked for, so that losses are not compared, and where they are
+        simulated.
         """
         request = self.request
         if request.epsilon is None or isinstance(request.shape, Shape):
@@ -146,15 +159,15 @@ class Candidate:
 
     @property
     def doubt(self) -> float:
-        """Return two standard errors of the loss, those of the draws."""
+        """Return two standard errors of a simulated loss; 0 for one in closed form."""
         if self.outcome is None:
             return 0.0
         return 2 * self.outcome.deviation
 
     @property
     def criterion(self) -> float:
-        """Return the value by which candidates are compared: ε if an accuracy was requested,
-        otherwise the loss.
+        """Return the number by which candidates are compared, the smaller the better: ε, by the
+        bound or an estimate, if an accuracy was requested, otherwise the loss.
         """
         if self.request.epsilon is not None:
             return self.loss
@@ -191,7 +204,9 @@ class Candidate:
 
 
 def at_budget(request: Request, design: Design, split: Split) -> Candidate:
-    """Return the candidate of a design and a split, about at the budget, or at the accuracy."""
+    """Return the candidate of a design and a division, at about the largest ρ that the budget
+    affords or, where an accuracy was asked for, at the least ρ of that accuracy.
+    """
     if request.epsilon is None:
         rho = _rho_for_accuracy(request, design, split)
     else:
@@ -203,8 +218,9 @@ def at_budget(request: Request, design: Design, split: Split) -> Candidate:
 
 @lru_cache(maxsize=2048)
 def affordable_rho(request: Request, design: Design, split: Split) -> float:
-    """Return about the largest ρ that the budget affords: that of a Gaussian; where costs are pure
-    the larger one of this and of the ρ at which ``_sum_of_costs`` is the budget's ε.
+    """Return an estimate of the largest ρ that the budget affords: that of a Gaussian of the
+    budget's (ε, δ); where all costs are ε-DP, the larger one of this and of the ρ at which
+    ``_sum_of_costs`` is the budget's ε.
 
     Args:
         request: a question with a total ε.
@@ -238,8 +254,9 @@ def affordable_rho(request: Request, design: Design, split: Split) -> float:
 
 
 def _sum_of_costs(design: Design, phases: tuple[Phase, ...], delta: float) -> float:
-    """Return the plain sum of the ε's of all costs; beside box counts and with a δ the smaller one
-    of this and of their one ε added to about the optimum of the selections.
+    """Return the plain sum of the ε's of all costs; for selections before box counts, with a δ, the
+    smaller one of this sum and of an estimate: about the optimal ε of the selections at ``delta``,
+    plus the ε of the box counts.
 
     Args:
         design: which kinds of mechanisms run.
@@ -300,8 +317,8 @@ def _epsilon_of_gaussian_of_same_rho(epsilon: float, times: int, delta: float) -
 
 
 def _estimated_epsilon(candidate: Candidate) -> float:
-    """Return about the ε that a candidate costs: that of a Gaussian of μ² = 2ρ, or the plain sum
-    where costs are pure.
+    """Return about the ε that a candidate costs at its δ: that of a Gaussian of μ² = 2ρ; where all
+    costs are ε-DP, the smaller one of this and of ``_sum_of_costs``.
     """
     rest = candidate.design.composition_delta(candidate.request, candidate.split)
     if rest:
@@ -335,8 +352,8 @@ def _rho_for_accuracy(request: Request, design: Design, split: Split) -> float:
 
 
 def scale_coarse(candidate: Candidate) -> Candidate:
-    """Return the candidate at its accuracy, with its ε; or about at the budget, by extrapolation
-    from one composition near it.
+    """Return the candidate scaled to about the budget, by extrapolation from one composition near
+    it, without a bound; where an accuracy was asked for, as it is, with a bound.
 
     From an ε within CLOSE_TO_BUDGET of the budget the error is a few thousandths at most.
     """
@@ -355,10 +372,12 @@ def scale_coarse(candidate: Candidate) -> Candidate:
 
 
 def _rho_factor(candidate: Candidate, epsilon: float, spare: float = SPARE_SHARE) -> float:
-    """Return the factor by which ρ is to be multiplied to cost the budget but for a spare share.
+    """Return the factor by which ρ is to be multiplied so that the candidate costs the budget's ε,
+    less a spare share.
 
-    It is that of a Gaussian at the composition's δ, which is close to most compositions; without
-    a δ, where pure costs alone have a bound, ε grows as the root of ρ.
+    It is the quotient of the ρ's of two Gaussians, with the ε aimed at and with the present one,
+    at the composition's δ, since a Gaussian is close to most compositions. Without a δ, where
+    ε-DP costs alone have a bound, ε is taken to grow as the root of ρ.
 
     Args:
         candidate: the candidate at its present ρ; its request has a total ε.

@@ -1,4 +1,9 @@
-"""Charge of a plan's selections: as k bounded ranges, or as the clocks that one user can change."""
+"""Charge of a plan's selections: as k bounded ranges, or as the clocks that one user can change.
+
+k selections by Gumbel noise are a race of exponential clocks, one for each label. The race may be
+charged as k selections of bounded range, or as an ``ExponentialClockDP`` for each clock whose rate
+one user can change (docs/notes/clocks.md): less where one user touches few labels and k is large.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +22,12 @@ from dptopk.planning.request import Request, Split
 
 # Clocks are taken where they afford this much more: the comparison is to about a per cent.
 LEAST_GAIN = 1.01
-# Of what clocks would afford over selections if both were Gaussian: found up to 0.85, for (ε, δ)
-# from 0.03 to 10 and from 5e-10 to 5e-3 and up to 100 clocks.
+# If both were Gaussian, clocks would afford a larger ε than selections by a certain factor; of that
+# factor at most 0.85 was found, for (ε, δ) from 0.03 to 10 and from 5e-10 to 5e-3 and up to 100
+# clocks. This is a little more.
 TAIL_FACTOR = 0.9
-# The ratio is taken at this ε where the total is larger, and at 1 where an accuracy is asked for.
+# The ε at which both charges are compared where the total is larger, and where an accuracy is asked
+# for, so that there is no ε.
 LARGEST_EPSILON = 100.0
 USUAL_EPSILON = 1.0
 # The ε of equal costs is found to this relative error of their total, in at most MOST_STEPS steps,
@@ -35,7 +42,7 @@ class SelectionCharge(NamedTuple):
     """What selections are charged as.
 
     Attributes:
-        charge_as: bounded ranges, or clocks.
+        charge_as: "bounded_range" or "clocks".
         gain: how much larger ε may be than for bounded ranges of the same composed cost.
     """
 
@@ -44,7 +51,8 @@ class SelectionCharge(NamedTuple):
 
 
 def charge_of_selections(request: Request, split: Split) -> SelectionCharge:
-    """Return the smaller one of both charges at the (ε, δ) of the request, or the requested one.
+    """Return what the selections are charged as: whichever of both costs less at the (ε, δ) of the
+    request, or the one that was requested.
 
     ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than
     selections never pay. Where there is no limit on the clocks, or no δ at which both could be
@@ -76,11 +84,13 @@ def charge_of_selections(request: Request, split: Split) -> SelectionCharge:
 
 
 def largest_gain(request: Request) -> float:
-    """Return about the largest factor, at least 1, by which ε of clocks may be larger than that of
-    selections: the loss of a selection has a variance of ε²/4, that of a clock ε².
+    """Return about the largest factor, at least 1, by which the ε of selections that are charged as
+    clocks may be larger than that of selections charged as bounded ranges.
 
-    The factor was found on a grid and is not proven. It decides which designs are priced, never a
-    cost.
+    The loss of a selection has a variance of ε²/4, that of a clock ε²: if both were Gaussian, k
+    selections and c clocks of the same total would have ε's in the ratio sqrt(k/c)/2. That clocks
+    afford at most TAIL_FACTOR of it was found on a grid and is not proven. It decides which designs
+    are priced, never a cost.
     """
     clocks = _number_of_clocks(request)
     if request.charge_as == "bounded_range" or not clocks:
@@ -89,7 +99,9 @@ def largest_gain(request: Request) -> float:
 
 
 def _number_of_clocks(request: Request) -> int | None:
-    """Return how many clocks one user can change; None if there is no limit."""
+    """Return how many clocks one user can change: l0 of a public domain, and of a private one as
+    many as ``special_slots`` says; None if there is no limit.
+    """
     if request.domain == "private":
         return special_slots(request.sensitivity, request.d_bar)
     return request.sensitivity.l0
@@ -125,10 +137,10 @@ def _epsilon_of_each(
     kind: Callable[[float], Cost], times: int, epsilon: float, delta: float, start: float
 ) -> float:
     """Return the ε of each of several equal costs that compose to about (epsilon, delta), to about
-    a per cent; composed ε's grow about in proportion.
+    a per cent: an estimate, by a search in which the composed ε is taken to grow in proportion.
 
     Args:
-        kind: makes a cost from its ε.
+        kind: the type of the costs, made from an ε.
         times: how many costs there are.
         epsilon: that of all together.
         delta: that of all together.

@@ -77,7 +77,9 @@ def test_the_alternatives_are_all_designs_at_the_same_budget(l0, domain):
     plan = plan_topk(5, Budget(2, 1e-6), sensitivity=Sensitivity(l0=l0), domain=domain)
     table = plan.alternatives
     fitting = {d.name for d in DESIGNS if d.domain == domain and d.noise != "none" and d.additive}
-    fitting -= {d.name for d in DESIGNS if d.least_labels > l0 or d.coins_then_counts or d.whole is False}
+    fitting -= {
+        d.name for d in DESIGNS if d.least_labels > l0 or d.coins_then_counts or d.whole is False
+    }
     assert set(table["design"]) == fitting
     assert (table["epsilon"] <= 2).all()
     assert (table["epsilon"] >= 0.97 * 2).all()
@@ -682,7 +684,11 @@ def test_labels_alone_may_hide_the_counts_that_choose_them(l0):
     fits = {
         design.name: not design.misfit(alone) for design in DESIGNS if not design.misfit(counted)
     }
-    chosen_by = {design.name for design in DESIGNS if design.method == "threshold" or design.coins_then_counts}
+    chosen_by = {
+        design.name
+        for design in DESIGNS
+        if design.method == "threshold" or design.coins_then_counts
+    }
     assert all(fits[name] for name in fits.keys() & chosen_by)
     assert not any(
         fits[name] for name in fits.keys() - chosen_by
