@@ -30,19 +30,23 @@ Phases = Literal[1, 2]
 
 @dataclass(frozen=True)
 class Asking:
-    """The words and bounds that a shell needs to offer a field.
+    """The words and bounds that a shell needs to offer a field of a question.
+
+    A shell is one of the ways in which a question is asked: the command line, HTTP, the client, a
+    session.
 
     Attributes:
         help: one sentence for people.
         at_least, at_most: bounds of a number; HTTP checks them before anything is planned.
         above, below: bounds that the number itself must not reach.
-        metavar: what stands for the value in the help of the command line.
-        panel: the heading under which the command line lists it.
+        metavar: what stands for the value in the help of the command line; None: its type.
+        panel: the heading under which the command line lists it; None: the usual one.
         shells: where it may be stated.
         defaults: shell -> default, where it differs from that of the field.
-        unsaid: records leave it out where it has its default, so that questions that were charged
-            before the field existed are still the same questions.
-        phases: which number of phases a stated value asks for; None: it goes with both.
+        unsaid: whether records leave the field out where it has its default, so that questions that
+            were charged before the field existed are still the same questions.
+        phases: the function from a stated value to the number of phases that it asks for, 1 or 2;
+            None: it goes with both.
     """
 
     help: str
@@ -59,10 +63,10 @@ class Asking:
 
 
 def question_field(default: object, asking: Asking) -> Any:
-    """Return a dataclass field of a question.
+    """Return a dataclass field of a question; ``asking_of`` reads what shells need to know of it.
 
     Args:
-        default: its default; a type makes a new value for each question.
+        default: its default; a type, such as ``dict``, makes a new value for each question.
         asking: what shells need to know of it.
     """
     facts = {"asking": asking}
@@ -152,9 +156,8 @@ class Question:
     delta: float | None = question_field(
         None,
         Asking(
-            "Total δ of the answer: the probability that the ε guarantee fails. Choose it "
-            "well below "
-            "1/users (default: 1/(10 users) with users; with a ledger, a part of its δ).",
+            "Total δ of the answer: the probability that the ε guarantee fails. Choose it well "
+            "below 1/users (default: 1/(10 users) with users; with a ledger, a part of its δ).",
             at_least=0,
             below=1,
             defaults={"http": 0.0},
@@ -204,8 +207,7 @@ class Question:
         "auto",
         Asking(
             "Plan by a private look at a few ranks, for this share of ε; auto: where it is "
-            "worth its "
-            "cost.",
+            "worth its cost.",
             metavar="[auto|none|SHARE]",
             defaults={"http": None, "client": None},
             unsaid=True,
@@ -413,8 +415,8 @@ def offered_fields(shell: Shell, kind: type[Question] | None = None) -> tuple[Fi
 
 
 class Stated(TypedDict, total=False):
-    """The fields of a question that Python states by keyword beside its total, for type checkers;
-    a test compares them with the fields.
+    """The fields of a question that Python callers state by keyword, beside those that are
+    arguments of ``top_k``: for type checkers. A test compares them with the fields of ``Question``.
     """
 
     method: str
@@ -428,7 +430,7 @@ class Stated(TypedDict, total=False):
 
 
 class StatedInSession(Stated, total=False):
-    """Those that a session takes besides: they do not travel."""
+    """The fields that a session takes besides; they cannot be sent to a service."""
 
     effort: Effort
     like: Any
@@ -443,12 +445,13 @@ class Events:
     Attributes:
         labels_per_user: the cap under which labels are found; "auto": the planner's.
         per_label_cap: τ, the most that one user adds to one label, in both phases.
-        weights: whether labels are found by sums of weights, where the events were read already;
-            None: the plan decides.
-        profile: whether a private profile of users may choose the way, where the question takes
-            looks; "always": whatever ``look`` says, which is then about one phase alone.
-        instead: how a question of one phase can be asked, where these data were read for two
-            phases and cannot answer one; empty: they can.
+        weights: whether the events were read for finding labels by sums of weights; None: they were
+            not read yet, and the plan decides.
+        profile: whether private looks at users and counts may choose the way to find labels: True:
+            where the question's ``look`` allows it; "always": also where ``look`` is None, which
+            is then about one phase alone; False: never.
+        instead: the advice for a question that asks for one phase, where these data were read for
+            two phases and cannot answer it; "": they can answer it.
     """
 
     labels_per_user: int | Literal["auto"] = "auto"
@@ -459,7 +462,7 @@ class Events:
 
 
 def any_plan(_: object) -> bool:
-    """Return True, as an account that pays for every plan."""
+    """Return True, whatever the plan: as an account that pays for every plan answers."""
     return True
 
 
@@ -478,7 +481,8 @@ class Facts:
         charge_as: what selections pay for, as the account takes it.
         registered: whether only registered costs can be paid: two phases are then planned only if
             they are covered.
-        covers: whether the account pays for a Plan, or has paid for it and its answer comes again.
+        covers: the function from a Plan to whether the account pays for it, or has paid for it, so
+            that its answer comes again.
     """
 
     sensitivity: Sensitivity = field(default_factory=Sensitivity)

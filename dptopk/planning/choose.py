@@ -23,11 +23,12 @@ from dptopk.planning.topk_plan import OnePhase, TopKPlan
 from dptopk.planning.two_phase import FINDS, TwoPhasePlan, plan_two_phases
 from dptopk.question import Events, Facts, Question
 
-# A look is taken by default if a user may touch this many labels or more, for fewer than this many
-# rows a label: else noise on all counts is best anyway; and for at most this many rows.
+# A look is taken by default if one user may touch this many labels or more, if k is below this many
+# times that number of labels, and if k is at most the third number: else noise on all counts is
+# best for most data, and a look only costs its share (docs/notes/utility.md has the losses).
 LEAST_LABELS = 3
-MOST_ROWS = 2
-MOST_LABELS = 100
+MOST_K_PER_LABEL = 2
+MOST_K = 100
 
 
 def plan(question: Question, facts: Facts) -> TopKPlan:
@@ -83,12 +84,13 @@ def plan(question: Question, facts: Facts) -> TopKPlan:
 
 
 def _assignment(question: Question, names: tuple[str, ...]) -> str:
-    """Return the first of these fields with its stated value, as a text."""
+    """Return the first of these fields with its stated value, as in "find='weights'"."""
     return f"{names[0]}={getattr(question, names[0])!r}"
 
 
 def one_phase(question: Question, facts: Facts) -> OnePhase:
-    """Return the plan on one histogram, after a look where that is worth its cost.
+    """Return the plan on one histogram: one that looks first (LookedPlan) where the question states
+    a look, or public facts say that it is worth its cost.
 
     Raises:
         InvalidParameter: as ``plan_topk``; for a stated field that the plan would not use.
@@ -116,17 +118,17 @@ def one_phase(question: Question, facts: Facts) -> OnePhase:
 def with_look(
     look: LookShare, planner: partial[OnePhase], *, whole: bool = True, **total: Any
 ) -> Callable[[], OnePhase]:
-    """Return a function that makes the plan of a question: by ``planner``, or a LookedPlan if a
-    look comes first, which public facts alone decide.
+    """Return a function without arguments that makes the plan of a question: the plan of
+    ``planner``, or a LookedPlan if a look comes first, which public facts alone decide.
 
     Args:
         look: "auto" for a look where it is worth its cost, a share of ε in (0, 1), or None.
         planner: plan_topk with all arguments but the total.
         whole: whether a look is possible: all rows are at hand, and an account may cover it.
-        total: budget=, or accuracy= and delta=.
+        total: the total of the answer, as arguments of plan_topk: budget=, or accuracy= and delta=.
 
     Raises:
-        InvalidParameter: for a share of ε, where the total is none of ε; for what is no k.
+        InvalidParameter: for a stated share of ε, where the total is no ε; for what is no k.
     """
     usual = partial(planner, **total)
     if look is None or (look == "auto" and not whole):
@@ -160,15 +162,19 @@ def worth_a_look(
     """
     if domain != "private" or budget is None or budget.rho is not None:
         return False
-    if counts in (None, "none") or k > MOST_LABELS:
+    if counts in (None, "none") or k > MOST_K:
         return False
     labels_per_user = sensitivity.l0 or math.inf
-    return labels_per_user >= LEAST_LABELS and k < MOST_ROWS * labels_per_user
+    return labels_per_user >= LEAST_LABELS and k < MOST_K_PER_LABEL * labels_per_user
 
 
 def _refuse_unused(question: Question, design: OnePhase) -> None:
-    """Refuse what only selections that counts follow can use, where the plan has none: it would be
-    ignored, and paid.
+    """Refuse fields that only a plan which selects first and then counts can use, where the plan
+    has one phase: they would be ignored.
+
+    Args:
+        question: the question with its stated fields.
+        design: the plan of the question.
 
     Raises:
         InvalidParameter: for a stated ``fit`` or ``selection_share``, where the plan has one phase.
@@ -218,8 +224,8 @@ def total_of(question: Question) -> dict[str, Any]:
 def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
     """Return the plan that finds labels under a cap and counts them without it.
 
-    It takes a profile of users where there may be one, unless the account covers only the plan
-    without it.
+    It looks first, at a private profile of users and at a few counts, where the question and the
+    events allow that, unless the account covers only the plan without looks.
 
     Raises:
         InvalidParameter: where the data are no such events; as ``plan_two_phases``.
@@ -282,7 +288,7 @@ def _finder(question: Question, events: Events) -> FindBy:
     return question.find
 
 
-# The kinds of plans that a charge may remember, and what makes them again.
+# The kinds of plans that a charge may remember, and the functions that make such a plan again.
 BUILDERS: dict[str, Callable[[Question, Facts], TopKPlan]] = {
     OnePhase.kind: one_phase,
     TwoPhasePlan.kind: two_phases,
@@ -313,9 +319,9 @@ def plan_repeated(
 ) -> RepeatedPlan[TopKPlan]:
     """Return the plan with the least total ε for a number of answers to a question.
 
-    Compared are the plan of one answer and, for each family of noise, the plan at the same ε where
-    its 95% half-width on a count is at most half as much again as that plan's, else the plan of the
-    least ε with that half-width.
+    Compared are the plan that is best for one answer and one plan for each family of noise: the
+    plan at the same ε, if its 95% half-width on a count is at most 1.5 times that of the first
+    plan; otherwise the plan of the least ε with that half-width.
 
     Args:
         question: with a total for one answer, in ε and δ.

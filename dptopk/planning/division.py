@@ -1,15 +1,18 @@
 """The budget tool: one (ε, δ) divided over wanted queries by what each is worth.
 
-Every query has a design, fixed first; its noise scales with one number, its part ρ of a zCDP-like
-total: the error of a count is c / sqrt(ρ). So the division is a convex program,
+Every query has mechanisms, which are fixed first; their noise scales with one number, the query's
+part ρ of a zCDP-like total: the error of a count is c / sqrt(ρ). So the division is a convex
+program,
 
     minimise  Σ w_i c_i ρ_i^(-1/2)   subject to   Σ n_i ρ_i <= R,   ρ_i >= (c_i / a_i)² where an
                                                   error a_i is wanted, ρ_i = (c_i / l_i)² where it
                                                   is locked at l_i,
 
-with n_i how often query i is charged to one user. The last step is exact: R is the largest at which
-the composition of all queries under the tightest bound stays within (ε, δ) (Murtagh-Vadhan 2016
-divide so, over fixed statistics).
+with w_i the weight of query i and n_i how often it is charged to one user. In the code a query has
+a scale s instead of a ρ: its noise is 1/s of that of the mechanisms at first, and its ρ is s² times
+their price. The last step is exact: R is the largest total found at which the composition of all
+queries under the tightest bound stays within (ε, δ) (Murtagh-Vadhan 2016 divide so, over fixed
+statistics).
 """
 
 from __future__ import annotations
@@ -43,11 +46,13 @@ Array = np.ndarray[Any, Any]
 # An accuracy may be wanted that is this many times the error at an even split; a wider one is taken
 # as this, where the query costs a millionth of its even part.
 MOST_SPREAD = 1000.0
-# Scales and totals are searched in at most this many steps, scales in factors and to a precision.
+# A search for a scale or a total takes at most this many steps.
 MOST_STEPS = 60
+# Scales are bracketed by this factor and found to this relative precision.
 SCALE_FACTOR = 1.25
 SCALE_RTOL = 1e-3
-# Relative: a little more than is needed leaves a rest that the convex program can divide.
+# The total that the wanted accuracies and locks need is taken to be larger by this share, so that
+# there is a rest that the convex program can divide.
 NEEDED_MARGIN = 1e-6
 # Each free query has at least this share of what the locked ones leave: with a share of 0 its noise
 # would be infinite.
@@ -64,13 +69,19 @@ class BudgetItem:
         kind: "topk" (rank and count k labels) or "counts" (noisy counts of k labels that are
             named).
         k: how many labels.
-        weight: how much an error counts, above 0.
-        accuracy: 95% of the noise on a count must be within ± this many.
-        locked: the same, exactly: other queries do not change it.
-        times: how often it will be asked, as daily for 30 days.
+        weight: how much an error of this query counts beside errors of the others, above 0.
+        accuracy: 95% of the noise on a count must be within ± this many; None: any.
+        locked: 95% of the noise on a count is within ± this many, neither more nor less, whatever
+            the other queries are; None: the division decides.
+        times: how often it will be asked, such as 30 for every day of a month.
         segments, segments_per_user: the number of segments, and in how many of them one user counts
             (None = all).
-        labels_per_user, per_label_cap, domain: of its data.
+        labels_per_user: how many labels one user has at most; None: any number.
+        per_label_cap: the most that one user adds to one label.
+        domain: "private" or "public", the domain of the labels.
+
+    Raises:
+        InvalidParameter: for values outside their ranges, and for both an accuracy and a lock.
     """
 
     name: str
@@ -106,7 +117,10 @@ class BudgetItem:
 
 
 def queries_of(rows: Sequence[Mapping[str, Any]]) -> tuple[BudgetItem, ...]:
-    """Return the queries that tables of a file or a request state.
+    """Return the queries that the tables of a file, or the objects of a request, state.
+
+    Args:
+        rows: for each query the fields of ``BudgetItem`` by name.
 
     Raises:
         InvalidParameter: for an unknown field, a query without a name, and a name used twice; as
@@ -135,9 +149,9 @@ class Part:
         query: what is wanted.
         mechanisms: what runs.
         charge: of all its times and segments together.
-        epsilon: of that charge by itself, at the total's δ, an upper bound.
-        error: 95% of the noise on a count is within ± this many.
-        even_error: the same under an even split of the same total.
+        epsilon: ε of that charge by itself, at the total's δ, an upper bound.
+        error: 95% of the noise on a count is within ± this many; 0 where no counts are shown.
+        even_error: the error under an even split of the same total.
         share: its part of the total, in the ρ by which the total is divided, in (0, 1].
     """
 
@@ -159,8 +173,8 @@ class Division:
         parts: what each query gets, in the order of the queries.
         epsilon: of everything together, an upper bound, at most the total.
         bound: the name of the bound that says so.
-        weighted_error, even_error: Σ weight · error of this division, and of an even split at the
-            same total.
+        weighted_error: the sum of weight times error over the queries.
+        even_error: the same sum for an even split of the same total.
     """
 
     budget: Budget
@@ -218,8 +232,8 @@ class Division:
 
 @dataclass(frozen=True)
 class _ScalableDesign:
-    """A query with mechanisms whose noise can be scaled: at scale s the noise is 1/s of the
-    base's, and the cost about s² of it.
+    """A query with mechanisms whose noise can be scaled: at scale s the noise is 1/s of that of the
+    base, and the cost about s² times that of the base.
 
     Attributes:
         query: what is wanted.
@@ -254,8 +268,8 @@ class _ScalableDesign:
         return total.times(query.times)
 
     def error(self, scale: float) -> float:
-        """Return the half-width that 95% of the noise on a count is within at this scale; 0 where
-        its mechanism shows no counts.
+        """Return the half-width within which 95% of the noise on a count is at this scale; 0 where
+        no counts are shown.
         """
         return self.at(scale)[-1].count_width(self.query.sensitivity, labels=self.query.k) or 0.0
 
@@ -268,12 +282,16 @@ class _ScalableDesign:
 
 @lru_cache(maxsize=1024)
 def _best_design_of_query(query: BudgetItem, epsilon: float, delta: float) -> _ScalableDesign:
-    """Return the design that is best for the query at an even part of the total.
+    """Return the query with the mechanisms that are best for one answer at an even part of the
+    total, priced.
 
     Args:
-        query: its target and weight do not matter.
+        query: its wanted error and its weight do not matter.
         epsilon: ε of one answer.
         delta: δ of one answer.
+
+    Raises:
+        InvalidParameter: as ``plan_topk``, and for a cost without a finite bound.
     """
     if query.kind == "counts":
         # Any sigma: the design is scaled afterwards.
@@ -293,11 +311,14 @@ def _best_design_of_query(query: BudgetItem, epsilon: float, delta: float) -> _S
 
 
 def _rho_of_design(design: _ScalableDesign, delta: float) -> float:
-    """Return a cost like that of zCDP: the ρ whose standard conversion, ε = ρ + 2 sqrt(ρ ln(1/δ')),
-    gives the ε of the charge at δ' = δ/2, without the charge's failures.
+    """Return the price of a query at the scale 1, a cost like that of zCDP.
+
+    It is the ρ whose standard conversion, ε = ρ + 2 sqrt(ρ ln(1/δ')), gives the ε of the charge at
+    δ' = δ/2, without the charge's failures. Such a price only fixes the proportions of the
+    division: the composition of all queries is computed afterwards.
 
     Args:
-        design: its charge at the scale 1 is priced; its own ``price`` is not read.
+        design: the query with its mechanisms; its own ``price`` is not read.
         delta: δ of one answer.
 
     Raises:
@@ -341,13 +362,17 @@ def divide(
     refuse_huge_epsilon(budget.epsilon)
     # An even part of the total: the ε of equal answers grows about as the root of their number, δ's
     # add up. Half of δ is left for the composition.
-    asks = sum(query.times * query.segments_of_one_user for query in queries)
-    bare_queries = tuple(_without_target(query) for query in queries)
-    bare = [
-        _best_design_of_query(query, epsilon / math.sqrt(asks), delta / (2 * asks))
-        for query in bare_queries
+    answers = sum(query.times * query.segments_of_one_user for query in queries)
+    # Designs are cached, so that what they do not depend on is left out.
+    bare_designs = [
+        _best_design_of_query(
+            _without_target(query), epsilon / math.sqrt(answers), delta / (2 * answers)
+        )
+        for query in queries
     ]
-    designs = [replace(design, query=query) for design, query in zip(bare, queries, strict=True)]
+    designs = [
+        replace(design, query=query) for design, query in zip(bare_designs, queries, strict=True)
+    ]
     for design in designs:
         # With a δ so much larger than ε that it covers all of the charge, ε and the price are 0.
         if not (design.price > 0 and design.std(1.0) > 0):
@@ -361,19 +386,19 @@ def divide(
     needed = program.needed
     start = max(2 * needed, _first_total(epsilon))
     scales = _scales_of_largest_total(designs, program.scales, budget, start, needed, effort)
-    even_scales = _scales_of_even_split(tuple(bare), budget, effort)
+    even_scales = _scales_of_even_split(tuple(bare_designs), budget, effort)
     return _division_of_scales(designs, scales, even_scales, budget)
 
 
 @dataclass(frozen=True, eq=False)
 class _ConvexProgram:
-    """The convex program of some designs; all float64, shape (queries,).
+    """The convex program that divides a total over queries; all arrays float64, shape (queries,).
 
     Attributes:
-        prices: of each, the ρ that the scale 1 costs.
-        errors: its weighted deviation at the scale 1, in counts.
-        least: the scale of the accuracy that is asked for; 0 where none is.
-        fixed: the scale that is locked; 0 where none is.
+        prices: of each query the ρ that the scale 1 costs.
+        errors: of each query its weight times the standard deviation of a count at the scale 1.
+        least: of each query the least scale with the accuracy that is asked for; 0 where none is.
+        fixed: of each query the scale that is locked; 0 where none is.
     """
 
     prices: Array
@@ -396,12 +421,16 @@ class _ConvexProgram:
 
     @property
     def needed(self) -> float:
-        """Return slightly more than what the wanted accuracies and locks cost."""
+        """Return slightly more than the ρ that the wanted accuracies and locks cost together."""
         return float(self.prices @ np.maximum(self.least, self.fixed) ** 2) * (1 + NEEDED_MARGIN)
 
     def scales(self, total: float) -> list[float]:
-        """Return the scales that minimise Σ error / scale within Σ price · scale² <= total, the ρ
-        of all queries together; scale² is linear in the ρ of a query.
+        """Return the scales, one for each query, that minimise Σ error / scale within
+        Σ price · scale² <= total, where each scale is at least its ``least`` one, or the ``fixed``
+        one.
+
+        Args:
+            total: the ρ of all queries together.
 
         Raises:
             InvalidParameter: when the least and fixed scales alone cost more than the total.
@@ -409,11 +438,12 @@ class _ConvexProgram:
         free = self.fixed == 0
         rho_of_free = total - float(self.prices[~free] @ self.fixed[~free] ** 2)
         costs = self.prices[free]
-        # The variables are shares of what the locked queries leave: each free query has the share
-        # of its least scale, and an extra one. With all of it a query would have this error.
+        # The variables of the program are shares of the ρ that the locked queries leave: each free
+        # query has the share of its least scale, and an extra one.
         least_shares = self.least[free] ** 2 * costs / rho_of_free
         if least_shares.sum() >= 1:
             raise InvalidParameter("the requested accuracies and locks cost more than the total")
+        # The error of each query if it had all of that ρ.
         errors_with_all = self.errors[free] * np.sqrt(costs / rho_of_free)
         shares = _best_shares(errors_with_all / errors_with_all.max(), least_shares)
         rho_of_each = shares * rho_of_free
@@ -430,10 +460,10 @@ def _without_target(query: BudgetItem) -> BudgetItem:
 
 
 def _first_total(epsilon: float) -> float:
-    """Return the ρ that is tried first for a total ε: a guess, for the search ends at the same
-    total from any start.
+    """Return the ρ that is tried first for a total ε: a guess, from which the search goes on.
 
-    By ε = 2 sqrt(ρ ln(1/δ)) it is ε² / (4 ln(1/δ)), here for a δ of 4e-6, of the logarithm -12.5.
+    By ε = 2 sqrt(ρ ln(1/δ)) it is ε² / (4 ln(1/δ)), here for a δ of about 4e-6, where ln(1/δ) is
+    12.5.
     """
     return epsilon**2 / 50
 
@@ -465,8 +495,12 @@ def _least_scale(design: _ScalableDesign, error: float | None) -> float:
     """Return the smallest scale at which the error is at most ``error``, to a thousandth; 0 where
     no error is asked for.
 
-    The error is about proportional to 1/scale, so that few scales are tried. One that is to be more
-    than MOST_SPREAD times the even split's is held to that: the query costs next to nothing there.
+    The error is about proportional to 1/scale, so that few scales are tried. An error of more than
+    MOST_SPREAD times that at the scale 1 is taken as that: the query costs next to nothing there.
+
+    Args:
+        design: the query with its mechanisms.
+        error: the 95% half-width that is asked for; None: none.
 
     Raises:
         InvalidParameter: when no scale that is tried has so small an error.
@@ -537,13 +571,13 @@ def _scales_of_largest_total(
     """Return the scales at the largest total found, above ``needed``, at which everything together
     stays within the budget.
 
-    The bound that is best at first is asked from there on: all are upper bounds. ε grows about as
-    the square root of the total, which gives the next guess; a bracket makes sure that the search
-    ends.
+    The bound that is best at the first total is asked for the others too, which takes less time:
+    every bound is an upper bound. ε grows about as the square root of the total, which gives the
+    next guess; a bracket makes sure that the search ends.
 
     Args:
         designs: those of the queries.
-        scales: from a total to the scale of each query.
+        scales: the function from a total, in ρ, to the scale of each query.
         budget: (ε, δ) of all queries together.
         start: the total that is tried first.
         needed: the total that is spent in any case.
@@ -607,8 +641,8 @@ def _next_total(total: float, epsilon_ratio: float, low: float, high: float) -> 
 
 
 def _bound_on_epsilon(charge: Charge, delta: float, bound: str, effort: Effort) -> Bound:
-    """Return an upper bound on the ε of a charge: the bound that is named, or the best one where
-    that one does not take the charge.
+    """Return an upper bound on the ε of a charge by the bound of this name, or by the best one
+    where that one does not take the charge.
 
     Args:
         charge: that of all queries together.
@@ -627,11 +661,11 @@ def _division_of_scales(
     even_scales: Sequence[float],
     budget: Budget,
 ) -> Division:
-    """Return the division that these scales make, beside the scales of an even split.
+    """Return the division that these scales make, with its errors beside those of an even split.
 
     Args:
         designs: those of the queries.
-        scales: of each design, the larger the less noise.
+        scales: the scale of each design, the larger the less noise.
         even_scales: those of an even split, for comparison.
         budget: (ε, δ) of all queries together.
     """

@@ -1,5 +1,5 @@
-"""This module says what is left of a budget: the largest ε at which a question like the last one is
-accepted now.
+"""What is left of a budget, as people need to know it: the largest ε at which a question like the
+last one is accepted now.
 
 There is one such function, ``epsilon_left``: sessions, the ledger's commands, the service and its
 page all call it. It makes plans of that kind of question and asks the account itself whether it
@@ -33,20 +33,24 @@ from dptopk.release.release import Release
 if TYPE_CHECKING:
     from numpy.random import Generator
 
-RESOLUTION = 1 / 400  # of the total: the number is at most this much below the largest ε
-LARGEST_EPSILON = 100.0  # where the total has no finite ε
-# The width at which a search ends is this share of the ε that is left, where that is less than the
-# resolution; but never less than this share of the resolution, since plans of tiny ε take seconds.
+# The number is below the largest ε by at most this share of the total; chosen by hand.
+RESOLUTION = 1 / 400
+# The largest ε that is tried where the total has no finite ε.
+LARGEST_EPSILON = 100.0
+# The width at which a search ends is the first share of the ε that is left, where that is less than
+# the resolution; but never less than the second share of the resolution, since plans of tiny ε take
+# seconds. Both were chosen by hand.
 FINER = 1 / 20
 FINEST = 1 / 32
-# Plans by which the search for the largest ε is begun.
+# How many plans the secant rule, which begins the search, makes at most.
 MOST_ESTIMATES = 5
 # The slopes over ε of how much more than ε is estimated to fit: the first is that of an estimate
 # which does not change with ε; none is taken to be above the second, so that steps stay finite.
 FIRST_SLOPE = -1.0
 LARGEST_SLOPE = -0.2
-USUAL_K = 10  # of a question, before any was asked
-USUAL_DELTA = 1 / 10  # of the total δ, for it
+# The question that is assumed before any was asked: its k, and its share of the total δ.
+USUAL_K = 10
+USUAL_DELTA = 1 / 10
 # The fields of a question that do not say of which kind it is, or that no record can hold.
 NOT_OF_A_KIND = {"epsilon", "rho", "accuracy", "where", "segments", "like", "max_seconds"}
 
@@ -56,8 +60,8 @@ class Kind:
     """A kind of question: all but its ε, and the public facts that its plans depend on.
 
     Attributes:
-        question: its k, δ, counts, look and further fields.
-        facts: of the data; ``covers`` is the account's.
+        question: the question; its total ε or ρ does not matter.
+        facts: the public facts about the data.
         in_steps: whether a look is charged before the plan that it leads to, as in a session; else
             both are charged at once.
     """
@@ -147,7 +151,7 @@ def accepts(account: Account, charge: Charge, stated: Budget | None) -> bool:
 
 
 def covers_in_turn(account: Account, first: Plan, *others: Plan) -> bool:
-    """Return whether an account, as it is now, pays for plans one after the other; nothing is
+    """Return whether an account, as it is now, pays for these plans one after the other; nothing is
     spent.
 
     Each plan is charged to a copy of the account before the next one is tried: what a filter
@@ -167,7 +171,8 @@ def covers_in_turn(account: Account, first: Plan, *others: Plan) -> bool:
 
 @dataclass(frozen=True)
 class Trial:
-    """An account that is asked what it covers; nothing is spent, and nothing was answered before.
+    """The Paying of a trial: an account that is asked what it covers, from which nothing is spent,
+    and for which no answers are stored.
 
     Attributes:
         account: whose budget it is.
@@ -204,9 +209,10 @@ class _LargestEpsilon:
         account: whose budget it is.
         kind: the kind of question.
         total: the largest ε that is tried.
-        low: the largest ε seen so far that is accepted; 0 before one was.
-        high: the smallest one seen that is not; ``low`` and ``high`` are the bracket.
-        plans: the plans that were made, by their ε; None where there is none.
+        low: the largest ε tried so far that is accepted; 0 before one was.
+        high: the smallest ε tried so far that is not accepted, inf before the search; ``low`` and
+            ``high`` are the bracket of the search.
+        plans: the plans that were made, by their ε; None for an ε without a plan.
     """
 
     account: Account
@@ -216,9 +222,9 @@ class _LargestEpsilon:
     high: float = math.inf
     plans: dict[float, TopKPlan | None] = field(default_factory=dict)
 
-    def test_at(self, epsilon: float) -> bool:
-        """Return whether the question would be accepted at this ε; the bracket of the search
-        becomes narrower.
+    def narrow_at(self, epsilon: float) -> bool:
+        """Make one side of the bracket this ε, and return whether the question would be accepted at
+        it.
         """
         fits = self._fits(epsilon)
         if fits:
@@ -244,8 +250,11 @@ class _LargestEpsilon:
         return self.plans[epsilon]
 
     def _is_covered(self, candidate: Plan) -> bool:
-        """Return what decides between plans: the account or, where all is charged at once, its
-        terms.
+        """Return whether a plan counts as paid for where ``plan`` decides between plans.
+
+        Where a look is charged before the plan that it leads to, it is what the account covers now.
+        Where both are charged at once it is what was registered, spent or not, and everything for
+        another account: so the choice does not depend on what was asked before.
         """
         if self.kind.in_steps:
             return Trial(self.account).covers(candidate)
@@ -255,7 +264,9 @@ class _LargestEpsilon:
         return True
 
     def run(self) -> float:
-        """Return the largest ε found that fits: it is at most RESOLUTION of the total too small."""
+        """Search, and return the largest ε found that fits, which is at most RESOLUTION of the
+        total below the largest one; 0 where none fits.
+        """
         self.high = self.total
         if self._fits(self.total):
             return self.total
@@ -274,24 +285,24 @@ class _LargestEpsilon:
         return max(min(widest, FINER * epsilon), FINEST * widest)
 
     def _bracket_by_estimates(self) -> None:
-        """Bracket the largest ε from where it is expected, in steps that grow."""
+        """Narrow the bracket from where the largest ε is expected, in steps that double."""
         crossing = self._epsilon_by_secants()
         if crossing is None:
             return
         guess = self._first_guess(crossing)
         if self.low < guess < self.high:
-            self.test_at(guess)
+            self.narrow_at(guess)
         # From the largest ε that was accepted upwards; where none was, downwards from the smallest
         # one that was not.
         if self.low > 0:
             start = self.low
             step = self._resolution_at(start)
-            while start + step < self.high and self.test_at(start + step):
+            while start + step < self.high and self.narrow_at(start + step):
                 step *= 2
         elif self.high < self.total:
             start = self.high
             step = self._resolution_at(start)
-            while start - step > 0 and not self.test_at(start - step):
+            while start - step > 0 and not self.narrow_at(start - step):
                 step *= 2
 
     def _first_guess(self, crossing: float) -> float:
@@ -330,14 +341,15 @@ class _LargestEpsilon:
             excess = following_excess
             distance = abs(excess / slope)
             if distance <= self._resolution_at(epsilon):
-                self.test_at(epsilon)
+                self.narrow_at(epsilon)
             if distance <= self._resolution_at(epsilon) / 2:
                 break
         return epsilon - excess / slope
 
     def _estimated_excess(self, epsilon: float) -> float | None:
-        """Return how much more than this ε is estimated to fit, by the plan at it; None where there
-        is no plan or, of an account that is no filter, no estimate.
+        """Return by how much the ε that a filter is estimated to accept is above this one, by the
+        charge of the plan at this ε: below 0 where this ε is too large. None where there is no plan
+        or, of an account that is no filter, no estimate.
         """
         candidate = self.plan_at(epsilon)
         if candidate is None or not isinstance(self.account, Filter):
@@ -370,7 +382,7 @@ class _LargestEpsilon:
     def _bisect_bracket(self) -> None:
         """Halve the bracket until it is as narrow as ``_wanted_width`` says."""
         while self.high - self.low > self._wanted_width():
-            self.test_at((self.low + self.high) / 2)
+            self.narrow_at((self.low + self.high) / 2)
 
     def _wanted_width(self) -> float:
         """Return the width at which the bracket is narrow enough: less where little is left.

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 P = TypeVar("P", bound=Plan)
 P_co = TypeVar("P_co", bound=Plan, covariant=True)
-# Where a user is in several segments the ε of each is found by this number of halvings of the
-# interval from the total's share to the total: to about 3% of the total. Each halving makes a plan,
-# which may take seconds.
+# Where a user is in several segments, the ε of each segment is found by this number of halvings of
+# the interval from an equal share of the total ε to the total ε: to 2^-5 of that interval, about 3%
+# of the total. Chosen by hand: each halving makes a plan, which may take seconds.
 HALVINGS = 5
 
 
@@ -47,8 +47,8 @@ class PerSegment(Generic[P_co]):
 
     @property
     def charge(self) -> Charge:
-        """Return the most that all answers cost one user together; the cost of one segment if a
-        user is in one.
+        """Return the most that all answers together cost one user, who is in ``per_user`` of the
+        segments: with one, the charge that covers the plan of any segment.
         """
         charges = [design.charge for design in self.plans.values()]
         return segments_charge(charges, segments_per_user=self.per_user)
@@ -142,8 +142,8 @@ def plans_within_total(
     """Return the plans of all segments whose answers cost one user together at most the total of
     the question.
 
-    Where a user is in one segment, each segment has the whole total. Otherwise each has the largest
-    ε of a few that were tried.
+    Where a user is in one segment, each segment has the whole total. Otherwise each has δ divided
+    by ``per_user``, and the largest ε of a few that were tried.
 
     Args:
         question: the question that each segment is asked, with the total of all.

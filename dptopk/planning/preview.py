@@ -8,7 +8,8 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.release.release import Release
 
-# Counts of made-up data that are far above every threshold, and far apart.
+# Made-up counts are at least the first number and differ by the second one: far above every
+# threshold, and much further apart than noise moves them.
 LARGE = 2**40
 APART = 2**30
 
@@ -47,7 +48,9 @@ class Preview:
 
 
 def large_counts(k: int, sensitivity: Sensitivity) -> Histogram:
-    """Return made-up data of k labels with large counts, to see what an answer looks like."""
+    """Return made-up data of k private labels with large counts that are far apart: a plan is run
+    on it to see how wide the intervals of its answers are.
+    """
     counts = [LARGE + (k - place) * APART for place in range(k)]
     labels = [str(place) for place in range(k)]
     return Histogram(labels, counts, sensitivity=sensitivity)

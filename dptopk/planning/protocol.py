@@ -1,7 +1,8 @@
 """The protocol of plans, whatever they consist of, and of what pays for them.
 
-A shell makes a ``Question``, hands it to ``dptopk.planning.plan`` and knows nothing of the plan but
-what is here. A new way to answer is a class on ``Plan`` and a line in ``choose.BUILDERS``.
+A shell (command line, HTTP, client, session) makes a ``Question``, hands it to
+``dptopk.planning.plan`` and knows nothing of the plan but what is here. A new way to answer is a
+class on ``Plan`` and a line in ``choose.BUILDERS``.
 """
 
 from __future__ import annotations
@@ -27,9 +28,9 @@ class EventsReading:
     """The arguments of ``datasets.event_counts`` with which events are read for two phases.
 
     Attributes:
-        labels_per_user: the cap under which labels are found.
-        weights: whether they are found by sums of weights.
-        profile: whether users are counted by their number of labels too.
+        labels_per_user: the number of labels of a user that take part where labels are found.
+        weights: whether labels are found by sums of weights.
+        profile: whether users are counted by their number of labels too, for a private look.
     """
 
     labels_per_user: int
@@ -60,7 +61,8 @@ class Step:
     Attributes:
         plan: what draws the answer, and has the charge that is paid.
         data: the histogram, which fits the plan.
-        about: names of the part of the session's data that ``data`` is; empty where it is all.
+        about: words that tell ``data`` from the session's data, where the step is about a part of
+            them or something computed from them; empty where it is about all of them.
         average: whether what the answer leaves of the charge is spent on better counts.
     """
 
@@ -107,15 +109,16 @@ class Paying(Protocol):
         """
 
     def has(self, step: Step) -> bool:
-        """Return whether an answer to an identical step is stored, and may be given again free of
-        charge.
-        """
+        """Return whether an answer to an identical step is stored; nothing is charged or given."""
 
     def known(self, step: Step) -> Release | None:
-        """Return the answer to an identical step that is stored, or None."""
+        """Return the stored answer to an identical step, free of charge; None if there is none, or
+        stored answers are not to be given again.
+        """
 
     def answer(self, step: Step, rng: Generator | None) -> Release:
-        """Return the stored answer to a step; or charge the step, draw its answer and return that.
+        """Return the stored answer to a step, as ``known`` does; or charge the step, draw its
+        answer and return that.
 
         Raises:
             BudgetExceeded: for a charge that is not covered; nothing was charged or drawn.
@@ -231,7 +234,7 @@ class Plan(ABC):
         """
 
     def first(self, data: Histogram) -> Step:
-        """Return the step that is paid for first."""
+        """Return the step that is paid for first: of a plan in one step, the whole of it."""
         return Step(self, data)
 
     def payable(self, paying: Paying) -> bool:

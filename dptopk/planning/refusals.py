@@ -1,5 +1,5 @@
-"""This module says what a refused question could have been: the ε that fits, the noise that costs
-less, and whether a registration in advance would have covered it.
+"""What a refused question could have been: the ε that fits, the noise that costs less, and whether
+a registration in advance would have covered it.
 
 All of it follows from the costs of the question and of what was charged before. Nothing is read,
 nothing is spent.
@@ -25,7 +25,8 @@ from dptopk.planning.gauge import Kind, least_left
 from dptopk.planning.topk_plan import TopKPlan
 from dptopk.question import any_plan
 
-# Noise on the counts that is tried where the question left it open or named another.
+# Of each type of account, the noise on counts that may cost less there: tried where the question
+# left the noise open or named another.
 OTHER_NOISE: dict[type[Account], tuple[Counts, ...]] = {
     Filter: ("gaussian",),
     Accountant: ("gaussian", "laplace", "box"),

@@ -23,22 +23,23 @@ from dptopk.planning.topk_plan import TopKPlan
 P = TypeVar("P", bound=TopKPlan)
 Family = Literal["gaussian", "laplace", "box"]
 FAMILIES: tuple[Family, ...] = ("gaussian", "laplace", "box")
-# At the ε of the question other noise may be wider by at most this share than that of one answer;
-# noise that is wider still is compared at the same width.
+# At the ε of the question other noise may be wider than that of one answer by at most this share of
+# it; noise that is wider still is compared at the same width. Chosen by hand: how much wider a user
+# would accept for a smaller total is no matter of measurement.
 WIDER = 0.5
 ONE_ANSWER = "the noise that is best for one answer"
 
 
 @dataclass(frozen=True)
 class Offer(Generic[P]):
-    """A kind of noise for all answers.
+    """A kind of noise for all answers, with what they cost together.
 
     Attributes:
-        noise: its kind, in words.
+        noise: the kind of noise, in words.
         plan: the plan of each answer.
         total: the composition of all answers, an upper bound.
-        accuracy: the half-width that each answer was planned for; None: it has the total
-            of the question.
+        accuracy: the 95% half-width of the noise on a count that each answer was planned for; None:
+            each answer was planned for the total (ε, δ) of the question.
     """
 
     noise: str
@@ -119,10 +120,10 @@ def least_total(
     """Return the plan with the least total: that of one answer, or one with a family of noise.
 
     Args:
-        single: the plan of one answer.
-        plan_with_noise: returns, from a family of noise and a half-width, the plan of the least ε
-            for it, and from a family and None, the plan at the total that was asked for; None: only
-            the plan of one answer is possible.
+        single: the plan that is best for one answer.
+        plan_with_noise: the function from a family of noise and a half-width to the plan of the
+            least ε with noise of that width, and from a family and None to the plan at the total
+            that was asked for; None: no other plan than ``single`` is possible.
         times: how many answers, at least 1.
         delta: the δ at which all answers together are stated, in [0, 1); 0 where all costs are
             pure.
@@ -150,7 +151,8 @@ def least_total(
         for family in FAMILIES:
             # A family of which there is no plan, or no bound for all answers, is left out.
             with suppress(InvalidParameter):
-                plan, accuracy = _plan_for_accuracy(partial(plan_with_noise, family), float(width))
+                plan_of_family = partial(plan_with_noise, family)
+                plan, accuracy = _plan_of_similar_width(plan_of_family, float(width))
                 offers.append(offer_of(f"{family} noise", plan, accuracy))
     single_total = offers[0].total
     offers.sort(key=lambda offer: offer.total.epsilon)
@@ -158,17 +160,20 @@ def least_total(
     return RepeatedPlan(best.plan, times, best.total, single, single_total, tuple(offers))
 
 
-def _plan_for_accuracy(
+def _plan_of_similar_width(
     plan_with_noise: Callable[[float | None], P], width: float
 ) -> tuple[P, float | None]:
-    """Return the plan of a family of noise, and the half-width that was asked of it.
+    """Return the plan of a family of noise with noise of about a half-width, and the half-width
+    that it was planned for.
 
-    It is the plan at the total of the question, and None, where its noise is not much wider than
-    ``width`` (WIDER); else the plan of the least ε with noise of that width.
+    Where the plan at the total of the question has noise that is not much wider (WIDER), it is that
+    plan, and None; otherwise the plan of the least ε with noise of exactly ``width``, and
+    ``width``.
 
     Args:
-        plan_with_noise: makes the plan of the family for a half-width; for None that at the total.
-        width: the half-width of the noise that is best for one answer.
+        plan_with_noise: the function from a half-width to the plan of the family with the least ε
+            for it, and from None to its plan at the total of the question.
+        width: the half-width of the noise of the plan that is best for one answer.
     """
     at_total = plan_with_noise(None)
     wide = at_total.preview().half_width

@@ -1,4 +1,4 @@
-"""Counts to plan for: public or already released, and what a design would make of them, by
+"""Counts to plan for, public or already released, and the results of designs on them, by
 simulation.
 """
 
@@ -18,14 +18,15 @@ from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, Draw, SimulationI
 from dptopk.release.release import Release
 
 Array = np.ndarray[Any, Any]
-# A shape is cut to its largest counts; smaller ones seldom come into the top k.
+# A shape is cut to this many of its largest counts; smaller ones seldom come into the top k. Chosen
+# by hand, for the time of simulations.
 MOST_COUNTS = 5000
 # An answer's counts are continued up to the rank 10 k + 100: lower ones seldom come into the top k.
 RANKS_TIMES_K = 10
 MORE_RANKS = 100
-# Counts below 1/2 are as good as 0. Counts that fall by less than this power in the answer fall by
-# it afterwards.
+# A last count below 1/2 counts as this in a continuation, since 0 would have no logarithm.
 SMALLEST_LAST = 0.5
+# Counts that fall by less than this power of the rank in the answer fall by it afterwards; by hand.
 LEAST_EXPONENT = 0.1
 
 
@@ -39,8 +40,9 @@ class Outcome:
             row that stays empty misses all of its count.
         recall: share of the true top k among the labels shown.
         rows: how many labels are shown.
-        deviation: standard error of the loss, that of the draws.
-        mixed: the mean of the losses on several shapes; None for one.
+        deviation: standard error of a simulated loss, from the number of draws; 0 in closed form.
+        mixed: the mean of the losses on several shapes, as ``Mixture`` takes it; None for one
+            shape.
         on_each: the loss on each of several shapes, float64, shape (shapes,); None for one.
     """
 
@@ -93,7 +95,7 @@ class Shape:
     """
 
     counts: Array
-    # By a design's selecting mechanisms, k and sensitivity.
+    # The simulations so far, by a design's selecting mechanisms, k and sensitivity.
     _simulations: dict[Any, _Simulation] = field(default_factory=dict, repr=False)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -176,7 +178,7 @@ class Shape:
             k: how many labels are asked for.
             sensitivity: that of the histogram.
             counted: whether the answer shows counts.
-            draws: how many draws are made at least.
+            draws: how many answers are simulated at least.
         """
         counted_again = len(mechanisms) > 1
         # The counts after coins choose the k that are shown, so that both are simulated together.
@@ -206,7 +208,8 @@ class Shape:
             mechanisms: those that select; the second shows counts of what the first one finds.
             k: how many labels are asked for.
             sensitivity: that of the histogram.
-            draws: how many draws are made at least: whole blocks of BLOCK_DRAWS.
+            draws: how many answers are simulated at least; their number is a multiple of
+                BLOCK_DRAWS.
         """
         blocks = -(-draws // BLOCK_DRAWS)  # rounded up
         key = (mechanisms, k, sensitivity)

@@ -24,11 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Single(Plan):
-    """One mechanism with the labels that it counts; ``of`` makes one.
+    """A plan of one mechanism, with the options of its release; ``of`` makes one.
 
     Attributes:
         mechanism: what runs.
-        options: those of its release, read once into objects that nobody else changes.
+        options: the options of its release by name (labels, ranking, utilities), copied into
+            objects that nobody else changes.
         sensitivity: that of the histogram.
         price: the most that the mechanism costs on it.
     """
@@ -65,12 +66,11 @@ class Single(Plan):
             raise InvalidParameter("mechanism must be one of dptopk.mechanisms, or a Plan")
         _check_options(mechanism, options)
         own_options = {name: _read_once(name, value) for name, value in options.items()}
-        labels = _number_of_named_labels(own_options)
-        if labels is None:
-            labels = domain_size
-        return cls(
-            mechanism, own_options, sensitivity, mechanism.charge(sensitivity, labels=labels)
-        )
+        number_of_labels = _number_of_named_labels(own_options)
+        if number_of_labels is None:
+            number_of_labels = domain_size
+        price = mechanism.charge(sensitivity, labels=number_of_labels)
+        return cls(mechanism, own_options, sensitivity, price)
 
     @classmethod
     def for_histogram(
@@ -136,8 +136,9 @@ class Single(Plan):
         return self.mechanism.release(data, rng, **self.options)
 
     def preview(self) -> Preview:
-        """Return the noise on as many counts as labels are named; where none are, on any number of
-        counts.
+        """Return the noise on a count, for as many counts as labels are named; where none are
+        named, for any number of counts. Guarantee and error bars are left out, since they depend on
+        a δ and on the data.
 
         Raises:
             InvalidParameter: where none are named, and the noise depends on their number.
@@ -221,12 +222,16 @@ def _plain_labels(value: Any) -> list[Any]:
 
 
 def _read_once(name: str, value: Any) -> Any:
-    """Return a copy of an option, read once, so that what is charged, checked, measured and written
-    is the same.
+    """Return a copy of an option, so that what is charged, checked, measured and written is the
+    same, even if the value can be read only once or is changed by its owner meanwhile.
 
     Args:
-        name: of the option; "utilities" are numbers, every other one has labels.
-        value: None and a Release, which nobody changes, are returned as they are.
+        name: the option's name; "utilities" are numbers, every other option has labels.
+        value: the option's value; None and a Release, which nobody changes, are returned as they
+            are.
+
+    Returns:
+        A NumPy array of utilities, or a list of labels.
     """
     if value is None or isinstance(value, Release):
         return value

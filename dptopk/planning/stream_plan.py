@@ -1,4 +1,6 @@
-"""From a total (ε, δ) to a top k every day, of data that grow."""
+"""The plan of a stream: from a total (ε, δ) to the mechanism that answers a top k every day, of
+data that grow.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from dptopk.mechanisms.samplers.factorisation import Kind, factorise
 from dptopk.mechanisms.samplers.optimal_factorisation import is_computable
 from dptopk.mechanisms.samplers.participation import Error
 
-# The share of δ, in a private domain, for labels that one user-day alone has. Thresholds and noise
-# depend little on it.
+# The share of δ, in a private domain, for labels that one user-day alone has. Chosen by hand:
+# thresholds and noise depend little on it, by about the root of the logarithm of their δ.
 FAILURE_SHARE = 0.5
 
 
@@ -46,8 +48,8 @@ def plan_continual(
         days_apart: the smallest distance of two such days.
         factorisation: "auto" takes the one with the least noise, among those that are found within
             seconds.
-        error: the noise of the worst day's totals is made small, or "mean": its mean square over
-            the days.
+        error: which noise is made small: "max": that on the totals of the worst day; "mean": the
+            mean square, over the days, of that on the totals.
 
     Returns:
         ContinualTopK, with the smallest sigma found whose charge fits; compose(charge,
@@ -85,7 +87,9 @@ def plan_continual(
     draft = replace(draft, factorisation=factorisation)
 
     def charge_of(sharpness: float) -> Charge:
-        """Return the charge of all days for a sigma of 1/``sharpness``, with which it grows."""
+        """Return the charge of all days for a sigma of 1/``sharpness``: it grows with sharpness, as
+        ``calibrate`` needs it.
+        """
         return replace(draft, sigma=1 / sharpness).charge(sensitivity, labels=labels)
 
     sharpness = calibrate(charge_of, budget)
@@ -93,8 +97,12 @@ def plan_continual(
 
 
 def _kind_of_least_error(mechanism: ContinualTopK) -> Kind:
-    """Return the factorisation of the least error at equal μ, among those that are found within
-    seconds; the binary tree's is never the least.
+    """Return the kind of factorisation with the least error at equal cost, among those that are
+    found within seconds: "optimal" for few days, "square_root" and "daily". The binary tree's error
+    is never the least.
+
+    Args:
+        mechanism: the stream; its own factorisation does not matter.
     """
     user = mechanism.participation
     error = mechanism.error

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.random import Generator
 
-# Budgets beyond these are allowed, and seldom meant.
+# Budgets beyond these are allowed with a warning, since they are seldom meant: the limits were
+# chosen by hand.
 LARGEST_EPSILON = 20.0
 LARGEST_DELTA = 1e-3
 # Smaller chances are only said to be less than this.
@@ -46,7 +47,7 @@ class Phase:
     """One step of a plan.
 
     Attributes:
-        name: what it does, such as "select" or "count".
+        name: what it does: "select", "count and select", "find" or "count", or what is looked at.
         mechanism: what runs.
         charge: the most that it can cost.
     """
@@ -71,15 +72,16 @@ class TopKPlan(Plan):
         counted: whether the answer shows counts; noise on counts may select labels without being
             shown.
         design: the name of the design that was taken.
-        why: why it was taken, in words.
-        outcome: its expected results on the shape that was given, if one was.
+        why: why that design was taken, in words.
+        outcome: its expected results on the shape that was given; None if none was given.
         swapped: the chance that the label of rank 2k is placed before that of rank k, on that shape
-            or on 10⁴/rank.
-        users: how many users there are, where that is public.
+            or for counts of 10⁴/rank; None where it is not known in closed form.
+        users: how many users there are, where that is public; None where it is not.
         in_rho: of a budget in ρ: pairs of a name and a number, as a shell shows them: the "rho"
             that the costs take and the "failure_delta" of all that may fail, both upper bounds, and
             the "rho_budget"; empty for a budget in ε.
-        compared: makes the table of ``alternatives``; None where nothing was compared.
+        compared: the function that makes the table of ``alternatives``; None where nothing was
+            compared.
     """
 
     k: int
@@ -119,9 +121,10 @@ class TopKPlan(Plan):
 
     @property
     def identity(self) -> tuple[list[Any], dict[str, list[Any]]]:
-        """Return what distinguishes its question from others with the same mechanisms and charge:
-        plain values, and no options. All that changes only the rows of an answer must be among
-        them.
+        """Return what tells the question of this plan from others with the same mechanisms and
+        charge: a list of plain values, and no options of mechanisms (an empty dictionary).
+
+        Everything that changes only the rows of an answer must be among the values.
         """
         return [self.k, self.counted, str(self.sensitivity)], {}
 
@@ -159,14 +162,16 @@ class TopKPlan(Plan):
         return self._bar_on(large_counts(self.k, self.sensitivity))
 
     def _bar_on(self, histogram: Histogram) -> float | None:
-        """Return the error bar of an answer on made-up data; None if there is no such answer."""
+        """Return the error bar of an answer on made-up data: half the width of its widest interval,
+        in counts; None if there is no such answer, or it has no intervals.
+        """
         try:
             return bar_of(self.release(histogram))
         except InvalidParameter:  # no such answer, as with k above the rows that take part
             return None
 
     def record(self) -> dict[str, Any]:
-        """Return kind, words and phases as plain values."""
+        """Return kind, words and phases of the plan as plain values, which ``revived`` reads."""
         phases = [
             {
                 "name": phase.name,
@@ -249,8 +254,8 @@ class TopKPlan(Plan):
 
     @property
     def summary_in_rho(self) -> str:
-        """Return what a budget in ρ spends and has left, in words; empty where the budget is in
-        ε.
+        """Return what the plan spends of a budget in ρ, and what it leaves, in words; "" where the
+        budget is in ε.
         """
         if not self.in_rho:
             return ""
@@ -295,7 +300,9 @@ class TopKPlan(Plan):
 
 @dataclass(frozen=True)
 class OnePhase(TopKPlan):
-    """A plan on one histogram; made by plan_topk."""
+    """A plan on one histogram, as plan_topk makes it: mechanisms that select labels and perhaps
+    count them, without a look at how users differ.
+    """
 
     kind: ClassVar[str] = "one phase"
 
@@ -310,8 +317,8 @@ class OnePhase(TopKPlan):
 
     @property
     def threshold(self) -> int | None:
-        """Return the lead over the floor that a noisy count must exceed to be released; None if
-        there is no threshold.
+        """Return the lead over the floor that a noisy count must exceed for its label to be
+        released; None if there is no threshold. The floor is as for ``appears_at``.
         """
         return self.mechanisms[0].threshold_offset(self.sensitivity)
 
@@ -330,8 +337,8 @@ class OnePhase(TopKPlan):
 
     @property
     def reading(self) -> Reading:
-        """Return that the histogram is read; a threshold over a rank needs none of the smaller
-        counts.
+        """Return that one histogram is read: as a whole, or, for a threshold over the count of a
+        rank, only down to that rank.
         """
         return Reading(self.sensitivity, top=self.mechanisms[0].floor_rank)
 
@@ -341,7 +348,8 @@ class OnePhase(TopKPlan):
         Args:
             data: the histogram, which ``check`` accepts.
             rng: a generator for tests and experiments; None = a secure source.
-            average: whether counts that the phase before drew too are averaged with the new ones.
+            average: whether what the charge leaves, where fewer than k labels were selected, is
+                spent on better counts of these.
 
         Raises:
             ReleaseWithheld: when a phase cost more than its charge; then the answer is lost.
@@ -480,8 +488,12 @@ class OnePhase(TopKPlan):
 def _used_charge(phase: Phase, released: Release) -> Charge:
     """Return the part of a phase's charge that its answer used.
 
-    Noise on fewer labels than were planned may cost more: then the charge for any number of them,
-    which was paid, stays.
+    Noise on fewer labels than were planned may cost more than noise on all; of such a mechanism the
+    charge for any number of labels was paid (``phases_of``), and stays in full.
+
+    Args:
+        phase: the phase that ran.
+        released: its answer.
 
     Raises:
         ReleaseWithheld: when the answer cost more than the charge.
@@ -525,7 +537,10 @@ def budget_warnings(epsilon: float, delta: float, users: int | None = None) -> l
 
 def joint_charge(charges: Collection[Charge]) -> Charge:
     """Return the charge of several phases together, each of which may depend on the answers before
-    it: adaptive where one of them is, and where there are several.
+    it: so it is adaptive where one of them is, and where there are several.
+
+    Args:
+        charges: the charge of each phase.
     """
     total = Charge.join(*charges)
     adaptive = total.adaptive or len(charges) > 1
@@ -539,8 +554,8 @@ def phases_of(
 
     Args:
         request: the question.
-        mechanisms: what runs, in this order: the first selects.
-        method: that of the design, which names its first phase.
+        mechanisms: what runs, in this order: the first selects, those after it count.
+        method: the kind of the design, as ``Design.method``, which names the first phase.
     """
     first, *counting = mechanisms
     # How many labels are counted is not known before coins show them, nor where fewer than k
@@ -556,8 +571,8 @@ def phases_of(
 
 
 def rows_shown(released: Release, k: int, counted: bool) -> Release:
-    """Return the rows of an answer that are shown: the k with the largest released counts, from the
-    largest on, or the first k where there are no counts.
+    """Return an answer with the rows that are shown: the k with the largest released counts, from
+    the largest on, or the first k where there are no counts.
 
     Args:
         released: all rows that were released.
