@@ -63,7 +63,11 @@ class Budget:
 
     @classmethod
     def of_terms(cls, terms: list[float]) -> Budget:
-        """Return the budget that ``terms`` wrote."""
+        """Return the budget that ``terms`` wrote, from a list of two or three numbers.
+
+        Raises:
+            InvalidParameter: for numbers outside their ranges.
+        """
         if len(terms) == 2:
             return cls(*terms)
         epsilon, delta, rho = terms

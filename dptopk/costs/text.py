@@ -37,7 +37,7 @@ _PARAMETER = re.compile(r"\s*(?:(?P<name>[A-Za-z_]+)\s*=)?(?P<value>[^=]*)")
 _NUMBER = re.compile(
     r"\s*[+-]?(?:(?:0|[1-9][0-9]*)(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]{1,6})?\s*"
 )
-_QUOTED_LENGTH = 60  # characters of the text that a message repeats
+_QUOTED_LENGTH = 60  # the most characters of a text that a message repeats
 _LARGEST_POWER = 300  # of 10, in a whole number: it is a float too
 
 
@@ -83,7 +83,7 @@ def read_charge(text: str) -> ChargeArguments:
 
 
 def _cost_of_term(name: str, arguments: str, term: str) -> Cost:
-    """Return the cost of a term.
+    """Return the cost of a term, as ``_read_cost`` does, with errors that name the term.
 
     Args:
         name: a symbol of a cost or another of its spellings, in either case.
@@ -201,11 +201,11 @@ def _read_cost(name: str, arguments: str, term: str) -> Cost:
 
 
 def _parameter_error(name: str | None, term: str, names: list[str]) -> InvalidParameter:
-    """Return the error for a parameter that is unknown or repeated, or that has no name after one
-    with a name (None).
+    """Return the error for a parameter that is unknown or repeated, or that has no name but comes
+    after one with a name.
 
     Args:
-        name: of the parameter; None: it has none.
+        name: the parameter's name; None: it has none.
         term: the text of the cost.
         names: of all parameters of the cost.
     """
@@ -219,7 +219,13 @@ def _parameter_error(name: str | None, term: str, names: list[str]) -> InvalidPa
 
 
 def _read_pair(text: str, term: str) -> tuple[float, ...]:
-    """Return the numbers of a pair "ε:δ"; ``MultiDP`` refuses what has more or fewer than two."""
+    """Return the numbers of a pair "ε:δ"; ``MultiDP`` refuses what has more or fewer than two
+    numbers.
+
+    Args:
+        text: the pair.
+        term: the text of the whole cost, for messages.
+    """
     return tuple(_read_number(number, term) for number in text.split(":"))
 
 

@@ -21,10 +21,11 @@ from dptopk.errors import InvalidParameter
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Base of the closed union of primitive costs.
+    """The base of the primitive costs, of which COST_TYPES lists all.
 
-    ``symbol`` is the short name that str() writes and Charge.parse reads; ``spellings`` are other
-    names that Charge.parse reads.
+    Attributes:
+        symbol: the short name that str() writes and Charge.parse reads.
+        spellings: other names, in lower case, that Charge.parse reads.
     """
 
     symbol: ClassVar[str]
@@ -43,8 +44,8 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class PureDP(Cost):
-    """ε-differential privacy: the privacy loss lies in [-ε, ε]; worst-case pair: randomised
-    response.
+    """ε-differential privacy: the privacy loss, the logarithm of how much more likely an answer is
+    with a user than without, lies in [-ε, ε]. The worst such mechanism is randomised response.
 
     Raises:
         InvalidParameter: unless 0 < epsilon < inf.
@@ -56,8 +57,8 @@ class PureDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class BoundedRange(Cost):
-    """ε-bounded range (DR19): for each pair of neighbours the loss lies in [t-ε, t] for some t in
-    [0, ε].
+    """ε-bounded range (Durfee-Rogers 2019): for each pair of neighbours the privacy loss lies in
+    [t - ε, t] for some t in [0, ε].
 
     It is the cost of one exponential mechanism (one Gumbel selection). It implies ε-DP, and ε-DP
     implies 2ε-BR.
@@ -69,8 +70,8 @@ class BoundedRange(Cost):
 
 @dataclass(frozen=True, slots=True)
 class CDP(Cost):
-    """(μ, τ)-concentrated DP (Dwork-Rothblum): mean loss at most mu, centred loss
-    tau-subgaussian.
+    """(μ, τ)-concentrated DP (Dwork-Rothblum 2016): the privacy loss has a mean of at most mu, and
+    less its mean it is tau-subgaussian.
     """
 
     symbol: ClassVar[str] = "CDP"
@@ -83,7 +84,9 @@ class CDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class ZCDP(Cost):
-    """(ξ, ρ)-zero-concentrated DP (Bun-Steinke): D_α <= xi + rho·α for every order α > 1."""
+    """(ξ, ρ)-zero-concentrated DP (Bun-Steinke 2016): the Rényi divergence D_α is at most
+    xi + rho·α for every order α > 1.
+    """
 
     symbol: ClassVar[str] = "ZCDP"
     rho: float
@@ -198,11 +201,13 @@ class LabelCoinsDP(Cost):
     """The cost of showing private labels by independent coins, whose probabilities depend on the
     label's own count alone, and of releasing nothing else.
 
-    The probability of the first level, of a label that one user alone has, is ``first``. That of
-    each next level is the largest one with a Rényi divergence of ``order`` of at most
-    ``divergence`` in both directions from the level before, but for a share ``first``. One user
-    moves at most ``labels`` labels by one level each. The guarantee is the largest δ over all
-    their levels, at up to several hundred values of ε (docs/notes/partition-selection.md).
+    The level of a label is about how many users have it; each level has a probability of being
+    shown. That of the first level, of a label that one user alone has, is ``first``. The coin of
+    each next level has the largest probability at which it, but for a share ``first`` of its law,
+    has a Rényi divergence of ``order`` of at most ``divergence``, in both directions, from the coin
+    of the level before. One user moves at most ``labels`` labels by one level each. The guarantee
+    is the largest δ over all their levels, at up to several hundred values of ε
+    (docs/notes/partition-selection.md).
 
     Raises:
         InvalidParameter: unless order > 1, divergence > 0 and 0 < first < 1/2.
@@ -225,7 +230,8 @@ class LabelCoinsDP(Cost):
 
 @dataclass(frozen=True, slots=True)
 class ExponentialClockDP(Cost):
-    """The cost of an exponential clock whose rate one user changes by a factor in [1, e^ε].
+    """The cost of an exponential clock, a random time of exponential law, whose rate one user
+    changes by a factor in [1, e^ε].
 
     For x >= 0, δ(x) <= (1 - e^{-ε}) e^{-(x + ε)κ}, κ = 1/(e^ε - 1), for both orders of the
     neighbours. A race of clocks, such as Gumbel top-k, costs one for each clock that a user can
@@ -260,8 +266,11 @@ class ApproxDP(Cost):
 def checked_pairs(pairs: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     """Return (ε, δ) pairs as floats, after a check of their ranges.
 
-    A mechanism on labels states hundreds of pairs. So floats are checked all at once, and one by
-    one only if one of them is refused, so that the message can name it.
+    A mechanism on labels states hundreds of pairs. So floats are checked all at once; only if one
+    of them is refused they are checked one by one, so that the message can name it.
+
+    Args:
+        pairs: (ε, δ) pairs of real numbers.
 
     Raises:
         InvalidParameter: as ``ApproxDP`` does.

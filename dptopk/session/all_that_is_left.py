@@ -11,9 +11,9 @@ from dptopk.errors import BudgetExceeded
 from dptopk.planning.gauge import Kind, least_left
 from dptopk.question import Facts, Question
 
-# A question that asks for all that is left is tried with these shares of the session's δ. A share
-# of 1 would leave nothing for the failures of a filter that has been charged already; the smaller
-# ones are for a filter of which much of δ was used.
+# A question that asks for all that is left is tried with these shares of the session's δ, chosen by
+# hand. A share of 1 would leave nothing for the failures of a filter that has been charged already;
+# the smaller ones are for a filter of which much of δ was used.
 DELTA_SHARES = (0.9, 0.5, 0.1)
 
 
@@ -26,7 +26,8 @@ def largest_budget(
     Args:
         question: the question; its total is not used.
         facts: what its plan may depend on.
-        session_budget: the session's budget, in ε and δ; the δ tried are DELTA_SHARES of its δ.
+        session_budget: the session's budget, in ε and δ; the values of δ that are tried are shares
+            of its δ (DELTA_SHARES).
         accounts: all accounts that have to pay, as they are now.
 
     Raises:

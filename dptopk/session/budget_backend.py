@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     from dptopk.ledger.spends import Receipt, Spend
 
 
-# An answer with more characters of JSON than this is not stored in a ledger. It has room for a
-# thousand labels of a thousand letters, four times over.
+# An answer with more characters of JSON than this is not stored in a ledger. Chosen by hand: it has
+# room for a thousand labels of a thousand letters, four times over.
 MOST_STORED = 2**22
 
 # An Accountant may serve several sessions and threads: no other spend may come between a check and
@@ -145,11 +145,11 @@ class InMemoryBudget:
     def has_segments(self, segments: Segments) -> bool:
         """Return whether each of these segments has a separate account.
 
-        In the session's own budget that is so only for the very object that was declared: another
-        list of segments may put users into others.
+        Where the account was made of the session's own Budget, only the very object that was
+        declared has: other segments of the same names may hold other users.
 
-        Of a Parallel account the names decide, and each user must be in one segment: of a user in
-        several, what the accounts of these segments paid would have to be added up.
+        Where a Parallel account was given, its names decide, and each user must be in one segment
+        only: for a user in several segments, what their accounts paid would have to be added up.
         """
         if self.own_budget is not None:
             return self._segments is segments
@@ -215,7 +215,7 @@ class LedgerBudget:
         charge; None if there is none.
 
         Args:
-            query: the name of the question, as ``SessionPaying.name`` makes it.
+            query: the hash of the question, as ``SessionPaying.fingerprint_of`` makes it.
         """
         answer = self._ledger.reuse(
             self._dataset,
@@ -269,14 +269,14 @@ class LedgerBudget:
 
         Args:
             charge: the costs to spend.
-            query: the name of the question, under which its answer is stored; "" stores it under
-                none.
+            query: the hash of the question, under which its stored answer can be found again; "":
+                it cannot be found.
             mechanism: what runs, in words.
             stated: the (ε, δ) that the question states for the charge; None: none.
             kind: the kind of the question, for the record; None: unknown.
             once: a key under which the charge is made once; a second call returns the first one's
                 receipt. "": each call charges.
-            about: further facts for the record.
+            about: further facts for the record, by name.
 
         Raises:
             BudgetExceeded: if it does not fit; nothing was charged.

@@ -122,7 +122,8 @@ class Client:
         accuracy: float | None = None,
         **options: Any,
     ) -> dict[str, Any]:
-        """Return the cost and accuracy of a question and the budget it would leave; free.
+        """Return the cost and accuracy of a question and the budget that it would leave; free of
+        charge.
 
         Args:
             k: the number of labels, or a mechanism that is planned instead of a top k.

@@ -27,7 +27,7 @@ class SessionPaying:
     """The budget of a session as a plan sees it: it charges each step before it is drawn.
 
     Attributes:
-        book: the budget that is charged.
+        book: the budget that is charged, and in a ledger has the stored answers.
         histogram: the session's histogram.
         source: where the histogram comes from, in words; None: this very histogram.
         reuse: whether a stored answer to an identical step is given again, free.
@@ -62,14 +62,14 @@ class SessionPaying:
 
     def has(self, step: Step) -> bool:
         """Return whether the ledger has an answer to this step."""
-        return self.book.has_answer(self.name(step))
+        return self.book.has_answer(self.fingerprint_of(step))
 
     def known(self, step: Step) -> Release | None:
         """Return the stored answer to this step; None if there is none, or stored answers are not
         given again.
         """
         if self.reuse:
-            return self.book.stored_answer(self.name(step))
+            return self.book.stored_answer(self.fingerprint_of(step))
         return None
 
     def answer(self, step: Step, rng: Generator | None) -> Release:
@@ -85,7 +85,7 @@ class SessionPaying:
             return replace(stored_release, source=self.histogram.identity)
         _LOG.info("charging %s for %s", step.charge, step.text)
         receipt = self.book.charge(
-            step.charge, self.name(step), step.text, stated=step.stated, kind=self.kind
+            step.charge, self.fingerprint_of(step), step.text, stated=step.stated, kind=self.kind
         )
         _LOG.info("drawing")
         # The types of receipts differ, but each budget gets those that it gave.
@@ -93,9 +93,9 @@ class SessionPaying:
         self.remember(step, release)
         return release
 
-    def name(self, step: Step) -> str:
-        """Return a hash of everything that defines a step, apart from the data; "" for a step that
-        is made from data.
+    def fingerprint_of(self, step: Step) -> str:
+        """Return a hash of everything that defines a step, apart from the data, under which its
+        answer is stored; "", under which none is, for a step whose question is made from data.
 
         The histogram enters by what was stated about it and where it comes from, not by what it
         holds: whether it equals an earlier one must not show.

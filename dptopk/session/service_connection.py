@@ -41,14 +41,16 @@ class _NoRedirects(HTTPRedirectHandler):
 
 
 _OPENER = build_opener(_NoRedirects)
-# For how many seconds the service may hold a request until it has the answer: below the 30 to 60
-# seconds after which common proxies end a request without an answer.
+# For how many seconds the service may hold a request until it has the answer. Chosen by hand: well
+# below 30 to 60 seconds, the usual time after which proxies end a request without an answer.
 SECONDS_PER_REQUEST = 10
 # The pauses, in seconds, after which a question is sent again: each is twice the one before. The
 # first is short beside a question that takes a second; the longest is a bearable delay of an
 # answer that is there.
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 5.0
+# The last HTTP status that is about the request alone, not about the question in it: 401.
+LAST_OF_THE_REQUEST = 401
 
 
 class ServiceConnection:
@@ -181,11 +183,13 @@ def is_transient(error: DptopkError) -> bool:
 def is_final(error: DptopkError) -> bool:
     """Return whether a question is refused permanently, so that its key is not needed again.
 
-    A refusal of the request or of the token (status 400 or 401) says nothing about the question.
+    An answer that is not there yet (status 202), a redirect, and a refusal of the request or of the
+    token (400 or 401) say nothing about the question.
     """
     if is_transient(error):
         return False
-    return not (isinstance(error, ServiceError) and error.status < 402)
+    says_nothing = isinstance(error, ServiceError) and error.status <= LAST_OF_THE_REQUEST
+    return not says_nothing
 
 
 def _refuse_other_schemes(url: str) -> None:

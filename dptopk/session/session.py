@@ -198,8 +198,8 @@ class Session:
         source: str | None,
         rng: Generator | None,
     ) -> None:
-        """Set the attributes of a session; ``__init__`` calls it and, for the session of a segment,
-        ``segments``.
+        """Set the attributes of a session: called by ``__init__`` and, for the session of a
+        segment, by ``segments``, which opens no new budget.
 
         Args:
             histogram: the counts that questions are about.
@@ -539,8 +539,8 @@ class Session:
         return facts_of(self._histogram, charge_as=charge_as)
 
     def _kind_of(self, question: Question) -> Kind:
-        """Return the kind of a question: the question with the public facts that its plan depends
-        on.
+        """Return the kind of a question, to which ``remaining`` refers: the question with the
+        public facts that its plan depends on.
         """
         return Kind(question, self._facts())
 

@@ -76,8 +76,8 @@ class Turn:
         self._run("INSERT INTO stream VALUES (?, ?)", canonical_json(terms), canonical_json(header))
 
     def header(self) -> dict[str, Any]:
-        """Return the state before the first day; a file of an earlier version has the state after
-        the last day there.
+        """Return the state before the first day, as JSON. A file of an earlier version has the
+        state after the last day there, which "measured" tells from today's.
         """
         ((header,),) = self._run("SELECT state FROM stream")
         return dict(json.loads(header))
@@ -111,7 +111,9 @@ class Turn:
             self._run("INSERT INTO parts VALUES (?, ?, ?)", number, part, content)
 
     def days(self) -> dict[int, tuple[str, str]]:
-        """Return the days that were answered, in order: number -> (name of its data, token)."""
+        """Return the days that were answered, in order: number of the day -> (name of its data,
+        token of the copy of the file that answered it).
+        """
         rows = self._run("SELECT day, partition, token FROM days ORDER BY day")
         return {day: (partition, token) for day, partition, token in rows}
 

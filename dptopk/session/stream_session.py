@@ -58,8 +58,9 @@ class StreamSession:
         sensitivity: the caps on what one user adds on one day.
         calendar: the dates of its days.
         rng: a seeded generator; None: cryptographically secure noise.
-        wait: what is called after a day's noise is drawn, before the ledger has the answer; None:
-            nothing. What it waits for is over when the day can be seen.
+        wait: the function that is called after a day's noise is drawn, before the ledger has the
+            answer and the day can be seen; a service waits in it for the next of the times at which
+            it sends answers. None: nothing is called.
     """
 
     def __init__(self, book: LedgerBudget, file: StreamFile, terms: dict[str, Any]) -> None:
@@ -72,7 +73,7 @@ class StreamSession:
         self._book = book
         self._file = file
         self._pid = os.getpid()
-        self._latest = _Latest("", None)
+        self._latest = _NO_STATE
 
     @classmethod
     def open(cls, ledger: Ledger, path: str | Path) -> StreamSession:
@@ -271,9 +272,9 @@ class StreamSession:
         file's. A file of an earlier version is rewritten.
         """
         latest = self._latest
-        self._latest = _Latest("", None)  # a day that fails may leave the state half changed
+        self._latest = _NO_STATE  # a day that fails may leave the state half changed
         days = turn.days()
-        token = ""
+        token = ""  # before the first day
         if days:
             _, token = days[len(days)]
         if latest.stream is not None and latest.token == token:
@@ -291,8 +292,8 @@ class StreamSession:
     def _answer_next_day(
         self, turn: Turn, number: int, data: Histogram | EventsStore, partition: str
     ) -> _Latest:
-        """Answer the next day, write the answer and what the day adds to the state, and return the
-        state.
+        """Answer the next day, write the answer and what the day adds to the state to the file, and
+        return the state after it.
 
         Args:
             turn: the transaction on the file.
@@ -379,12 +380,22 @@ class StreamSession:
 
 @dataclass(frozen=True)
 class _Latest:
-    """The state of a stream in this process, and the token of the last day that it holds."""
+    """The state of a stream in the memory of this process.
+
+    Attributes:
+        token: the token of the last day that the state holds; "" before the first day.
+        stream: the state; None: it is not in memory, and is read from the file.
+    """
 
     token: str
     stream: Stream | None
 
 
+_NO_STATE = _Latest("", None)
+
+
 def _largest_mu(charge: Charge) -> float:
-    """Return the largest μ of the Gaussian costs in a charge; 0 if there are none."""
+    """Return the largest μ of the Gaussian costs (``GaussianDP``) in a charge; 0 if there are
+    none.
+    """
     return max((cost.mu for cost in charge.of(GaussianDP)), default=0.0)
