@@ -130,24 +130,33 @@ def with_look(
     Raises:
         InvalidParameter: for a stated share of ε, where the total is no ε; for what is no k.
     """
-    usual = partial(planner, **total)
+    without_look = partial(planner, **total)
     if look is None or (look == "auto" and not whole):
-        return usual
+        return without_look
     arguments = planner.keywords | total
-    for name in ("budget", "sensitivity", "domain", "counts"):
-        arguments.setdefault(name, None)  # one that was left out: "auto" then takes no look
     k = validate.count(k=arguments["k"])
-    budget = arguments["budget"]
+    budget: Any = arguments.get("budget")  # ``Look`` refuses what is no Budget
     if look != "auto":
         return partial(LookedPlan.of, Look(k, budget, look), planner)
-    public_facts = (arguments["sensitivity"], arguments["domain"], arguments["counts"])
-    if worth_a_look(k, budget, *public_facts):
+    # Where one of these was left out, "auto" takes no look.
+    is_worth_it = worth_a_look(
+        k,
+        budget,
+        sensitivity=arguments.get("sensitivity"),
+        domain=arguments.get("domain"),
+        counts=arguments.get("counts"),
+    )
+    if is_worth_it:
         return partial(LookedPlan.of, Look(k, budget, optional=True), planner)
-    return usual
+    return without_look
 
 
 def worth_a_look(
-    k: int, budget: Budget | None, sensitivity: Sensitivity, domain: str, counts: str | None
+    k: int,
+    budget: Budget | None,
+    sensitivity: Sensitivity | None,
+    domain: str | None,
+    counts: str | None,
 ) -> bool:
     """Return whether a look is worth its cost for most data, by public facts only: in a private
     domain, for an answer with counts, where one user may touch many labels for so few rows
@@ -156,11 +165,13 @@ def worth_a_look(
     Args:
         k: as for plan_topk, like all that follow.
         budget: None where an accuracy is asked for.
-        sensitivity: of the histogram.
-        domain: "private" or "public".
+        sensitivity: that of the histogram; None: not stated, and then no look is worth its cost.
+        domain: "private" or "public"; None as for ``sensitivity``.
         counts: the noise on counts; None or "none" for labels only.
     """
-    if domain != "private" or budget is None or budget.rho is not None:
+    if domain != "private" or sensitivity is None:
+        return False
+    if budget is None or budget.rho is not None:
         return False
     if counts in (None, "none") or k > MOST_K:
         return False
@@ -194,7 +205,8 @@ def _refuse_unused(question: Question, design: OnePhase) -> None:
 
 
 def _d_bar(question: Question, facts: Facts) -> int | None:
-    """Return how many of the largest counts take part; None for the whole histogram.
+    """Return how many of the largest counts take part (d_bar of plan_topk); None for the whole
+    histogram.
 
     Where only some rows are at hand it is fewer than these, because the count of the next rank is
     the floor.

@@ -150,7 +150,8 @@ class Mixture:
             return self._simulated_outcome(mechanisms, k, sensitivity, counted)
         first = mechanisms[0]
         last = mechanisms[-1]
-        # Coins show any number of labels: which k of them are shown is decided by what comes last.
+        # Which of the labels above the threshold are among the k is decided by the noise of the
+        # first mechanism; coins alone have no order, so that what comes last decides.
         chooser = last if first.open_ended else first
         noise = chooser.selection_noise(sensitivity)
         median_lead = first.appears_at(sensitivity, probability=0.5)

@@ -284,8 +284,9 @@ def _spread_of_what_is_left(scene: Scene, way: Way, finding_values: Array) -> Ar
 def _values_and_rates(
     scene: Scene, ways: list[Way], finding_values: list[Array], noise: Array
 ) -> tuple[Array, Array]:
-    """Return ``_values_of_selection`` of each way: the values, shape (ways, shapes, groups), and
-    the rates, shape (ways, shapes, 1).
+    """Return what ``_values_of_selection`` returns, for all ways at once: the values by which
+    labels are selected, shape (ways, shapes, groups), and the rates of the Gumbel noise on them,
+    shape (ways, shapes, 1).
 
     Args:
         scene: what is known of the data.
@@ -293,8 +294,11 @@ def _values_and_rates(
         finding_values: ``scene.values_to_find_by`` of each way.
         noise: the standard deviation of the noise on a count, shape (ways, shapes).
     """
-    of_each_way = zip(ways, finding_values, noise, strict=True)
-    values, rates = zip(*(_values_of_selection(scene, *each) for each in of_each_way), strict=True)
+    of_ways = [
+        _values_of_selection(scene, way, of_way, noise_of_way)
+        for way, of_way, noise_of_way in zip(ways, finding_values, noise, strict=True)
+    ]
+    values, rates = zip(*of_ways, strict=True)
     return np.array(values), np.array(rates)[..., None]
 
 

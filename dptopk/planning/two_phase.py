@@ -897,7 +897,7 @@ def _least_noisy_that_fits(
 
 
 def _split_in_words(way: Way) -> str:
-    """Return how a way divides the budget, in words."""
+    """Return how a way divides the budget, in words for people."""
     counts_again = way.counting in COUNTING
     share = f"{way.share:.0%}" if counts_again else "all"
     selecting = "" if way.find == "uncapped" else f" ({way.selecting:.0%} of it to select)"
@@ -905,8 +905,8 @@ def _split_in_words(way: Way) -> str:
         selecting = " (the largest noisy counts are shown)"
     rest = ", the rest to count them" if counts_again else ""
     return (
-        f"{share} of the precision to find and select labels{selecting}{rest}; "
-        "δ is that of all together"
+        f"{share} of the budget, in μ², to find and select labels{selecting}{rest}; "
+        "δ covers all of these together"
     )
 
 

@@ -550,8 +550,8 @@ class Session:
         """Charge and run a plan; return the plan that ran and its answer.
 
         A plan that looks first runs another plan afterwards, which is then the one returned. Look
-        and plan are charged one after the other; a plan that the account covers for certain is made
-        before the look is charged.
+        and plan are charged one after the other; before the look is charged, the session makes sure
+        that the account covers a plan after it.
 
         Args:
             plan: the plan of a top k.

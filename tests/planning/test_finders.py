@@ -50,5 +50,5 @@ def test_a_way_that_needs_selections_has_a_share_for_them(find, counting):
 
 def test_capped_counts_that_are_shown_leave_nothing_to_count_again():
     split = _split_in_words(Way("threshold", 1.0, 0.2, "capped", 2))
-    assert split.startswith("all of the precision")
+    assert split.startswith("all of the budget")
     assert "the rest" not in split
