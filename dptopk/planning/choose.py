@@ -99,7 +99,7 @@ def one_phase(question: Question, facts: Facts) -> OnePhase:
         name: getattr(question, name)
         for name in ("counts", "method", "users", "effort", "selection_share", "like")
     }
-    planned = partial(
+    planner = partial(
         plan_topk,
         k=question.k,
         sensitivity=facts.sensitivity,
@@ -110,7 +110,7 @@ def one_phase(question: Question, facts: Facts) -> OnePhase:
         max_seconds=question.max_seconds,
         **options,
     )
-    design = with_look(question.look, planned, whole=facts.looks, **total_of(question))()
+    design = with_look(question.look, planner, whole=facts.looks, **total_of(question))()
     _refuse_unused(question, design)
     return design
 
@@ -245,7 +245,7 @@ def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
     events = facts.events
     if events is None:
         raise InvalidParameter("events: two phases are for events whose labels can be found")
-    planned = partial(
+    planner = partial(
         plan_two_phases,
         question.k,
         question.budget,
@@ -259,14 +259,14 @@ def two_phases(question: Question, facts: Facts) -> TwoPhasePlan:
     )
     takes_looks = question.look is not None or events.profile == "always"
     if not (events.profile and takes_looks):
-        return planned()
-    looking = planned(profile=True)
-    if facts.covers(looking):
-        return looking
-    without = planned()
-    if facts.covers(without):
-        return without
-    return looking
+        return planner()
+    with_looks = planner(profile=True)
+    if facts.covers(with_looks):
+        return with_looks
+    without_looks = planner()
+    if facts.covers(without_looks):
+        return without_looks
+    return with_looks  # whoever pays refuses it, and says what would fit
 
 
 def _covered_two_phases(question: Question, facts: Facts) -> TwoPhasePlan | None:

@@ -32,6 +32,7 @@ from dptopk.planning import profile as by_profile
 from dptopk.planning.helped import helped_counts
 from dptopk.planning.in_rho import plan_in_rho
 from dptopk.planning.preview import large_counts
+from dptopk.planning.profile import WEIGHTED_CAP
 from dptopk.planning.protocol import EventsReading, Reading
 from dptopk.planning.topk_plan import Phase, TopKPlan, joint_charge, rows_shown, words_of_appearing
 from dptopk.planning.ways import (
@@ -48,9 +49,7 @@ if TYPE_CHECKING:
     from numpy.random import Generator
 
 FINDS = "find"  # the name of the phase that finds labels, which is the first
-# The cap where none was stated. That with weights is the one of the least loss on the tables of
-# docs/notes/events-measured.md; the other one was chosen by hand.
-WEIGHTED_CAP = 100
+# The cap where none was stated and labels are found by counts; chosen by hand.
 UNWEIGHTED_CAP = 10
 # Without a cap this many times k labels take part; it is the largest of the multiples that are
 # compared after looks (``profile.FLOORS``), chosen by hand.

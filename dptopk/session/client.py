@@ -455,6 +455,8 @@ class Client:
         """
         if self._dataset is None:
             names = [dataset["name"] for dataset in self._connection.call("GET", "/datasets")]
+            if not names:
+                raise InvalidParameter("dataset: the service has none that this token may ask")
             if len(names) != 1:
                 raise InvalidParameter(f"dataset: name one of {', '.join(names)}")
             self._dataset = names[0]

@@ -123,6 +123,12 @@ def test_refusals_are_the_library_s(server, client):
         Client("http://127.0.0.1:9", "token", dataset="words", patience=0.2).top_k(3, **PART)
 
 
+def test_a_service_without_a_data_set_is_no_list_of_none(monkeypatch):
+    monkeypatch.setattr(ServiceConnection, "call", lambda *_: [])
+    with pytest.raises(InvalidParameter, match="the service has none that this token may ask"):
+        Client("http://127.0.0.1:9", "token").schema()
+
+
 @pytest.mark.slow
 def test_a_token_follows_no_redirect(server):
     class Elsewhere(BaseHTTPRequestHandler):
