@@ -59,25 +59,24 @@ ABOUT_SORTED_COUNTS = ("sorted counts",)
 STDS_OF_A_SEEN_COUNT = 4.0
 
 
-def ranks(k: int, factors: tuple[int, ...] = RANK_FACTORS) -> tuple[int, ...]:
-    """Return the ranks that are looked at: the first, and these multiples of k.
+def ranks(k: int) -> tuple[int, ...]:
+    """Return the ranks that are looked at: the first, and RANK_FACTORS times k.
 
     Raises:
         InvalidParameter: for a k below 1.
     """
-    return tuple(dict.fromkeys((1, *(fold * validate.count(k=k) for fold in factors))))
+    k = validate.count(k=k)
+    multiples = [factor * k for factor in RANK_FACTORS]
+    return tuple(dict.fromkeys([1, *multiples]))  # for k = 1 the first rank occurs once
 
 
-def counts_at_ranks(
-    histogram: Histogram, k: int, factors: tuple[int, ...] = RANK_FACTORS
-) -> Histogram:
+def counts_at_ranks(histogram: Histogram, k: int) -> Histogram:
     """Return the sorted counts at the ranks that are looked at, as a histogram with a label for
     each rank; a rank beyond the last label has the count 0.
 
     Args:
         histogram: the counts of all labels.
-        k: as for ``ranks``.
-        factors: as for ``ranks``.
+        k: how many labels are asked for.
 
     Raises:
         InvalidParameter: where rows were left out, since a rank may jump where small rows were; for
@@ -88,7 +87,7 @@ def counts_at_ranks(
     sensitivity = require_add_remove(histogram.sensitivity)
     if not histogram.complete:
         raise InvalidParameter("look: needs the whole histogram, this one has only the top rows")
-    looked = ranks(k, factors)
+    looked = ranks(k)
     top = histogram.counts[histogram.top_rows(looked[-1])]
     counts = [int(top[rank - 1]) if rank <= len(top) else 0 for rank in looked]
     names = list(map(_name_of_rank, looked))
@@ -397,8 +396,6 @@ def shapes(
     mechanism: Box,
     linf: int,
     length: int,
-    factors: tuple[int, ...] = RANK_FACTORS,
-    falls: int = 4,
 ) -> Mixture:
     """Return shapes that the noisy counts at the ranks leave open: noise of the same law is taken
     off again, with fixed seeds.
@@ -409,19 +406,17 @@ def shapes(
 
     Args:
         seen: the noisy counts, shape (ranks,).
-        k: as for ``ranks``; seeds depend on it.
+        k: how many labels are asked for; seeds depend on it.
         mechanism: the mechanism whose noise is on them.
         linf: the most that one user adds to a count.
         length: how many ranks a shape has.
-        factors: as for ``ranks``.
-        falls: how many of the four ways are used, from the first on: 1 to 4.
     """
-    looked = np.array(ranks(k, factors), dtype=np.float64)
-    counts = likely_counts(seen, mechanism, linf, SHAPES, seed=k)
+    looked = np.array(ranks(k), dtype=np.float64)
+    counts = _falling_counts_after_look(seen, mechanism, linf, seed=k)
     logs = np.log(np.maximum(counts, SMALLEST_COUNT))
-    # The number of the way, drawn for each shape and each two neighbouring ranks; the counts were
-    # drawn with the seeds k and k + 1.
-    way_numbers = np.random.default_rng(k + 2).integers(falls, size=(SHAPES, len(looked)))
+    # The number of the way, from 0 to 3, drawn for each shape and each two neighbouring ranks; the
+    # counts were drawn with the seeds k and k + 1.
+    way_numbers = np.random.default_rng(k + 2).integers(4, size=(SHAPES, len(looked)))
     shapes_of_ranks = partial(_counts_between, looked, logs, way_numbers)
     return Mixture.of(k, length, shapes_of_ranks)
 
@@ -454,38 +449,44 @@ def _counts_between(looked: Array, logs: Array, way_numbers: Array, rank: Array)
     return rounded
 
 
-def likely_counts(
-    seen: Array, mechanism: Box, linf: int, number: int, *, seed: int = 0, finer: int = 1
-) -> Array:
-    """Return falling counts that noisy ones leave open, shape (number, counts): noise of the same
-    law is taken off again, with fixed seeds.
+def _falling_counts_after_look(seen: Array, mechanism: Box, linf: int, seed: int) -> Array:
+    """Return SHAPES sequences of falling counts that may have been those before noise was added,
+    shape (SHAPES, counts): noise of the same law is taken off again.
+
+    Of many draws of the noise those are taken that are likely by the counts which they leave
+    (``_log_weights``); what still rises in these counts is made to fall.
 
     Args:
         seen: the noisy counts, of true counts that fall, shape (counts,).
         mechanism: the mechanism whose noise is on them.
         linf: the most that one user adds to a count.
-        number: how many sequences of falling counts are returned.
         seed: the seed of the noise; the one after it is that of the choice among the draws.
-        finer: how many times as many sequences are chosen, of which ``number`` are taken: evenly
-            spaced ones in the order of their first counts.
     """
     noises = draws_of_box_noise(
         mechanism, len(seen), linf, NOISE_DRAWS, np.random.default_rng(seed)
     )
-    # Each noise that may have been drawn is weighed: by how much the counts that it leaves rise, or
-    # are negative, which true ones never do, and by the density of counts before the look. Gumbel
-    # noise on the logarithms draws without replacement in proportion to the weights.
-    true = seen - noises
-    spread = noises.std()
-    disorder = np.maximum(np.diff(true, axis=1), 0.0).sum(axis=1) + np.maximum(-true[:, -1], 0.0)
-    log_density = -np.log(np.maximum(true, 0.0) + FIRST_COMMON_COUNT * linf).sum(axis=1)
-    log_weight = -disorder / (spread / DISORDER_SHARE) + log_density
-    race = log_weight + np.random.default_rng(seed + 1).gumbel(size=NOISE_DRAWS)
-    drawn = np.argsort(-race, kind="stable")[: number * finer]
-    if finer > 1:
-        by_first_count = np.argsort(true[drawn, 0], kind="stable")
-        drawn = drawn[by_first_count][finer // 2 :: finer]
+    # Gumbel noise on the logarithms of the weights draws without replacement in proportion to them.
+    gumbel = np.random.default_rng(seed + 1).gumbel(size=NOISE_DRAWS)
+    race = _log_weights(seen - noises, noises.std(), linf) + gumbel
+    drawn = np.argsort(-race, kind="stable")[:SHAPES]
     return np.array([_nearest_falling_counts(seen - noise) for noise in noises[drawn]])
+
+
+def _log_weights(counts: Array, noise_std: float, linf: int) -> Array:
+    """Return the logarithms of weights that say how likely counts are to be true ones, shape
+    (draws,): the less they rise from rank to rank or are negative, which true counts never do, and
+    by the law of counts before the look (FIRST_COMMON_COUNT), the likelier.
+
+    Args:
+        counts: what is left of the noisy counts without a draw of the noise, shape (draws, counts).
+        noise_std: the standard deviation of the noise.
+        linf: the most that one user adds to a count.
+    """
+    rises = np.maximum(np.diff(counts, axis=1), 0.0).sum(axis=1)
+    disorder = rises + np.maximum(-counts[:, -1], 0.0)
+    log_density = -np.log(np.maximum(counts, 0.0) + FIRST_COMMON_COUNT * linf).sum(axis=1)
+    log_weights: Array = -disorder / (noise_std / DISORDER_SHARE) + log_density
+    return log_weights
 
 
 def _nearest_falling_counts(counts: Array) -> Array:

@@ -54,9 +54,10 @@ def charge_of_selections(request: Request, split: Split) -> SelectionCharge:
     """Return what the selections are charged as: whichever of both costs less at the (ε, δ) of the
     request, or the one that was requested.
 
-    ε-BR implies the cost of a clock of ε (docs/notes/clocks.md), so that no fewer clocks than
-    selections never pay. Where there is no limit on the clocks, or no δ at which both could be
-    compared, it is bounded ranges whatever was requested.
+    A selection of bounded range ε costs no more than a clock of ε (docs/notes/clocks.md), so that
+    clocks can only cost less where there are fewer of them than selections. Where there is no limit
+    on the clocks, or no δ at which both could be compared, it is bounded ranges whatever was
+    requested.
 
     Args:
         request: the question with its total.
@@ -66,8 +67,8 @@ def charge_of_selections(request: Request, split: Split) -> SelectionCharge:
     ranges = SelectionCharge("bounded_range", 1.0)
     if request.charge_as == "bounded_range" or clocks is None or split.threshold >= 1:
         return ranges
-    auto = request.charge_as == "auto"
-    if auto and largest_gain(request) < LEAST_GAIN:
+    takes_the_less = request.charge_as == "auto"
+    if takes_the_less and largest_gain(request) < LEAST_GAIN:
         return ranges
     # The gain depends little on the share of δ: that of one half is taken for all.
     delta = request.delta / 2
@@ -78,7 +79,7 @@ def charge_of_selections(request: Request, split: Split) -> SelectionCharge:
         gain = _epsilon_ratio(request.k, clocks, epsilon, delta)
     except OutOfTime as cut:  # it carries the ratio found so far, which is not cached
         (gain,) = cut.args
-    if auto and gain < LEAST_GAIN:
+    if takes_the_less and gain < LEAST_GAIN:
         return ranges
     return SelectionCharge("clocks", gain)
 
