@@ -210,17 +210,26 @@ def _scene_after_looks(plan: TwoPhasePlan, users: Release, counts: Release, rest
     noisy_users = _counts_in_order(users, CELLS)
     # For the type checker: the look releases counts.
     std = users_look.mechanism.count_noise(Sensitivity(l0=1), labels=1) or 0.0
-    # The sum of all cells has the noise of each.
-    more_users = STDS_OF_MORE_USERS * std * math.sqrt(len(CELLS))
-    most_users = max(noisy_users.sum(), 0.0) + more_users
     seen = _counts_in_order(counts, names_of_values(plan.k))
-    likely = likely_counts(seen, box, SHAPES, most_users)
+    likely = likely_counts(seen, box, SHAPES, _most_users(noisy_users, std))
     # Shapes go on beyond the lowest floor: selections of labels near it are simulated too.
     length = (max(FLOORS) + 1) * plan.k + RANKS_BEYOND_FLOOR
     shapes = shapes_through(plan.k, likely, length)
     scale = std / math.sqrt(2)  # Laplace noise of scale b has the variance 2b²
     users_of_shapes = open_users(noisy_users, scale, plan.k, likely)
     return Scene(plan.k, rest, users_of_shapes, shapes)
+
+
+def _most_users(noisy_users: Array, std: float) -> float:
+    """Return a number of users that there are seldom more of, by what a look showed: the sum of all
+    cells, at least 0, plus STDS_OF_MORE_USERS deviations of its noise.
+
+    Args:
+        noisy_users: the users seen, shape (cells,).
+        std: the standard deviation of the noise on each cell.
+    """
+    std_of_sum = std * math.sqrt(len(noisy_users))
+    return float(max(noisy_users.sum(), 0.0) + STDS_OF_MORE_USERS * std_of_sum)
 
 
 def _counts_in_order(released: Release, names: Sequence[object]) -> Array:

@@ -185,11 +185,12 @@ class Shape:
         together = counted_again and mechanisms[0].open_ended
         selection = mechanisms if together else mechanisms[:1]
         ranks, values = self._simulated_answers(selection, k, sensitivity, draws)
-        shown = ranks >= 0
-        true_counts = np.append(self.counts, 0.0)[ranks]  # 0 where no label was chosen, at -1
+        shown = ranks >= 0  # a rank of -1 is no label
+        true_counts = np.append(self.counts, 0.0)[ranks]  # 0 where no label was chosen
         top = self.counts[:k]
         missed = np.maximum(top.sum() - true_counts.sum(axis=1), 0.0) / k
         hits = ((ranks < len(top)) & shown).sum(axis=1)
+        # Of each simulated answer the sum of the squared errors of its counts.
         squares = np.zeros(len(ranks))
         if counted and counted_again and not together:
             simulation = SimulationInput(k, self.counts, sensitivity, self._standard_noise)

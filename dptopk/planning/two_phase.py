@@ -820,27 +820,11 @@ def _plan_of_finder(
             for are none of events.
     """
     everything = Sensitivity(linf=arguments.per_label_cap)
-    if finder == "uncapped":
-        under = everything
-        floor = FLOOR_FACTOR * arguments.k
-    else:
+    under = everything
+    if finder != "uncapped":
         weights = finder == "weights"
         under = finding_sensitivity(arguments.cap, arguments.per_label_cap, weights=weights)
-        floor = 0
-    division = _usual_division(arguments.k)
-    finding_share = division.share if share == "auto" else share
-    ways = [
-        Way(
-            find=finder,
-            # Without counts finding and selecting have all of μ².
-            share=1.0 if family is None else finding_share,
-            selecting=division.selecting,
-            counting=family,
-            cap=under.l0,
-            floor=floor,
-        )
-        for family in arguments.families
-    ]
+    ways = _ways_to_compare(arguments, finder, share, under.l0)
     best = _least_noisy_that_fits(arguments, ways, budget, under)
     return TwoPhasePlan(
         k=arguments.k,
@@ -858,6 +842,39 @@ def _plan_of_finder(
         way=best.way,
         family=None if arguments.counts == "auto" else arguments.families[0],
     )
+
+
+def _ways_to_compare(
+    arguments: _TwoPhaseArguments,
+    finder: Finder,
+    share: float | Literal["auto"],
+    cap: int | None,
+) -> list[Way]:
+    """Return the ways with one way of finding labels, one for each kind of noise on the counts.
+
+    Args:
+        arguments: those of plan_two_phases.
+        finder: how labels are found.
+        share: the share of μ² for finding and selecting, as stated.
+        cap: the number of labels of a user that take part in finding; None without a cap.
+
+    Raises:
+        InvalidParameter: where the counts that were asked for are none of events.
+    """
+    division = _usual_division(arguments.k)
+    finding_share = division.share if share == "auto" else share
+    return [
+        Way(
+            find=finder,
+            # Without counts finding and selecting have all of μ².
+            share=1.0 if family is None else finding_share,
+            selecting=division.selecting,
+            counting=family,
+            cap=cap,
+            floor=FLOOR_FACTOR * arguments.k if cap is None else 0,
+        )
+        for family in arguments.families
+    ]
 
 
 def _usual_division(k: int) -> _Division:

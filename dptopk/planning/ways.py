@@ -192,29 +192,12 @@ def calibrate_way(
     delta = FINDING_DELTA[way.find] * budget.delta
     mu = whole_mu(budget, way.find) * math.sqrt(way.share)
     factory = _PhaseFactory(way, k, delta, under, everything, mu)
-    selection_epsilon = factory.selection_epsilon
-    fixed: tuple[Phase, ...]  # the phases whose sizes follow from the division
     if way.counting == "capped":
-        # Searched is the μ of the noise on each of the counts that one user moves under the cap.
-        moved = under.l0 or 1  # for the type checker: under a cap l0 is finite
-        size = mu * math.sqrt((1 - way.selecting) / moved)
-        fixed = (factory.selection_phase(floor_digits(selection_epsilon)),)
-        scaled, bound = _phases_within_budget(fixed, factory.capped_counts_phase, budget, size)
-        phases = scaled[::-1]  # labels are found first, by the phase that is scaled last
+        phases, bound = factory.phases_that_show_capped_counts(budget)
     elif way.counting is None:
-        # Searched is the ε of each selection.
-        fixed = factory.finding_phases
-        phases, bound = _phases_within_budget(
-            fixed, factory.selection_phase, budget, selection_epsilon
-        )
+        phases, bound = factory.phases_without_counts(budget)
     else:
-        # Searched is the μ or ε of the noise on the counts.
-        fixed = factory.finding_phases
-        if not way.counts_all:
-            fixed = (*fixed, factory.selection_phase(floor_digits(selection_epsilon)))
-        size = size_of_counts(way, budget)
-        phases, bound = _phases_within_budget(fixed, factory.counting_phase, budget, size)
-        phases[-1].mechanism.charge(everything, labels=k)  # refuses a sensitivity it cannot count
+        phases, bound = factory.phases_that_count_again(budget)
     found_under = everything if way.find == "uncapped" else under
     return CalibratedWay(way, phases, found_under, bound)
 
@@ -282,6 +265,39 @@ class _PhaseFactory:
         assert self.way.counting in COUNTING  # noqa: S101 - for the type checker
         counter = COUNTING[self.way.counting](size)
         return Phase("count", counter, counter.charge(self.everything))
+
+    def phases_that_show_capped_counts(self, budget: Budget) -> tuple[tuple[Phase, ...], Bound]:
+        """Return the phases of a way that shows the capped counts by which labels are found, within
+        a budget, and their composition. Searched is the μ of the noise on these counts.
+        """
+        moved = self.under.l0 or 1  # for the type checker: under a cap l0 is finite
+        mu_of_one_count = self.mu * math.sqrt((1 - self.way.selecting) / moved)
+        selections = self.selection_phase(floor_digits(self.selection_epsilon))
+        phases, bound = _phases_within_budget(
+            (selections,), self.capped_counts_phase, budget, mu_of_one_count
+        )
+        return phases[::-1], bound  # labels are found first, by the phase that is scaled last
+
+    def phases_without_counts(self, budget: Budget) -> tuple[tuple[Phase, ...], Bound]:
+        """Return the phases of a way that shows labels alone, within a budget, and their
+        composition. Searched is the ε of each selection.
+        """
+        return _phases_within_budget(
+            self.finding_phases, self.selection_phase, budget, self.selection_epsilon
+        )
+
+    def phases_that_count_again(self, budget: Budget) -> tuple[tuple[Phase, ...], Bound]:
+        """Return the phases of a way that counts on all events, within a budget, and their
+        composition. Searched is the μ or ε of the noise on these counts.
+        """
+        fixed = self.finding_phases
+        if not self.way.counts_all:
+            fixed = (*fixed, self.selection_phase(floor_digits(self.selection_epsilon)))
+        size = size_of_counts(self.way, budget)
+        phases, bound = _phases_within_budget(fixed, self.counting_phase, budget, size)
+        counting = phases[-1].mechanism
+        counting.charge(self.everything, labels=self.k)  # refuses a sensitivity it cannot count
+        return phases, bound
 
 
 @lru_cache(maxsize=64)
