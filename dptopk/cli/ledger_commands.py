@@ -311,7 +311,7 @@ def verify(
     ] = None,
 ) -> None:
     """Check the hash chain and replay the history; says what that can and cannot detect."""
-    from dptopk.ledger.heads import witness_at
+    from dptopk.ledger.heads import head_storage_at
     from dptopk.ledger.ledger import Ledger
     from dptopk.ledger.log_store import refuse_own_file
 
@@ -321,7 +321,7 @@ def verify(
         )
     if head is not None:
         refuse_own_file(book.url, head, "--head")
-    exported = None if head is None else witness_at(head).read()
+    exported = None if head is None else head_storage_at(head).read()
     if head is not None and exported is None:
         raise InvalidParameter(f"--head: {head.name!r} does not exist")
     inspection = Ledger.inspect_file(
@@ -331,7 +331,7 @@ def verify(
         head_file=book.head_file,
     )
     if book.head_file is not None and not inspection.problems:
-        stored_head = witness_at(book.head_file).read()
+        stored_head = head_storage_at(book.head_file).read()
         if stored_head is None:
             raise InvalidParameter(f"--head-file: {Path(book.head_file).name!r} does not exist")
     for problem in inspection.problems:

@@ -27,13 +27,13 @@ from dptopk.ledger.budget_terms import (
     with_fixed_division,
 )
 from dptopk.ledger.entries import FORMAT, normal_form
-from dptopk.ledger.heads import Head, HeadFile, HeadTable
+from dptopk.ledger.heads import Head, HeadStorage
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
 from dptopk.ledger.log_store import (
     Store,
     accepted_log,
-    head_of,
+    head_storage_of,
     ledger_file,
     refuse_own_head,
 )
@@ -66,7 +66,7 @@ class LedgerAdministration(Reader):
         heads = [] if head is None else [Head.of(head)]
         refuse_own_head(url, head_file)
         if head_file is not None and not read_only:
-            _complete_file(url, head_of(url, head_file), secret_of(key), network=network)
+            _complete_file(url, head_storage_of(url, head_file), secret_of(key), network=network)
         store = Store(
             url,
             key=secret_of(key),
@@ -75,8 +75,8 @@ class LedgerAdministration(Reader):
             network=network,
             ahead=ahead,
         )
-        witness = None if head_file is None else head_of(url, head_file)
-        super().__init__(store, Journal(store, witness))
+        head_storage = None if head_file is None else head_storage_of(url, head_file)
+        super().__init__(store, Journal(store, head_storage))
         first = {
             "format": FORMAT,
             "id": uuid.uuid4().hex,
@@ -150,7 +150,7 @@ class LedgerAdministration(Reader):
         with self._journal.write() as log:
             if name in self._now.datasets:
                 raise InvalidParameter(f"name: the dataset {name!r} already exists")
-            self._journal.append(log, "dataset", name, "", body)
+            self._journal.append(log, "dataset", body, dataset=name)
 
     def set_limit(self, dataset: str, analyst: str, **limit: Unpack[AccountTerms]) -> None:
         """Limit one analyst inside a data set's budget; the limit's arguments are as for
@@ -178,7 +178,8 @@ class LedgerAdministration(Reader):
                     f"the analyst {analyst!r} has already spent more than this limit"
                 ) from None
             body = {"terms": terms, "charge": str(learnt), "record": record}
-            self._journal.append(log, "limit", dataset, analyst, normal_form(limit=body))
+            limit_body = normal_form(limit=body)
+            self._journal.append(log, "limit", limit_body, dataset=dataset, analyst=analyst)
 
     def set_version(self, dataset: str, version: str) -> None:
         """Record that the data changed; the budget is the same, since the same users may be in the
@@ -202,7 +203,7 @@ class LedgerAdministration(Reader):
             body: dict[str, object] = {"version": version}
             if merged:
                 body["merged"] = merged
-            self._journal.append(log, "version", dataset, "", normal_form(version=body))
+            self._journal.append(log, "version", normal_form(version=body), dataset=dataset)
 
     def renew(self, dataset: str, *, reason: str, **budget: Unpack[BudgetTerms]) -> None:
         """Open a new budget on the same data set, with a reason that the log records.
@@ -221,7 +222,7 @@ class LedgerAdministration(Reader):
         with self._journal.write() as log:
             terms = terms_by_segment(terms, self._now.dataset(dataset).segments)
             body = normal_form(renewal={"terms": terms, "reason": reason})
-            self._journal.append(log, "renewal", dataset, "", body)
+            self._journal.append(log, "renewal", body, dataset=dataset)
 
     def rekey(self, key: str | bytes) -> None:
         """Change the secret of the hash chain: all entries are verified, and then hashed again, in
@@ -282,12 +283,12 @@ class LedgerAdministration(Reader):
             accepted_log(url, network) as place,
             cls(place, key=key, create=False, network=network) as ledger,
         ):
-            witness = None if head_file is None else head_of(url, head_file)
-            incomplete = isinstance(place, LedgerFile)
-            lost = ledger._journal.accept_restore(witness, reason, incomplete=incomplete)
-        if lost is None:
+            head_storage = None if head_file is None else head_storage_of(url, head_file)
+            lacks_log = isinstance(place, LedgerFile)  # as ``accepted_log`` yields it
+            lost_head = ledger._journal.accept_restore(head_storage, reason, incomplete=lacks_log)
+        if lost_head is None:
             return None
-        return asdict(lost)
+        return asdict(lost_head)
 
     @staticmethod
     def migrate(
@@ -321,8 +322,10 @@ class LedgerAdministration(Reader):
         """
         refuse_own_head(old, head_file)
         refuse_own_head(new, head_file)
-        witness = None if head_file is None else head_of(old, head_file)
-        migration = Migration(old, new, key=secret_of(key), witness=witness, network=network)
+        head_storage = None if head_file is None else head_storage_of(old, head_file)
+        migration = Migration(
+            old, new, key=secret_of(key), head_storage=head_storage, network=network
+        )
         return asdict(migration.run())
 
     @classmethod
@@ -352,7 +355,7 @@ class LedgerAdministration(Reader):
         plain_text(reason=reason)  # refuses a text that cannot be shown
         refuse_own_head(url, head_file)
         with cls(url, key=key, create=False, network=network) as ledger:
-            ledger._journal.set_witness("attach", head_of(url, head_file), reason)
+            ledger._journal.change_head_storage("attach", head_storage_of(url, head_file), reason)
 
     @classmethod
     def replace_witness(
@@ -373,7 +376,7 @@ class LedgerAdministration(Reader):
         plain_text(reason=reason)  # refuses a text that cannot be shown
         refuse_own_head(url, head_file)
         with cls(url, key=key, create=False, network=network) as ledger:
-            ledger._journal.set_witness("replace", head_of(url, head_file), reason)
+            ledger._journal.change_head_storage("replace", head_storage_of(url, head_file), reason)
 
     def move_witness(self, head_file: str | Path, *, reason: str) -> None:
         """Store the head of this ledger, which was opened with it, at another place.
@@ -392,12 +395,14 @@ class LedgerAdministration(Reader):
         """
         plain_text(reason=reason)  # refuses a text that cannot be shown
         refuse_own_head(self._store.url, head_file)
-        self._journal.set_witness("move", head_of(self._store.url, head_file), reason)
+        self._journal.change_head_storage(
+            "move", head_storage_of(self._store.url, head_file), reason
+        )
 
 
 def _complete_file(
     url: str | Path | LedgerFile,
-    witness: HeadFile | HeadTable,
+    head_storage: HeadStorage,
     key: bytes | None,
     *,
     network: bool,
@@ -410,19 +415,19 @@ def _complete_file(
 
     Args:
         url: the path or URL of the ledger.
-        witness: the place of its head.
+        head_storage: the place where its head is stored.
         key: the secret of the hash chain; None: it has none.
         network: whether the file may be on a network file system, as for ``Ledger``.
     """
     file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network)
     if file is None or file.without_log or not file.lacks_log():
         return
-    head = witness.read()
+    head = head_storage.read()
     if head is None:
         return
     store = Store(replace(file, without_log=True), key=key, read_only=True, create=False)
     try:
-        inspection = inspect(store, [head], witness=head)
+        inspection = inspect(store, [head], stored_head=head)
     finally:
         store.close()
     if not inspection.problems and inspection.entries == head.seq:

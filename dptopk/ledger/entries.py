@@ -13,7 +13,7 @@ import hmac
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter, LedgerError
@@ -27,12 +27,24 @@ GENESIS = "0" * 64  # stands for the hash before the first entry
 DEEPEST = 100
 
 
+class LastEntry(NamedTuple):
+    """What the next entry of a log continues.
+
+    Attributes:
+        seq: the number of the last entry; 0: there is none yet.
+        hash: its hash; GENESIS if there is none.
+    """
+
+    seq: int
+    hash: str
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry of the log.
 
     Attributes:
-        seq: its number, from 1.
+        seq: its number, its place in the log; the first entry has 1.
         at: the UTC time at which it was written; nothing is decided by it.
         kind: what happened, such as "charge".
         dataset: the name of the data set; "" if it is about the ledger.

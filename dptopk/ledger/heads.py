@@ -459,6 +459,10 @@ class HeadTable:
             raise LedgerError(f"the database of the head refused: {reason}") from None
 
 
+# Where a head is stored; both have the methods read, swap, remove and place.
+HeadStorage = HeadFile | HeadTable
+
+
 def path_of_uri(uri: str) -> Path:
     """Return the path of the file that a URI of SQLite names, "file:" and a path; what follows "?"
     is left out.
@@ -470,8 +474,8 @@ def path_of_uri(uri: str) -> Path:
     return Path(unquote(path_without_host))
 
 
-def witness_at(place: str | Path, ledger: LedgerFile | None = None) -> HeadFile | HeadTable:
-    """Return the storage of a head at a path or a database URL.
+def head_storage_at(place: str | Path, ledger: LedgerFile | None = None) -> HeadStorage:
+    """Return the place at a path or a database URL as one that a head can be stored at.
 
     Args:
         place: the path or URL.

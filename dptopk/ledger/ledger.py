@@ -143,7 +143,9 @@ class Ledger(LedgerAdministration):
                 body["segments"] = list(segments)
             if once:
                 body["once"] = once
-            entry = self._journal.append(log, "charge", dataset, analyst, normal_form(charge=body))
+            entry = self._journal.append(
+                log, "charge", normal_form(charge=body), dataset=dataset, analyst=analyst
+            )
         return Receipt(entry.seq, dataset, analyst, charge)
 
     def finalize(
@@ -183,7 +185,11 @@ class Ledger(LedgerAdministration):
             if unused and receipt.seq > state.accounts_since:
                 body["returned"] = state.refund_records(charged, unused)
             self._journal.append(
-                log, "release", receipt.dataset, charged.analyst, normal_form(release=body)
+                log,
+                "release",
+                normal_form(release=body),
+                dataset=receipt.dataset,
+                analyst=charged.analyst,
             )
 
     def _open_charge(self, log: Transaction, receipt: Receipt) -> Entry:
@@ -202,10 +208,7 @@ class Ledger(LedgerAdministration):
             raise InvalidParameter(
                 "receipt: this charge was already settled, or is not in this ledger"
             )
-        if not self._journal.has_right_hash(charged):
-            raise LedgerError(
-                f"entry {charged.seq} has a wrong hash: it was changed, or the key is another"
-            )
+        self._journal.refuse_wrong_hash(charged)
         return charged
 
     def reuse(
@@ -250,8 +253,8 @@ class Ledger(LedgerAdministration):
             charged, release = stored
             shown_before = self._journal.find(log, "seen", dataset, analyst, release.seq)
             if charged.analyst != analyst and shown_before is None:
-                body = _reuse_body(state, analyst, charged, release)
-                self._journal.append(log, "reuse", dataset, analyst, normal_form(reuse=body))
+                body = normal_form(reuse=_reuse_body(state, analyst, charged, release))
+                self._journal.append(log, "reuse", body, dataset=dataset, analyst=analyst)
         return dict(release.body["answer"])
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, Entry
-from dptopk.ledger.heads import HeadFile, HeadTable, lock_beside, path_of_uri, witness_at
+from dptopk.ledger.heads import HeadStorage, head_storage_at, lock_beside, path_of_uri
 from dptopk.ledger.postgresql import PostgreSQL, are_one_database
 from dptopk.ledger.sqlite import ERRORS, Purpose, SQLite
 from dptopk.ledger.sqlite_file import LedgerFile
@@ -414,7 +414,7 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
         )
 
 
-def head_of(url: str | Path | LedgerFile, head_file: str | Path) -> HeadFile | HeadTable:
+def head_storage_of(url: str | Path | LedgerFile, head_file: str | Path) -> HeadStorage:
     """Return the place where the head of a ledger is stored, which ``refuse_own_head`` has
     checked.
 
@@ -424,7 +424,7 @@ def head_of(url: str | Path | LedgerFile, head_file: str | Path) -> HeadFile | H
     """
     # The file is only compared with others, so that it does not matter where it lies.
     file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network=False)
-    return witness_at(head_file, file)
+    return head_storage_at(head_file, file)
 
 
 def refuse_own_file(url: str | Path, path: Path, name: str) -> None:

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.entries import FORMAT, normal_form
-from dptopk.ledger.heads import Head, HeadFile, HeadTable
+from dptopk.ledger.heads import Head, HeadStorage
 from dptopk.ledger.journal import Journal, refuse_damaged_log
 from dptopk.ledger.log_store import Store, ledger_file, no_fork
 from dptopk.ledger.replay import LedgerState
@@ -39,7 +39,7 @@ class Migration:
         old: the path or URL of the ledger.
         new: the path of a file that does not exist yet.
         key: the secret of both hash chains; None: they have none.
-        witness: the place of the old ledger's head, where the new one's is stored afterwards.
+        head_storage: the place of the old ledger's head, where the new one's is stored afterwards.
         network: whether files may be on a network file system, as for ``Ledger``.
     """
 
@@ -49,7 +49,7 @@ class Migration:
         new: str | Path,
         *,
         key: bytes | None = None,
-        witness: HeadFile | HeadTable | None = None,
+        head_storage: HeadStorage | None = None,
         network: bool = False,
     ) -> None:
         if "://" in str(new):
@@ -57,7 +57,7 @@ class Migration:
         self._old = old
         self._new = LedgerFile.at(new, network=network)
         self._key = key
-        self._witness = witness
+        self._head_storage = head_storage
         self._network = network
         self._refuse_name_of_sqlite()
 
@@ -86,7 +86,7 @@ class Migration:
                 self._refuse_existing()
                 head = self._copy(log, state)
                 self._refuse_no_links(state.about.get("id"))
-                log.append(state.last, "retired", "", "", normal_form(retired={"to": asdict(head)}))
+                log.append(state.last, "retired", normal_form(retired={"to": asdict(head)}))
         with self._locked_old_log() as (_, state):
             new_head = Head.of(state.retired or {})  # it is retired now: ``of`` refuses {}
             self._complete(new_head, state)
@@ -116,10 +116,10 @@ class Migration:
         Raises:
             LedgerError: naming the problem.
         """
-        head = None if self._witness is None else self._witness.read()
+        head = None if self._head_storage is None else self._head_storage.read()
         if state.retired is not None:
             return
-        problem = head_problem(state, head) if state.witness is not None else ""
+        problem = head_problem(state, head) if state.head_place is not None else ""
         if head is not None and not problem:
             problem = head.problem(state.about.get("id"), log.hash_of(head.seq))
         if problem:
@@ -226,9 +226,10 @@ class Migration:
                     _copy_entry(journal, target, old, state)
                 _refuse_difference(old, journal.state)
                 # An old log of an earlier format does not record where its head is stored.
-                if self._witness is not None and state.witness is None:
-                    body = {"act": "attach", "place": self._witness.place(), "reason": "migrated"}
-                    journal.append(target, "witness", "", "", body)
+                if self._head_storage is not None and state.head_place is None:
+                    place = self._head_storage.place()
+                    body = {"act": "attach", "place": place, "reason": "migrated"}
+                    journal.append(target, "witness", body)
             head = journal.head()
         except BaseException:
             store.close()
@@ -276,19 +277,19 @@ class Migration:
         Raises:
             LedgerError: when that place is not given, is empty, or has the head of a third ledger.
         """
-        if self._witness is None:
-            if new.witness is not None:
+        if self._head_storage is None:
+            if new.head_place is not None:
                 raise LedgerError(head_problem(new, None))
             return
-        stored = self._witness.read()
-        if stored is None and old.witness is not None:
+        stored = self._head_storage.read()
+        if stored is None and old.head_place is not None:
             raise LedgerError(head_problem(old, None))
         while stored is None or stored.ledger != new_head.ledger:
             if stored is not None and stored.ledger not in {None, old.about.get("id")}:
                 raise LedgerError("the head belongs to another ledger")
-            if self._witness.swap(stored, new_head):
+            if self._head_storage.swap(stored, new_head):
                 return
-            stored = self._witness.read()
+            stored = self._head_storage.read()
 
 
 def _copy_entry(
@@ -328,10 +329,8 @@ def _refuse_difference(old: LedgerState, new: LedgerState) -> None:
     """
     old_states = {name: state.state() for name, state in old.datasets.items()}
     new_states = {name: state.state() for name, state in new.datasets.items()}
-    old_seq, _ = old.last
-    new_seq, _ = new.last
     same_rows = old.index.chains == new.index.chains
-    if old_states != new_states or not same_rows or old_seq != new_seq:
+    if old_states != new_states or not same_rows or old.last.seq != new.last.seq:
         raise LedgerError("the migration would change what is spent or stored: nothing was done")
 
 

@@ -19,7 +19,7 @@ from dptopk.ledger.entries import Entry
 from dptopk.ledger.heads import Head
 from dptopk.ledger.journal import Journal
 from dptopk.ledger.keys import secret_of
-from dptopk.ledger.log_store import Store, head_of, refuse_own_head
+from dptopk.ledger.log_store import Store, head_storage_of, refuse_own_head
 from dptopk.ledger.names import analyst_name
 from dptopk.ledger.recorded import RecordedHead
 from dptopk.ledger.replay import LedgerState
@@ -340,10 +340,7 @@ class Reader:
         Raises:
             LedgerError: if the hash of one of the entries is wrong.
         """
-        if not self._journal.has_right_hash(charged):
-            raise LedgerError(
-                f"entry {charged.seq} has a wrong hash: it was changed, or the key is another"
-            )
+        self._journal.refuse_wrong_hash(charged)
         spend = Spend.of_charge(charged, renewed=self._now.dataset(charged.dataset).renewal_entry)
         if not outcome:
             return spend
@@ -380,15 +377,15 @@ class Reader:
             LedgerError: when the stored head cannot be read.
         """
         heads = [] if head is None else [Head.of(head)]
-        all_heads = [*heads, *self._journal.committed_heads()]
-        witness = self._journal.witness()
-        exported = head is not None or self._journal.exported
+        committed_head = self._journal.committed_head
+        if committed_head is not None:
+            heads.append(committed_head)
         return inspect(
             self._store,
-            all_heads,
-            witness=witness,
-            present_witness=self._journal.witness,
-            head_exported=exported,
+            heads,
+            stored_head=self._journal.stored_head(),
+            read_stored_head=self._journal.stored_head,
+            head_exported=head is not None or self._journal.was_compared_with_export,
         )
 
     def check(self, *, head: Mapping[str, Any] | None = None) -> list[str]:
@@ -429,10 +426,10 @@ class Reader:
         """
         heads = [] if head is None else [Head.of(head)]
         refuse_own_head(url, head_file)
-        witness = None if head_file is None else head_of(url, head_file).read()
+        stored_head = None if head_file is None else head_storage_of(url, head_file).read()
         store = Store(url, key=secret_of(key), read_only=True, create=False)
         try:
-            return inspect(store, heads, witness=witness, head_exported=head is not None)
+            return inspect(store, heads, stored_head=stored_head, head_exported=head is not None)
         finally:
             store.close()
 

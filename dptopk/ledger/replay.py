@@ -21,9 +21,9 @@ from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.dataset import DatasetState, Total, owner_of
 from dptopk.ledger.earlier_formats import EarlierFormats
-from dptopk.ledger.entries import FORMAT, GENESIS, Entry
+from dptopk.ledger.entries import FORMAT, GENESIS, Entry, LastEntry
 from dptopk.ledger.heads import Head
-from dptopk.ledger.index import Index, Place
+from dptopk.ledger.index import Index, LookupRow
 from dptopk.ledger.recorded import About, HeadPlace, RecordedHead, RecordedLedger
 from dptopk.ledger.spends import Spend
 
@@ -42,7 +42,7 @@ class LedgerState:
 
     Attributes:
         key: the secret of the hash chain.
-        last: the number and the hash of the last entry.
+        last: the number and the hash of the last entry that was applied.
         about: the body of the first entry.
         datasets: the state of each data set, by name.
         index: the hashes of the rows that lead from names to entries.
@@ -51,8 +51,9 @@ class LedgerState:
         checkpoint: the number of the last checkpoint.
         folded: the last entry as it was folded, in today's format.
         earlier: the reader of entries of earlier formats.
-        witness: where the head of this ledger is stored ("kind", "name"); None: nowhere.
-        witnessed: a number that the head stored there had reached when the last entry was written.
+        head_place: where the head of this ledger is stored ("kind", "name"); None: nowhere.
+        last_confirmed: the number of an entry that the head stored there named when the last entry
+            was written; a stored head that names an earlier one is an old copy.
         retired: the head of the ledger that this one was migrated to; None: it was not.
     """
 
@@ -60,7 +61,7 @@ class LedgerState:
         self, key: bytes | None, audit: Callable[[LedgerState, Entry], None] | None = None
     ) -> None:
         self.key = key
-        self.last: tuple[int, str] = (0, GENESIS)
+        self.last = LastEntry(0, GENESIS)
         self.about: About = {}
         self.datasets: dict[str, DatasetState] = {}
         self.index = Index()
@@ -68,22 +69,21 @@ class LedgerState:
         self.checkpoint = 0
         self.folded: Entry | None = None
         self.earlier = EarlierFormats()
-        self.witness: HeadPlace | None = None
-        self.witnessed = 0
+        self.head_place: HeadPlace | None = None
+        self.last_confirmed = 0
         self.retired: RecordedHead | None = None
         self._audit = audit
 
-    def apply(self, entry: Entry) -> list[Place]:
+    def apply(self, entry: Entry) -> list[LookupRow]:
         """Check that an entry follows the last one and has the right hash, fold it in, and return
         the rows that lead to it.
 
         Raises:
             LedgerError: when the chain is broken or the entry could never have been written.
         """
-        last_seq, last_hash = self.last
-        if entry.seq != last_seq + 1 or entry.previous != last_hash:
+        if entry.seq != self.last.seq + 1 or entry.previous != self.last.hash:
             raise LedgerError(
-                f"entry {entry.seq} does not follow entry {last_seq}: the log was changed"
+                f"entry {entry.seq} does not follow entry {self.last.seq}: the log was changed"
             )
         fold = getattr(self, f"_fold_{entry.kind}", None)
         if fold is None:
@@ -94,8 +94,8 @@ class LedgerState:
             if self._audit is not None:
                 self._audit(self, today)
             fold(today)
-            self.witnessed = today.body.get("witnessed", self.witnessed)
-            places = self.index.add(today)
+            self.last_confirmed = today.body.get("witnessed", self.last_confirmed)
+            rows = self.index.add(today)
         except LedgerError:
             raise
         except (  # for a part of the body that is missing, of another type, or out of range
@@ -107,15 +107,17 @@ class LedgerState:
             ArithmeticError,
         ) as error:
             raise LedgerError(f"entry {entry.seq} could never have been written: {error}") from None
-        self.last = (entry.seq, entry.hash)
+        self.last = LastEntry(entry.seq, entry.hash)
         self.folded = today
-        return places
+        return rows
 
-    def last_confirmed_by(self, head: Head) -> int:
-        """Return the number of the last entry that a stored head confirms.
+    def last_confirmed_by(self, head: Head | None) -> int:
+        """Return the number of the last entry that a stored head confirms; 0 without a head.
 
         A head that an operator gave up confirms the entries before the one that gave it up.
         """
+        if head is None:
+            return 0
         replaced_by = self.replaced.get((head.seq, head.hash))
         if replaced_by is None:
             return head.seq
@@ -148,8 +150,8 @@ class LedgerState:
             "datasets": {name: state.state() for name, state in self.datasets.items()},
             "index": dict(self.index.chains),
             "replaced": [(*head, by) for head, by in self.replaced.items()],
-            "witness": self.witness,
-            "witnessed": self.witnessed,
+            "witness": self.head_place,
+            "witnessed": self.last_confirmed,
             "retired": self.retired,
         }
 
@@ -164,8 +166,8 @@ class LedgerState:
         }
         self.index.chains = dict(state["index"])
         self.replaced = {(seq, hash_): by for seq, hash_, by in state["replaced"]}
-        self.witness = state["witness"]
-        self.witnessed = state["witnessed"]
+        self.head_place = state["witness"]
+        self.last_confirmed = state["witnessed"]
         self.retired = state["retired"]
 
     def _check(self, entry: Entry) -> None:
@@ -201,12 +203,12 @@ class LedgerState:
         """
         if entry.body["lost"] is not None:
             self._replace(entry.body["lost"], entry.seq)
-        self.witnessed = 0  # the head of this log is stored anew
+        self.last_confirmed = 0  # the head of this log is stored anew
 
     def _fold_witness(self, entry: Entry) -> None:
         """Fold a new place of the head, where it is stored from this entry on."""
-        self.witness = entry.body["place"]
-        self.witnessed = 0  # unless the entry itself states a number (``apply``)
+        self.head_place = entry.body["place"]
+        self.last_confirmed = 0  # unless the entry itself states a number (``apply``)
 
     def _fold_retired(self, entry: Entry) -> None:
         """Fold the last entry of a ledger that was migrated to another one."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dptopk._internal.json_text import canonical_json
 from dptopk.errors import LedgerError
-from dptopk.ledger.entries import GENESIS, Entry
-from dptopk.ledger.index import Place, bucket_of
+from dptopk.ledger.entries import GENESIS, Entry, LastEntry
+from dptopk.ledger.index import LookupRow, bucket_of
 from dptopk.ledger.postgresql import PostgreSQL
 from dptopk.ledger.sqlite import SQLite
 
@@ -26,12 +26,13 @@ if TYPE_CHECKING:
 
     Connection = sqlite3.Connection | PoolProxiedConnection
 
-# Both have the same methods: durable commits, one writer at a time, the dialect's statements.
+# Both have the same attributes and methods: durable commits, one writer at a time, and the
+# statements that differ between the two dialects of SQL.
 Database = SQLite | PostgreSQL
-PAGE = 500  # the rows that are read in one transaction
+PAGE = 500  # the most entries that are read in one transaction, so that nobody waits for long
 _COLUMNS = ("seq", "at", "kind", "dataset", "analyst", "body", "previous", "hash")
 _TEXTS = ", ".join(f"{name} TEXT NOT NULL" for name in _COLUMNS[1:])
-_TABLES = (
+_CREATION = (
     f"CREATE TABLE IF NOT EXISTS entries (seq INTEGER NOT NULL PRIMARY KEY, {_TEXTS})",
     (
         "CREATE TABLE IF NOT EXISTS places (bucket TEXT, seq INTEGER, name TEXT, PRIMARY KEY "
@@ -46,6 +47,18 @@ _TABLES = (
 )
 TABLES = ("entries", "places", "snapshots")
 INDEXES = ("charges_of_all", "charges_of_each")
+
+
+class Snapshot(NamedTuple):
+    """A state of the ledger as it was stored beside the log.
+
+    Attributes:
+        seq: the number of the entry after which it was stored, a checkpoint.
+        text: the state as JSON, which must be compared with the hash in that entry.
+    """
+
+    seq: int
+    text: str
 
 
 class Transaction:
@@ -64,7 +77,12 @@ class Transaction:
         self._cursors: list[sqlite3.Cursor | DBAPICursor] = []
 
     def run(self, statement: str, *values: str | int) -> list[tuple[Any, ...]]:
-        """Run a statement, with ? for values, and return all its rows."""
+        """Run a SQL statement and return all its rows; empty for one that is no query.
+
+        Args:
+            statement: the statement, with ? in the place of each value.
+            values: the values, in order.
+        """
         cursor = self._connection.cursor()
         self._cursors.append(cursor)
         cursor.execute(statement.replace("?", self._database.mark), values)
@@ -85,12 +103,14 @@ class Transaction:
         return self._database.has_tables(names, self.run)
 
     def damage(self) -> list[str]:
-        """Return what the database's own check of its pages and indexes finds."""
+        """Return the problems that the database's own check of its pages and indexes finds."""
         return self._database.damage(self.run)
 
     def create_tables(self) -> None:
-        """Create the tables, and the triggers that refuse changes of written rows."""
-        for statement in (*_TABLES, *self._database.guards):
+        """Create the tables and indexes that are not there, and the triggers that refuse changes of
+        written rows.
+        """
+        for statement in (*_CREATION, *self._database.guards):
             self.run(statement)
 
     def entries(self, after: int, at_most: int) -> list[Entry]:
@@ -174,33 +194,32 @@ class Transaction:
 
     def append(
         self,
-        last: tuple[int, str],
+        last: LastEntry,
         kind: str,
-        dataset: str,
-        analyst: str,
         body: dict[str, Any],
         *,
+        dataset: str = "",
+        analyst: str = "",
         at: str | None = None,
     ) -> Entry:
         """Append one entry, and return it as it was read back.
 
         Args:
-            last: the sequence number and the hash of the last entry.
+            last: the last entry of the log.
             kind: what happened, such as "charge".
-            dataset: the name of the data set, or "".
-            analyst: the name of the analyst, or "".
             body: the details in normal form.
+            dataset: the name of the data set; "": the entry is about the ledger.
+            analyst: the name of the analyst; "": the entry is about nobody.
             at: the time at which it was written first, if it is a copy; None: now.
 
         Raises:
             LedgerError: when what is read back is not what was written.
         """
-        last_seq, last_hash = last
         at = at or datetime.now(UTC).isoformat(timespec="microseconds")
-        unhashed = Entry(last_seq + 1, at, kind, dataset, analyst, body, last_hash, "")
+        unhashed = Entry(last.seq + 1, at, kind, dataset, analyst, body, last.hash, hash="")
         hash_ = unhashed.chain_hash(self._key)
         text = canonical_json(body)
-        row = (unhashed.seq, at, kind, dataset, analyst, text, last_hash, hash_)
+        row = (unhashed.seq, at, kind, dataset, analyst, text, last.hash, hash_)
         marks = ", ".join("?" for _ in row)
         columns = ", ".join(_COLUMNS)
         self.run(f"INSERT INTO entries ({columns}) VALUES ({marks})", *row)  # noqa: S608
@@ -209,32 +228,42 @@ class Transaction:
             raise LedgerError("the ledger's database lost what was written")
         return entry
 
-    def write_places(self, places: Iterable[Place]) -> None:
-        """Write the rows that lead from names to entries."""
-        for seq, name in places:
+    def write_lookup_rows(self, rows: Iterable[LookupRow]) -> None:
+        """Write rows that lead from names to entries."""
+        for seq, name in rows:
             self.run("INSERT INTO places VALUES (?, ?, ?)", bucket_of(name), seq, name)
 
-    def places(self, bucket: str, until: int) -> list[Place]:
-        """Return the rows of a bucket up to an entry, in order: (number of an entry, name that
-        leads to it).
+    def delete_lookup_rows(self) -> None:
+        """Delete all rows that lead from names to entries."""
+        self.run("DELETE FROM places")
+
+    def lookup_rows(self, bucket: str, until: int) -> list[LookupRow]:
+        """Return the rows that lead from names to entries, of one bucket, in order.
+
+        Args:
+            bucket: the bucket, as ``bucket_of`` returns it.
+            until: rows that lead to entries after the one with this number are left out.
         """
         query = "SELECT seq, name FROM places WHERE bucket = ? AND seq <= ?"
         rows = self.run(query, bucket, until)
-        return sorted((int(seq), str(name)) for seq, name in rows)
+        return sorted(LookupRow(int(seq), str(name)) for seq, name in rows)
 
     def buckets(self) -> set[str]:
-        """Return the buckets that have rows."""
+        """Return the buckets that have rows in the table ``places``."""
         return {row[0] for row in self.run("SELECT DISTINCT bucket FROM places")}
 
-    def keep_snapshot(self, seq: int, state: str) -> None:
-        """Store the text of the state after an entry, instead of older ones."""
+    def replace_snapshot(self, seq: int, state: str) -> None:
+        """Store the text of the ledger's state after an entry; older ones are deleted.
+
+        Args:
+            seq: the number of the entry.
+            state: the state as JSON.
+        """
         self.run("DELETE FROM snapshots")
         self.run("INSERT INTO snapshots VALUES (?, ?)", seq, state)
 
-    def snapshot(self) -> tuple[int, str] | None:
-        """Return the number of the entry after which a state was stored, and its text; None if
-        there is none.
-        """
+    def snapshot(self) -> Snapshot | None:
+        """Return the newest stored state of the ledger; None if there is none."""
         for seq, state in self.run("SELECT seq, state FROM snapshots ORDER BY seq DESC LIMIT 1"):
-            return (seq, state)
+            return Snapshot(seq, state)
         return None

@@ -217,15 +217,14 @@ def fold(
                 hash_at[entry.seq] = entry.hash
     except LedgerError as error:
         problems.append(str(error))
-    last_seq, _ = state.last
-    if not problems and not last_seq:
+    if not problems and not state.last.seq:
         problems.append("the ledger is empty: it was never initialised")
     if not problems:
         for head in heads:
             problem = head.problem(state.about.get("id"), hash_at[head.seq])
             if problem and problem not in problems:
                 problems.append(problem)
-    return Inspection(tuple(problems), tuple(audit.warnings), last_seq), state
+    return Inspection(tuple(problems), tuple(audit.warnings), state.last.seq), state
 
 
 def head_problem(state: LedgerState, head: Head | None) -> str:
@@ -236,8 +235,8 @@ def head_problem(state: LedgerState, head: Head | None) -> str:
         head: the head that is stored there; None: it is missing.
     """
     place = ""
-    if state.witness:
-        place = f"{state.witness['kind']} {state.witness['name']!r}"
+    if state.head_place:
+        place = f"{state.head_place['kind']} {state.head_place['name']!r}"
     if head is None:
         return (
             f"the head of this ledger is missing ({place}): without it nobody can say whether the "
@@ -245,11 +244,11 @@ def head_problem(state: LedgerState, head: Head | None) -> str:
             "good: dptopk ledger witness replace"
         )
     confirmed_seq = state.last_confirmed_by(head)
-    if confirmed_seq < state.witnessed:
+    if confirmed_seq < state.last_confirmed:
         return (
             f"the head of this ledger ({place}) is an old copy: it names entry {confirmed_seq}, "
-            f"and named entry {state.witnessed} before. Put the present one back; if it is lost "
-            "for good: dptopk ledger witness replace"
+            f"and named entry {state.last_confirmed} before. Put the present one back; if it is "
+            "lost for good: dptopk ledger witness replace"
         )
     return ""
 
@@ -264,7 +263,7 @@ def lookup_problems(log: Transaction, state: LedgerState) -> list[str]:
     """
     chains = state.index.chains
     for bucket in sorted(log.buckets() | chains.keys()):
-        if chain_hash_of(log.places(bucket, state.last[0])) != chains.get(bucket, GENESIS):
+        if chain_hash_of(log.lookup_rows(bucket, state.last.seq)) != chains.get(bucket, GENESIS):
             problem = (
                 "keys or answers of the log are not found: rows that lead to them are missing "
             )
@@ -276,8 +275,8 @@ def inspect(
     store: Store,
     heads: Sequence[Head] = (),
     *,
-    witness: Head | None = None,
-    present_witness: Callable[[], Head | None] | None = None,
+    stored_head: Head | None = None,
+    read_stored_head: Callable[[], Head | None] | None = None,
     head_exported: bool = False,
 ) -> Inspection:
     """Return all that is wrong with a ledger.
@@ -288,18 +287,18 @@ def inspect(
     Args:
         store: the store of the log.
         heads: heads that were exported before, or seen by this process.
-        witness: the head at the place where this ledger stores it; None: there is none.
-        present_witness: a function that reads it again, for a ledger that is written to meanwhile;
+        stored_head: the head at the place where this ledger stores it; None: there is none.
+        read_stored_head: a function that reads it again, for a ledger that is written to meanwhile;
             None: it is not read again.
         head_exported: whether a head that was exported is among ``heads``.
     """
-    all_heads = list(heads) if witness is None else [*heads, witness]
+    all_heads = list(heads) if stored_head is None else [*heads, stored_head]
     folding, state = fold(store.entries(), store.key, all_heads)
     problems = list(folding.problems)
-    if not problems and state.witness is not None and not head_exported:
-        problem = head_problem(state, witness)
-        if problem and present_witness is not None:
-            problem = head_problem(state, present_witness())
+    if not problems and state.head_place is not None and not head_exported:
+        problem = head_problem(state, stored_head)
+        if problem and read_stored_head is not None:
+            problem = head_problem(state, read_stored_head())
         if problem:
             problems.append(problem)
     try:

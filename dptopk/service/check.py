@@ -13,7 +13,7 @@ from typing import Any
 from dptopk.costs import Budget
 from dptopk.errors import DptopkError
 from dptopk.ledger.budget_terms import account_of
-from dptopk.ledger.heads import witness_at
+from dptopk.ledger.heads import head_storage_at
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.log_store import refuse_own_head
 from dptopk.ledger.names import canonical_name, plain_text
@@ -133,7 +133,7 @@ def _stored_head(catalog: Catalog) -> Any:
     if catalog.head_file is None:
         return None
     refuse_own_head(catalog.ledger, catalog.head_file)
-    return witness_at(catalog.head_file).read()
+    return head_storage_at(catalog.head_file).read()
 
 
 def _dataset_problems(spec: DatasetSpec) -> Iterator[CatalogProblem]:

@@ -129,7 +129,7 @@ TWICE = [  # when what a process knows is read, and when the charge is written
     (SQLite, "give_back"),
 ]
 POINTS = [(*point, call) for point in TWICE for call in (1, 2)]
-POINTS += [(Transaction, "append", 1), (Transaction, "write_places", 1), (HeadFile, "swap", 1)]
+POINTS += [(Transaction, "append", 1), (Transaction, "write_lookup_rows", 1), (HeadFile, "swap", 1)]
 
 
 @pytest.mark.parametrize("before", [True, False])
@@ -147,12 +147,12 @@ def test_a_file_put_back_at_any_point_of_a_spend(path, monkeypatch, where, at, b
         granted += 1
     real = getattr(where, at)
 
-    def putting_back(*arguments):
+    def putting_back(*arguments, **options):
         nonlocal calls
         calls += 1
         if before and calls == call:
             put_back(path)
-        result = real(*arguments)
+        result = real(*arguments, **options)
         if not before and calls == call:
             put_back(path)
         return result

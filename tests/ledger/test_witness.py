@@ -534,20 +534,20 @@ def test_whoever_waited_with_the_former_place_is_refused(path, head, monkeypatch
             head = f"sqlite:///{path.with_name('heads.db')}"
             ledger.move_witness(head, reason="r")
     with Ledger(path, head_file=head) as running, Ledger(path, head_file=head) as owner:
-        read = Journal._stored_head
+        read = Journal.stored_head
         moved = []
 
         def moved_meanwhile(journal):
-            heads = read(journal)
+            stored_head = read(journal)
             if journal is running._journal and not moved:
                 moved.append(True)
                 if act == "move":
                     owner.move_witness(new, reason="r")
                 else:
                     Ledger.replace_witness(path, new, reason="r")
-            return heads
+            return stored_head
 
-        monkeypatch.setattr(Journal, "_stored_head", moved_meanwhile)
+        monkeypatch.setattr(Journal, "stored_head", moved_meanwhile)
         with pytest.raises(LedgerError, match=r"is an old copy|is missing"):
             running.charge("d", "ann", ONE)
         assert moved
