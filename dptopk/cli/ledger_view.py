@@ -67,7 +67,7 @@ def show(state: DatasetState, spends: list[Spend]) -> None:
     for line in (*_state_lines(state), *registration_hint(state, spends)):
         console.print(visible_text(line))
     console.print(_balance_table(state))
-    if state.now:
+    if state.totals_since_renewal:
         console.print(_analysts_table(state))
     if spends:
         console.print(_affordable_table(state, spends))
@@ -81,7 +81,7 @@ def _state_lines(state: DatasetState) -> list[str]:
     if state.segments:
         names = ", ".join(state.segments["names"])
         lines.append(f"segments by {state.segments['by']}, each with the whole budget: {names}")
-    kind = kind_of(state.kind, state.account, state.sensitivity)
+    kind = kind_of(state.last_question_kind, state.account, state.sensitivity)
     largest_epsilon = format_lower(epsilon_left(state.account, kind), 4)
     so_far = ""
     if math.isfinite(summary.epsilon_total):
@@ -195,7 +195,7 @@ def balance_as_dict(state: DatasetState, spends: list[Spend]) -> dict[str, Any]:
     neighbours = state.sensitivity.neighbours
     analysts = {
         analyst: {"queries": total.queries, "spent": str(total.charge(neighbours))}
-        for analyst, total in state.now.items()
+        for analyst, total in state.totals_since_renewal.items()
     }
     return {
         "unit": state.unit,
@@ -218,7 +218,7 @@ def remaining(state: DatasetState, spends: list[Spend]) -> Remaining:
         state: the state of the data set.
         spends: its latest charges, in order, whose kinds are listed with how many more fit.
     """
-    kind = kind_of(state.kind, state.account, state.sensitivity)
+    kind = kind_of(state.last_question_kind, state.account, state.sensitivity)
     return Remaining.of(
         state.account,
         _largest_charges(spends),
@@ -269,7 +269,7 @@ def _analysts_table(state: DatasetState) -> Table:
     leaves.
     """
     table = _empty_table("by analyst", "analyst", "queries", "spent", "limit")
-    for analyst, total in state.now.items():
+    for analyst, total in state.totals_since_renewal.items():
         limits = state.limits_of(analyst).values()
         rest_of_limits = "; ".join(f"{account.remaining()} left" for account in limits)
         spent = rounded_up(total.charge(state.sensitivity.neighbours))

@@ -20,10 +20,10 @@ from dptopk.ledger.budget_terms import (
     BudgetTerms,
     FilterChoices,
     account_of,
-    segments_of,
-    shared_terms_of,
+    account_terms_of,
+    budget_terms_of,
+    declared_segments,
     terms_by_segment,
-    terms_of,
     with_fixed_division,
 )
 from dptopk.ledger.entries import FORMAT, normal_form
@@ -126,7 +126,7 @@ class LedgerAdministration(Reader):
         Raises:
             InvalidParameter: on bad arguments or a name that exists.
         """
-        terms = shared_terms_of(
+        terms = budget_terms_of(
             registered=registered, budget=budget, delta=delta, shares=shares, **choices
         )
         # These calls refuse texts that cannot be shown, and another type.
@@ -134,7 +134,7 @@ class LedgerAdministration(Reader):
         plain_text(unit=unit)
         plain_text(version=version)
         validate.instance(Sensitivity, sensitivity=sensitivity)
-        declared = segments_of(segments)
+        declared = declared_segments(segments)
         if declared and sensitivity.neighbours != "add_remove":
             raise InvalidParameter(
                 "segments need add_remove neighbours: a replaced user may be in two segments"
@@ -164,7 +164,7 @@ class LedgerAdministration(Reader):
                 terms that do not fit, or a limit below what was spent.
         """
         analyst = analyst_name(analyst)
-        terms = terms_of(**limit)
+        terms = account_terms_of(**limit)
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
             learnt = state.learnt_charge(analyst)
@@ -218,7 +218,7 @@ class LedgerAdministration(Reader):
         """
         if not isinstance(reason, str) or not reason.strip():
             raise InvalidParameter("reason must say why the budget is renewed")
-        terms = shared_terms_of(**budget)
+        terms = budget_terms_of(**budget)
         with self._journal.write() as log:
             terms = terms_by_segment(terms, self._now.dataset(dataset).segments)
             body = normal_form(renewal={"terms": terms, "reason": reason})

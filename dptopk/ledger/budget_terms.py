@@ -20,7 +20,7 @@ from dptopk.budgets.shares import Shares
 from dptopk.costs import Budget, Charge, Cost
 from dptopk.errors import InvalidParameter
 from dptopk.ledger.names import analyst_name, plain_text
-from dptopk.ledger.recorded import Declared, RecordedBound, RecordedTerms
+from dptopk.ledger.recorded import DeclaredSegments, RecordedBound, RecordedTerms
 
 
 class FilterChoices(TypedDict, total=False):
@@ -50,14 +50,15 @@ class BudgetTerms(AccountTerms, total=False):
     shares: Mapping[str, Charge | Budget] | None
 
 
-def terms_of(
+def account_terms_of(
     *,
     registered: Charge | None = None,
     budget: Budget | None = None,
     delta: float | None = None,
     **choices: Unpack[FilterChoices],
 ) -> RecordedTerms:
-    """Return the terms of registered costs with their δ, or of a filter, as the log holds them.
+    """Return the terms of one account as the log holds them: of registered costs with their δ, or
+    of a filter.
 
     Args:
         registered: costs that may be spent in any order.
@@ -70,11 +71,11 @@ def terms_of(
             accountants take it.
     """
     # A caller that no type checker has seen may hand on options of other names.
-    option_names = FilterChoices.__annotations__
+    known_options = FilterChoices.__annotations__
     stated_options = [name for name, value in choices.items() if value is not None]
-    if not option_names.keys() >= set(stated_options):
+    if not set(stated_options) <= known_options.keys():
         raise InvalidParameter(
-            f"a budget also takes {', '.join(option_names)}; got {', '.join(stated_options)}"
+            f"a budget also takes {', '.join(known_options)}; got {', '.join(stated_options)}"
         )
     if (registered is None) == (budget is None):
         raise InvalidParameter("give exactly one of registered and budget")
@@ -90,16 +91,16 @@ def terms_of(
         return {"budget": budget.terms(), "filter": account.terms()}
     if stated_options:
         raise InvalidParameter(
-            f"{', '.join(stated_options)}: for a budget; a registration names its costs"
+            f"{', '.join(stated_options)}: for a budget; registered costs take none of these"
         )
     return _registration_terms(registered, delta)
 
 
 def _registration_terms(registered: Charge | None, delta: float | None) -> RecordedTerms:
-    """Return the terms of registered costs, with the guarantee that was computed for them.
+    """Return the terms of registered costs, with the guarantee that is computed for them here.
 
     Raises:
-        InvalidParameter: when the accountant refuses them.
+        InvalidParameter: without a charge or a δ, or when ``Accountant`` refuses them.
     """
     if not isinstance(registered, Charge) or delta is None:
         raise InvalidParameter(
@@ -113,23 +114,23 @@ def _registration_terms(registered: Charge | None, delta: float | None) -> Recor
     return terms
 
 
-def shared_terms_of(
+def budget_terms_of(
     *, shares: Mapping[str, Charge | Budget] | None = None, **terms: Unpack[AccountTerms]
 ) -> RecordedTerms:
-    """Return the terms of a data set's budget: those of ``terms_of``, or those of shares, with
-    their δ.
+    """Return the terms of a data set's budget as the log holds them: those of one account, or those
+    of shares, with their δ.
 
     Args:
         shares: analyst -> registered costs, or the total of a filter; None: there are no shares.
-        terms: the arguments of ``terms_of``; with shares only ``delta``, at which the guarantee for
-            all of them together is stated.
+        terms: without shares, the arguments of ``account_terms_of``; with shares only ``delta``, at
+            which the guarantee for all of them together is stated.
 
     Raises:
         InvalidParameter: unless exactly one of registered, budget and shares is given, and
             accountants take it.
     """
     if shares is None:
-        return terms_of(**terms)
+        return account_terms_of(**terms)
     delta = terms.pop("delta", None)
     if delta is None or any(value is not None for value in terms.values()):
         raise InvalidParameter(
@@ -140,6 +141,10 @@ def shared_terms_of(
 
 def _share_terms(shares: Mapping[str, Charge | Budget], delta: float) -> RecordedTerms:
     """Return the terms of several analysts' shares: registered costs, or a filter, for each.
+
+    Args:
+        shares: analyst -> registered costs, or the total of a filter.
+        delta: the δ at which the guarantee for all shares together is stated.
 
     Raises:
         InvalidParameter: on shares that are neither, names that are one analyst's, or a total that
@@ -153,9 +158,9 @@ def _share_terms(shares: Mapping[str, Charge | Budget], delta: float) -> Recorde
         if analyst in parts:
             raise InvalidParameter(f"shares: {name!r} is named twice")
         if isinstance(share, Charge):
-            parts[analyst] = terms_of(registered=share, delta=delta)
+            parts[analyst] = account_terms_of(registered=share, delta=delta)
         else:
-            parts[analyst] = terms_of(budget=validate.instance(Budget, shares=share))
+            parts[analyst] = account_terms_of(budget=validate.instance(Budget, shares=share))
     account = Shares({name: account_of(terms) for name, terms in parts.items()}, delta)
     if not math.isfinite(account.epsilon()):
         raise InvalidParameter(
@@ -168,7 +173,7 @@ def _share_terms(shares: Mapping[str, Charge | Budget], delta: float) -> Recorde
     }
 
 
-def segments_of(segments: Mapping[str, Sequence[str]] | None) -> Declared | None:
+def declared_segments(segments: Mapping[str, Sequence[str]] | None) -> DeclaredSegments | None:
     """Return declared segments as the log holds them; None if there are none.
 
     Args:
@@ -200,14 +205,18 @@ def with_fixed_division(terms: RecordedTerms) -> RecordedTerms:
     """
     if "filter" not in terms:
         return terms
-    left_open = {"open", "undecided"}
+    left_open = {"open", "undecided"}  # as ``Filter.terms`` names what the first charge decides
     options = {name: value for name, value in terms["filter"].items() if name not in left_open}
     return terms | {"filter": options}
 
 
-def terms_by_segment(terms: RecordedTerms, segments: Declared | None) -> RecordedTerms:
-    """Return terms with a separate account for each segment; of shares, one for each share and
-    segment.
+def terms_by_segment(terms: RecordedTerms, segments: DeclaredSegments | None) -> RecordedTerms:
+    """Return the terms of a budget of which each segment has a separate account with the whole
+    budget; of shares, there is one for each share and segment.
+
+    Args:
+        terms: the terms without segments.
+        segments: the declared segments; None: there are none, and the terms stay as they are.
     """
     if segments is None:
         return terms

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from typing import NamedTuple
 
 from dptopk._internal.choices import Neighbours
 from dptopk._internal.rounding import round_up
@@ -25,16 +26,20 @@ from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.entries import Entry
 from dptopk.ledger.names import canonical_name
 from dptopk.ledger.recorded import (
-    Declared,
-    Merged,
-    RecordedData,
+    DeclaredSegments,
+    RecordedDataset,
     RecordedTerms,
     RecordedTotal,
+    StartingPoint,
 )
 
 
 def owner_of(analyst: str) -> str:
-    """Return the name of the account that holds an analyst's limit."""
+    """Return the name by which the account of an analyst's limit is known, as its owner.
+
+    The *owner* of an account is a text by which the log and messages name it: "dataset", the limit
+    of an analyst, or a share.
+    """
     return f"limit of {analyst!r}"
 
 
@@ -89,6 +94,19 @@ class Total:
         return cls(costs, Fraction(state["delta"]), state["adaptive"], state["queries"])
 
 
+class BudgetAccount(NamedTuple):
+    """An account, and the terms by which it was opened.
+
+    Attributes:
+        terms: the terms, from which an account on which nothing is spent can be opened again
+            (``account_of``).
+        account: the account, from which charges are paid.
+    """
+
+    terms: RecordedTerms
+    account: Account
+
+
 @dataclass
 class DatasetState:
     """The state of one data set as the log defines it.
@@ -100,18 +118,19 @@ class DatasetState:
         sensitivity: the caps on one unit, and the neighbour relation.
         terms: the terms of the data set's budget.
         account: the account with these terms, from which charges are paid.
-        limits: analyst -> terms and account of that analyst's limit.
+        limits: analyst -> the limit of what that analyst may learn: its terms and its account.
         limit_entries: analyst -> the number of the entry of that limit.
-        now: analyst -> what was charged since the last renewal.
-        ever: analyst -> what was charged since the data set was made.
-        seen: analyst -> the costs of stored answers that others paid for and the analyst has seen,
-            since the last renewal.
+        totals_since_renewal: analyst -> what was charged since the last renewal.
+        totals_ever: analyst -> what was charged since the data set was made.
+        shown_since_renewal: analyst -> the costs of stored answers that others paid for and the
+            analyst was shown, since the last renewal.
         renewals: how many renewals there were.
         version_entry: the number of the entry of the last change of version; 0: there was none.
         renewal_entry: the number of the entry of the last renewal; 0: there was none.
         segments: the declared disjoint segments, for each of which the accounts have a part; None:
             there are none.
-        kind: the kind of the last question, as its charge recorded it; None: it recorded none.
+        last_question_kind: the kind of the last question, as its charge recorded it, by which
+            what is left is stated; None: no charge recorded one.
         closed: the owners of accounts that an earlier version of dptopk let spend more than is
             accepted today; they pay for nothing more.
     """
@@ -122,16 +141,16 @@ class DatasetState:
     sensitivity: Sensitivity
     terms: RecordedTerms
     account: Account
-    limits: dict[str, tuple[RecordedTerms, Account]] = field(default_factory=dict)
+    limits: dict[str, BudgetAccount] = field(default_factory=dict)
     limit_entries: dict[str, int] = field(default_factory=dict)
-    now: dict[str, Total] = field(default_factory=dict)
-    ever: dict[str, Total] = field(default_factory=dict)
-    seen: dict[str, Total] = field(default_factory=dict)
+    totals_since_renewal: dict[str, Total] = field(default_factory=dict)
+    totals_ever: dict[str, Total] = field(default_factory=dict)
+    shown_since_renewal: dict[str, Total] = field(default_factory=dict)
     renewals: int = 0
     version_entry: int = 0
     renewal_entry: int = 0
-    segments: Declared | None = None
-    kind: Record | None = None
+    segments: DeclaredSegments | None = None
+    last_question_kind: Record | None = None
     closed: list[str] = field(default_factory=list)
 
     def spent(self, *, analyst: str | None = None, lifetime: bool = False) -> Charge:
@@ -146,10 +165,10 @@ class DatasetState:
         """
         if self.segments and analyst is None and not lifetime:
             return self.account.spent()
-        totals = self.ever if lifetime else self.now
+        totals = self.totals_ever if lifetime else self.totals_since_renewal
         if analyst is None:
             return self._sum_of(totals.values())
-        return self._sum_of(_total_of(totals, analyst))
+        return self._sum_of([_total_of(totals, analyst)])
 
     def learnt_charge(self, analyst: str) -> Charge:
         """Return what an analyst has learnt since the last renewal, as a charge.
@@ -157,7 +176,9 @@ class DatasetState:
         It is the sum of the analyst's charges and of the costs of others' answers that the analyst
         was shown.
         """
-        return self._sum_of([*_total_of(self.now, analyst), *_total_of(self.seen, analyst)])
+        charged = _total_of(self.totals_since_renewal, analyst)
+        shown = _total_of(self.shown_since_renewal, analyst)
+        return self._sum_of([charged, shown])
 
     def _sum_of(self, totals: Iterable[Total]) -> Charge:
         """Return the sum of totals as a charge."""
@@ -182,8 +203,7 @@ class DatasetState:
         name = canonical_name(analyst)
         accounts = {}
         if name in self.limits:
-            _, account = self.limits[name]
-            accounts[owner_of(name)] = account
+            accounts[owner_of(name)] = self.limits[name].account
         return self._in_segments(accounts, segments)
 
     def accounts(self, analyst: str, segments: Iterable[str] | None = None) -> dict[str, Account]:
@@ -311,23 +331,24 @@ class DatasetState:
             return max(self.renewal_entry, self.version_entry)
         return self.renewal_entry
 
-    def budgets_by_owner(self) -> dict[str, tuple[RecordedTerms, Account]]:
+    def budgets_by_owner(self) -> dict[str, BudgetAccount]:
         """Return terms and account of everything that has a budget here, by the owner's name.
 
-        They are the data set, or the shares of its budget, and the limits.
+        They are the data set ("dataset"), or the shares of its budget, and the limits.
         """
-        budgets: dict[str, tuple[RecordedTerms, Account]] = {}
+        budgets = {}
         if isinstance(self.account, Shares):
             for name, part in self.account.parts.items():
-                budgets[f"share {name}"] = (self.terms["shares"][name], part)
+                budgets[f"share {name}"] = BudgetAccount(self.terms["shares"][name], part)
         else:
-            budgets["dataset"] = (self.terms, self.account)
+            budgets["dataset"] = BudgetAccount(self.terms, self.account)
         for analyst, limit in self.limits.items():
             budgets[owner_of(analyst)] = limit
         return budgets
 
-    def starting_points(self) -> dict[str, Merged]:
-        """Return what each account must start from when users may have moved between segments.
+    def starting_points(self) -> dict[str, StartingPoint]:
+        """Return what each account must start from when users may have moved between segments, by
+        owner.
 
         A user who was in one segment and is now in another has been charged by the first, and is
         charged by the second from now on. So a filter goes on in each segment from totals that are
@@ -339,52 +360,59 @@ class DatasetState:
         """
         if self.segments is None:
             return {}
-        merged = {}
+        points = {}
         for owner, (terms, account) in self.budgets_by_owner().items():
             spent = account.spent()
-            merge_terms: Merged = {"charge": str(spent)}
+            point: StartingPoint = {"charge": str(spent)}
             # With segments all accounts are Parallel; the condition is for the type.
             state = account.merged_state() if isinstance(account, Parallel) else None
             if state is None:  # registered costs
-                merge_terms["record"] = account_of(terms).quote_past(spent)
+                point["record"] = account_of(terms).quote_past(spent)
             else:
-                merge_terms["state"] = state
-            merged[owner] = merge_terms
-        return merged
+                point["state"] = state
+            points[owner] = point
+        return points
 
-    def restart(self, merged: Mapping[str, Merged]) -> None:
+    def restart(self, starting_points: Mapping[str, StartingPoint]) -> None:
         """Let each account start from what ``starting_points`` returned.
 
         Args:
-            merged: owner of an account -> what it starts from.
+            starting_points: owner of an account -> what it starts from.
 
         Raises:
             LedgerError: when an account of segments is left out.
         """
         budgets = self.budgets_by_owner()
-        if self.segments and merged.keys() != budgets.keys():
+        if self.segments and starting_points.keys() != budgets.keys():
             raise LedgerError(
                 "a new version lacks the record of what the accounts of segments take"
             )
-        for owner, merge_terms in merged.items():
+        for owner, point in starting_points.items():
             terms, account = budgets[owner]
-            if "state" in merge_terms:
-                account.restore(merge_terms["state"])
+            if "state" in point:
+                account.restore(point["state"])
                 continue
             # What covers all segments is taken from an empty account.
             account.restore(account_of(terms).state())
-            account.apply(Charge.parse(merge_terms["charge"]), merge_terms["record"])
+            account.apply(Charge.parse(point["charge"]), point["record"])
 
     def unspent(self) -> DatasetState:
         """Return the data set with an unspent budget and no limits, to replay its charges."""
-        account = account_of(self.terms)
-        return replace(self, account=account, limits={}, now={}, ever={}, seen={}, closed=[])
+        return replace(
+            self,
+            account=account_of(self.terms),
+            limits={},
+            totals_since_renewal={},
+            totals_ever={},
+            shown_since_renewal={},
+            closed=[],
+        )
 
     def copy(self) -> DatasetState:
-        """Return an equal state that shares no accounts with this one."""
+        """Return an equal state whose accounts can be spent from without a change of this one."""
         return DatasetState.of_state(self.name, self.state())
 
-    def state(self) -> RecordedData:
+    def state(self) -> RecordedDataset:
         """Return the state as JSON; ``of_state`` reads it."""
         limits = {name: (terms, account.state()) for name, (terms, account) in self.limits.items()}
         return {
@@ -396,10 +424,10 @@ class DatasetState:
             "renewed": self.renewal_entry,
             "segments": self.segments,
             "closed": self.closed,
-            "kind": self.kind,
-            "now": _states(self.now),
-            "ever": _states(self.ever),
-            "seen": _states(self.seen),
+            "kind": self.last_question_kind,
+            "now": _states(self.totals_since_renewal),
+            "ever": _states(self.totals_ever),
+            "seen": _states(self.shown_since_renewal),
             "sensitivity": self.sensitivity.plain(),
             "account": self.account.state(),
             "limits": limits,
@@ -407,28 +435,28 @@ class DatasetState:
         }
 
     @classmethod
-    def of_state(cls, name: str, state: RecordedData) -> DatasetState:
+    def of_state(cls, name: str, state: RecordedDataset) -> DatasetState:
         """Return the state of which ``state`` is the JSON."""
         limits = {}
         for analyst, (terms, account_state) in state["limits"].items():
-            limits[analyst] = (terms, _restore_account(terms, account_state))
+            limits[analyst] = BudgetAccount(terms, _restored_account(terms, account_state))
         restored = cls(
             name=name,
             unit=state["unit"],
             version=state["version"],
             sensitivity=Sensitivity(**state["sensitivity"]),
             terms=state["terms"],
-            account=_restore_account(state["terms"], state["account"]),
+            account=_restored_account(state["terms"], state["account"]),
             limits=limits,
             limit_entries=dict(state["limited"]),
-            now=_totals(state["now"]),
-            ever=_totals(state["ever"]),
-            seen=_totals(state["seen"]),
+            totals_since_renewal=_totals(state["now"]),
+            totals_ever=_totals(state["ever"]),
+            shown_since_renewal=_totals(state["seen"]),
             renewals=state["renewals"],
             version_entry=state["versioned"],
             renewal_entry=state["renewed"],
             segments=state["segments"],
-            kind=state["kind"],
+            last_question_kind=state["kind"],
             closed=state["closed"],
         )
         # A budget in shares is none of the loop below, which closes the shares by their own names.
@@ -450,17 +478,14 @@ def _totals(states: Mapping[str, RecordedTotal]) -> dict[str, Total]:
     return {who: Total.of_state(total) for who, total in states.items()}
 
 
-def _total_of(totals: dict[str, Total], analyst: str) -> list[Total]:
-    """Return the total of an analyst, who may be written in any spelling, in a list; it is empty if
-    there is none.
+def _total_of(totals: dict[str, Total], analyst: str) -> Total:
+    """Return the total of an analyst, who may be written in any spelling; an empty one if there is
+    none.
     """
-    name = canonical_name(analyst)
-    if name in totals:
-        return [totals[name]]
-    return []
+    return totals.get(canonical_name(analyst), Total())
 
 
-def _restore_account(terms: RecordedTerms, state: Record) -> Account:
+def _restored_account(terms: RecordedTerms, state: Record) -> Account:
     """Return an account with these terms that has spent what its state records."""
     account = account_of(terms)
     account.restore(state)

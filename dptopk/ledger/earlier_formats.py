@@ -30,7 +30,7 @@ from dptopk.ledger.budget_terms import account_of
 from dptopk.ledger.dataset import DatasetState, owner_of
 from dptopk.ledger.entries import FORMAT, Entry
 from dptopk.ledger.names import canonical_name
-from dptopk.ledger.recorded import RecordedData, RecordedTerms
+from dptopk.ledger.recorded import RecordedDataset, RecordedTerms
 
 if TYPE_CHECKING:
     from dptopk.ledger.replay import LedgerState
@@ -203,7 +203,7 @@ def _with_finite_numbers(value: object) -> object:
     return value
 
 
-def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedData] | None:
+def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedDataset] | None:
     """Return the states of data sets that an upgrade recorded, in today's form.
 
     It is None if there are none that can be read. ``ledger`` is the state before the upgrade.
@@ -222,7 +222,7 @@ def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedData] | N
     return states
 
 
-def _completed_state(state: Mapping[str, Any], limited: dict[str, int]) -> RecordedData:
+def _completed_state(state: Mapping[str, Any], limited: dict[str, int]) -> RecordedDataset:
     """Return the state of a data set in an earlier format, completed by the parts that it did not
     have yet, such as ``limited``: analyst -> the number of the entry of their limit.
     """

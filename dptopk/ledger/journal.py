@@ -127,7 +127,7 @@ class Journal:
         with self.write() as log:
             if self.state.head_place is not None:
                 return
-            was_charged = any(state.ever for state in self.state.datasets.values())
+            was_charged = any(state.totals_ever for state in self.state.datasets.values())
             if was_charged and self.stored_head() is None:
                 raise LedgerError(
                     "the ledger holds charges and was used without a head so far: dptopk ledger "

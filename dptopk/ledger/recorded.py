@@ -13,7 +13,10 @@ from dptopk.budgets.account_base import Record
 
 
 class RecordedBound(TypedDict):
-    """A guarantee that was computed when a budget was made; both ways in ``budget_terms``."""
+    """The guarantee that was computed when a budget was made: the fields of a ``Bound``.
+
+    Written by ``_recorded_bound`` and read by ``_restored_bound``, both in ``budget_terms``.
+    """
 
     epsilon: float
     delta: float
@@ -23,8 +26,13 @@ class RecordedBound(TypedDict):
     note: str
 
 
-class Declared(TypedDict):
-    """Disjoint segments: what they are by, and their names; written by ``segments_of``."""
+class DeclaredSegments(TypedDict):
+    """Disjoint segments of a data set; written by ``declared_segments``.
+
+    Attributes:
+        by: the column by whose value a unit is in a segment, such as "region".
+        names: the values of that column, one for each segment.
+    """
 
     by: str
     names: list[str]
@@ -32,20 +40,32 @@ class Declared(TypedDict):
 
 class RecordedTerms(TypedDict, total=False):
     """The terms of a budget: of a registration, a filter, or shares, perhaps for each segment by
-    itself. Written by ``shared_terms_of`` and ``terms_by_segment``, read by ``account_of``.
+    itself. Written by ``budget_terms_of`` and ``terms_by_segment``, read by ``account_of``.
+
+    Attributes:
+        registered: registered costs, as the text of a charge; with ``delta`` and ``guarantee``.
+        delta: the δ at which the guarantee of registered costs, or of all shares, is stated.
+        guarantee: that guarantee; left out if its ε is infinite.
+        budget: the total of a filter, as ``Budget.terms`` writes it; with ``filter``.
+        filter: all that defines the filter, as ``Filter.terms`` writes it.
+        shares: analyst -> the terms of that analyst's share; with ``delta`` and ``guarantee``.
+        segments: the segments, each of which has an account with the other terms by itself.
     """
 
     registered: str
     delta: float
     guarantee: RecordedBound
-    budget: list[Any]  # as ``Budget.terms`` writes it
+    budget: list[Any]
     filter: Record
     shares: dict[str, RecordedTerms]
-    segments: Declared
+    segments: DeclaredSegments
 
 
 class RecordedTotal(TypedDict):
-    """The sum of charges of one analyst: ``Total.state`` and ``Total.of_state``."""
+    """The sum of charges of one analyst: ``Total.state`` and ``Total.of_state``.
+
+    ``costs`` has the text of each cost, ``delta`` is the text of a fraction.
+    """
 
     costs: dict[str, int]
     delta: str
@@ -53,8 +73,22 @@ class RecordedTotal(TypedDict):
     queries: int
 
 
-class RecordedData(TypedDict):
-    """The state of a data set: ``DatasetState.state`` and ``DatasetState.of_state``."""
+class RecordedDataset(TypedDict):
+    """The state of a data set: ``DatasetState.state`` and ``DatasetState.of_state``.
+
+    What does not have the name of its attribute there:
+
+    Attributes:
+        versioned: ``version_entry``.
+        renewed: ``renewal_entry``.
+        kind: ``last_question_kind``.
+        now: ``totals_since_renewal``.
+        ever: ``totals_ever``.
+        seen: ``shown_since_renewal``.
+        account: what the account has spent, as ``Account.state`` writes it.
+        limits: analyst -> the terms of the limit, and what its account has spent.
+        limited: ``limit_entries``.
+    """
 
     unit: str
     version: str
@@ -62,7 +96,7 @@ class RecordedData(TypedDict):
     renewals: int
     versioned: int
     renewed: int
-    segments: Declared | None
+    segments: DeclaredSegments | None
     closed: list[str]
     kind: Record | None
     now: dict[str, RecordedTotal]
@@ -74,9 +108,14 @@ class RecordedData(TypedDict):
     limited: dict[str, int]
 
 
-class Merged(TypedDict):
-    """The state that an account of disjoint segments goes on from; ``DatasetState.merged`` writes
-    it and ``merge`` reads it.
+class StartingPoint(TypedDict):
+    """What an account of disjoint segments starts from in a new version of the data;
+    ``DatasetState.starting_points`` writes it and ``restart`` reads it.
+
+    Attributes:
+        charge: what the account has spent before, as the text of a charge.
+        record: for registered costs: what an unspent account takes for ``charge``.
+        state: for a filter: the state that it goes on from; then there is no ``record``.
     """
 
     charge: str
@@ -84,8 +123,17 @@ class Merged(TypedDict):
     state: NotRequired[Record]
 
 
-class About(TypedDict, total=False):
-    """The first entry of a ledger; ``Ledger`` and ``migrate`` write it."""
+class FirstEntryBody(TypedDict, total=False):
+    """The body of the first entry of a ledger; ``Ledger`` and ``migrate`` write it.
+
+    Attributes:
+        format: the format of the log (``entries.FORMAT``).
+        id: the identity of the ledger, which no other has; the first ledgers had none.
+        keyed: whether the chain of hashes has a secret key.
+        test: whether the ledger is for tests, and takes answers with a fixed seed.
+        migrated: for a ledger that a migration made: the format and the head of the former one,
+            and the same of the one before that ("format", "head", "before").
+    """
 
     format: int
     id: str
@@ -95,7 +143,13 @@ class About(TypedDict, total=False):
 
 
 class HeadPlace(TypedDict):
-    """The place of a ledger's head, without an address; ``heads`` calls it ``place``."""
+    """The place of a ledger's head, without its address, which may hold a password; the method
+    ``place`` of a ``HeadStorage`` writes it.
+
+    Attributes:
+        kind: "file" or "database".
+        name: the name of the file without its folder, or the kind of database.
+    """
 
     kind: str
     name: str
@@ -110,11 +164,22 @@ class RecordedHead(TypedDict):
 
 
 class RecordedLedger(TypedDict):
-    """The state of a ledger: ``LedgerState.state`` and ``LedgerState.restore``."""
+    """The state of a ledger: ``LedgerState.state`` and ``LedgerState.restore``.
+
+    What does not have the name of its attribute there:
+
+    Attributes:
+        layout: the version of this JSON (``replay.LAYOUT``).
+        index: ``index.chains``.
+        replaced: number and hash of each head that was given up, and the number of the entry that
+            did so.
+        witness: ``head_place``.
+        witnessed: ``last_confirmed``.
+    """
 
     layout: int
-    about: About
-    datasets: dict[str, RecordedData]
+    about: FirstEntryBody
+    datasets: dict[str, RecordedDataset]
     index: dict[str, str]
     replaced: list[tuple[int, str, int]]
     witness: HeadPlace | None

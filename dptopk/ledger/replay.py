@@ -19,12 +19,12 @@ from dptopk.costs import Charge
 from dptopk.errors import DptopkError, InvalidParameter, LedgerError
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.budget_terms import account_of
-from dptopk.ledger.dataset import DatasetState, Total, owner_of
+from dptopk.ledger.dataset import BudgetAccount, DatasetState, Total, owner_of
 from dptopk.ledger.earlier_formats import EarlierFormats
 from dptopk.ledger.entries import FORMAT, GENESIS, Entry, LastEntry
 from dptopk.ledger.heads import Head
 from dptopk.ledger.index import Index, LookupRow
-from dptopk.ledger.recorded import About, HeadPlace, RecordedHead, RecordedLedger
+from dptopk.ledger.recorded import FirstEntryBody, HeadPlace, RecordedHead, RecordedLedger
 from dptopk.ledger.spends import Spend
 
 # The version of a state's JSON. A snapshot of another version is not read: the log is then folded
@@ -46,8 +46,8 @@ class LedgerState:
         about: the body of the first entry.
         datasets: the state of each data set, by name.
         index: the hashes of the rows that lead from names to entries.
-        replaced: head (number, hash) that an operator gave up, by a new key or a restored copy ->
-            the number of the entry that did so.
+        replaced: number and hash of a head that an operator gave up, by a new key or a restored
+            copy -> the number of the entry that did so.
         checkpoint: the number of the last checkpoint.
         folded: the last entry as it was folded, in today's format.
         earlier: the reader of entries of earlier formats.
@@ -62,7 +62,7 @@ class LedgerState:
     ) -> None:
         self.key = key
         self.last = LastEntry(0, GENESIS)
-        self.about: About = {}
+        self.about: FirstEntryBody = {}
         self.datasets: dict[str, DatasetState] = {}
         self.index = Index()
         self.replaced: dict[tuple[int, str], int] = {}
@@ -75,8 +75,10 @@ class LedgerState:
         self._audit = audit
 
     def apply(self, entry: Entry) -> list[LookupRow]:
-        """Check that an entry follows the last one and has the right hash, fold it in, and return
-        the rows that lead to it.
+        """Check that an entry follows the last one and has the right hash, and fold it in.
+
+        Returns:
+            The rows that lead from names to the entry, which are stored beside the log.
 
         Raises:
             LedgerError: when the chain is broken or the entry could never have been written.
@@ -89,7 +91,7 @@ class LedgerState:
         if fold is None:
             raise LedgerError(f"entry {entry.seq} has the unknown kind {entry.kind!r}")
         try:
-            self._check(entry)
+            self._refuse_wrong_hash(entry)
             today = self.earlier.in_todays_format(entry, self)
             if self._audit is not None:
                 self._audit(self, today)
@@ -170,7 +172,7 @@ class LedgerState:
         self.last_confirmed = state["witnessed"]
         self.retired = state["retired"]
 
-    def _check(self, entry: Entry) -> None:
+    def _refuse_wrong_hash(self, entry: Entry) -> None:
         """Refuse an entry whose hash is wrong, and one of an unknown format.
 
         Raises:
@@ -185,7 +187,7 @@ class LedgerState:
 
     def _fold_ledger(self, entry: Entry) -> None:
         """Fold the first entry, which says what the ledger is."""
-        self.about = cast("About", entry.body)
+        self.about = cast("FirstEntryBody", entry.body)
 
     def _fold_checkpoint(self, entry: Entry) -> None:
         """Fold a checkpoint, which holds the hash of the state at this place, for snapshots."""
@@ -195,14 +197,14 @@ class LedgerState:
         """Fold a new key: all entries before this one were hashed again with it, and the head that
         they had is given up.
         """
-        self._replace(entry.body["before"], entry.seq)
+        self._give_up_head(entry.body["before"], entry.seq)
 
     def _fold_restore(self, entry: Entry) -> None:
         """Fold the decision of an operator to continue with an older copy of the log: the lost head
         is given up.
         """
         if entry.body["lost"] is not None:
-            self._replace(entry.body["lost"], entry.seq)
+            self._give_up_head(entry.body["lost"], entry.seq)
         self.last_confirmed = 0  # the head of this log is stored anew
 
     def _fold_witness(self, entry: Entry) -> None:
@@ -226,7 +228,7 @@ class LedgerState:
                 name: DatasetState.of_state(name, dataset) for name, dataset in datasets.items()
             }
 
-    def _replace(self, head: RecordedHead, by: int) -> None:
+    def _give_up_head(self, head: RecordedHead, by: int) -> None:
         """Record that a head was given up by the entry with the number ``by``."""
         self.replaced[head["seq"], head["hash"]] = by
 
@@ -253,10 +255,10 @@ class LedgerState:
         terms = entry.body["terms"]
         account = account_of(terms)
         account.apply(state.learnt_charge(entry.analyst), entry.body["record"])
-        state.limits[entry.analyst] = (terms, account)
+        state.limits[entry.analyst] = BudgetAccount(terms, account)
         state.limit_entries[entry.analyst] = entry.seq
-        # The account is new: it is closed only if this entry says that it would not hold what was
-        # learnt.
+        # The account is new: it is closed only if this entry, of format 1, says that it would not
+        # hold what was learnt ("beyond").
         state.closed = [name for name in state.closed if name != owner_of(entry.analyst)]
         state.closed += entry.body.get("beyond", [])
 
@@ -277,10 +279,11 @@ class LedgerState:
         state.terms = entry.body["terms"]
         state.account = account_of(entry.body["terms"])
         state.limits = {
-            analyst: (terms, account_of(terms)) for analyst, (terms, _) in state.limits.items()
+            analyst: BudgetAccount(limit.terms, account_of(limit.terms))
+            for analyst, limit in state.limits.items()
         }
-        state.now = {}
-        state.seen = {}
+        state.totals_since_renewal = {}
+        state.shown_since_renewal = {}
         state.closed = []
         state.renewals += 1
         state.renewal_entry = entry.seq
@@ -291,12 +294,13 @@ class LedgerState:
         body = entry.body
         charge = Spend.of_charge(entry).charge  # refuses an entry of which no spend can be made
         accounts = state.accounts(entry.analyst, body.get("segments"))
-        beyond = body.get("beyond", [])  # owners whose account would refuse the charge today
+        # Owners of accounts that would refuse today what was charged to them in format 1.
+        beyond = body.get("beyond", [])
         payers = {owner: account for owner, account in accounts.items() if owner not in beyond}
         _apply_charge(payers, charge, body["records"])
         state.closed += [owner for owner in beyond if owner not in state.closed]
-        state.kind = body["mechanism"].get("question_kind", state.kind)
-        for totals in (state.now, state.ever):
+        state.last_question_kind = body["mechanism"].get("question_kind", state.last_question_kind)
+        for totals in (state.totals_since_renewal, state.totals_ever):
             totals.setdefault(entry.analyst, Total()).add(charge)
 
     def _fold_release(self, entry: Entry) -> None:
@@ -313,7 +317,7 @@ class LedgerState:
             accounts[owner].revert(unused, record)
         # Costs that the data set's account did not take back stay charged.
         if "dataset" in body["returned"]:
-            for totals in (state.now, state.ever):
+            for totals in (state.totals_since_renewal, state.totals_ever):
                 totals[entry.analyst].subtract(unused)
 
     def _fold_reuse(self, entry: Entry) -> None:
@@ -324,13 +328,18 @@ class LedgerState:
         charge = Charge.parse(entry.body["charge"])
         limits = state.limits_of(entry.analyst, entry.body.get("segments"))
         _apply_charge(limits, charge, entry.body["records"])
-        state.seen.setdefault(entry.analyst, Total()).add(charge)
+        state.shown_since_renewal.setdefault(entry.analyst, Total()).add(charge)
 
 
 def _apply_charge(
     accounts: dict[str, Account], charge: Charge, records: Mapping[str, Record]
 ) -> None:
     """Take a charge from all accounts, as the records of the entry say.
+
+    Args:
+        accounts: the accounts that pay, by owner.
+        charge: the charge.
+        records: owner -> what the entry recorded that the account takes (``Account.quote``).
 
     Raises:
         LedgerError: unless there is a record for each account.

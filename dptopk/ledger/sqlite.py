@@ -27,9 +27,9 @@ from dptopk.errors import LedgerError
 from dptopk.ledger.sqlite_file import COMPLETE, NEEDS_LOG, LedgerFile
 
 LOCK_TIMEOUT_MS = 60_000  # who waits so long for the lock of a database is refused
-# sqlite3 raises the second one when a message would quote a damaged name.
+# The errors of SQLite. sqlite3 raises the second one when a message would quote a damaged name.
 ERRORS = (sqlite3.Error, UnicodeDecodeError)
-Purpose = Literal["read", "write", "create"]
+Purpose = Literal["read", "write", "create"]  # of a transaction; "create": the tables
 # A function that runs a statement with its values and returns all rows.
 Run = Callable[..., list[tuple[Any, ...]]]
 
@@ -55,15 +55,21 @@ _opened: dict[tuple[int, int], _Opened] = {}
 
 @dataclass
 class _Idle:
-    """The connections that are open between two transactions, at most one.
+    """The connection that is open between two transactions, if there is one.
 
     Attributes:
-        database: the identity of their database.
-        connections: the connections.
+        database: the identity of its database.
+        connection: the connection; None: there is none, or a transaction has taken it.
     """
 
     database: tuple[int, int]
-    connections: list[sqlite3.Connection] = field(default_factory=list)
+    connection: sqlite3.Connection | None = None
+
+    def take(self) -> sqlite3.Connection | None:
+        """Return the connection, which is not idle any more; None if there is none."""
+        connection = self.connection
+        self.connection = None
+        return connection
 
 
 class SQLite:
@@ -75,6 +81,11 @@ class SQLite:
         ahead: whether it uses a write-ahead log; else it does so only while another process does.
         identity: the identity of the file when it was first opened (``LedgerFile.identity``); None:
             it is opened now.
+
+    Attributes:
+        mark: what stands for a value in a statement.
+        guards: the statements that make the database refuse changes of written rows.
+        unguard: the statements that allow to change them again, as a new key needs it.
 
     Raises:
         LedgerError: when the file is not there, or one whose locks may not hold.
@@ -109,31 +120,34 @@ class SQLite:
         self._state_at_lock: tuple[int, int] | None = None
 
     def reopen(self) -> SQLite:
-        """Return the same file with a new connection."""
+        """Return the same database for a child process, which makes connections of its own."""
         return SQLite(
             self._file, read_only=self._read_only, ahead=self._ahead, identity=self._identity
         )
 
     def take(self) -> sqlite3.Connection:
-        """Return the connection of the transaction before, or a new one whose settings are
-        checked.
+        """Return a connection for one transaction: that of the transaction before, or a new one
+        whose settings are checked.
         """
-        if self._idle.connections:
-            return self._idle.connections.pop()
+        idle_connection = self._idle.take()
+        if idle_connection is not None:
+            return idle_connection
         return self._connect()
 
     def give_back(self, connection: sqlite3.Connection) -> None:
-        """Keep a connection for the next transaction."""
-        self._idle.connections.append(connection)
+        """Keep the connection of a transaction that was committed for the next one."""
+        self._idle.connection = connection
 
     def drop(self, connection: sqlite3.Connection) -> None:
-        """Roll back a transaction, and close a connection that cannot do that."""
+        """Roll back the transaction of a connection, and keep the connection for the next one; one
+        that cannot roll back is closed.
+        """
         try:
             connection.rollback()
         except ERRORS:
             _close_connection(connection, self._identity)
         else:
-            self._idle.connections.append(connection)
+            self._idle.connection = connection
 
     def _connect(self) -> sqlite3.Connection:
         """Return a new connection with durable settings.
@@ -176,6 +190,13 @@ class SQLite:
         SQLite uses the pages that it has in memory if a counter in the file is unchanged. The same
         number of commits to an older copy leads to the same counter, so the pages are dropped
         first.
+
+        Args:
+            run: runs a statement on the connection (``Transaction.run``).
+            purpose: what the transaction is for, as ``Store.transaction`` takes it.
+
+        Raises:
+            LedgerError: when a file of the write-ahead log was removed or replaced.
         """
         run("PRAGMA shrink_memory")
         run("BEGIN" if purpose == "read" else "BEGIN IMMEDIATE")
@@ -239,7 +260,7 @@ class SQLite:
         return {(name,) for name in names} <= set(run("SELECT name FROM sqlite_master"))
 
     def damage(self, run: Run) -> list[str]:
-        """Return what SQLite's check of all pages and indexes finds."""
+        """Return the problems that SQLite's check of all pages and indexes finds."""
         return [f"SQLite: {row[0]}" for row in run("PRAGMA integrity_check") if row[0] != "ok"]
 
     def backup(self, path: Path) -> None:
@@ -263,10 +284,10 @@ class SQLite:
                 copy.path.unlink(missing_ok=True)
                 raise
         finally:
-            _close(_Idle(self._identity, [source]), self._file, os.getpid())
+            _close(_Idle(self._identity, source), self._file, os.getpid())
 
     def close(self) -> None:
-        """Close the cached connection."""
+        """Close the connection that is kept for the next transaction; the next use opens one."""
         _close(self._idle, self._file, os.getpid())
 
     def prepare_fork(self) -> None:
@@ -325,42 +346,60 @@ def _make_durable(connection: sqlite3.Connection, *, ahead: bool) -> None:
 
 
 def _close(idle: _Idle, file: LedgerFile, pid: int) -> None:
-    """Close connections of this process; the last of all processes leaves one complete file.
+    """Close an idle connection; the last of all processes that closes one leaves a complete file.
 
     SQLite takes the log into the file before it leaves the mode with a log, and the mark is removed
     after that. SQLite refuses to leave the mode while another connection is open, whose process
     then does it.
 
     Args:
-        idle: the connections, which are removed from it.
-        file: their file; one that was opened without the log that it needs keeps its mark.
-        pid: the process that opened them; another one, a child, must not touch them.
+        idle: holds the connection, which is removed from it; without one nothing is done.
+        file: its file; one that was opened without the log that it needs keeps its mark.
+        pid: the process that opened it; another one, a child, must not touch it.
     """
-    while idle.connections and pid == os.getpid():
-        connection = idle.connections.pop()
-        opened = _opened[idle.database]
-        if opened.log is not None and file.log_files() != opened.log:
-            # SQLite would take its own part of the log into the file, and remove the log with what
-            # others wrote to it. The connection ends with the process: it is never freed.
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-            continue
-        has_log = False
-        with suppress(*ERRORS):
-            has_log = _pragma(connection, "journal_mode") == "wal" and not file.without_log
-            if has_log and _pragma(connection, "journal_mode=PERSIST") == "persist":
-                _pragma(connection, f"user_version={COMPLETE}")
-        _close_connection(connection, idle.database)
-        if file.log_files() is None:  # this process was the last one
-            opened.log = None
-        # If two processes closed at once, SQLite took the log in when the second one did.
-        with suppress(*ERRORS, LedgerError):
-            log_was_folded = has_log and file.exists() and file.log_files() is None
-            if log_was_folded and file.lacks_log():
-                file.mark_complete()
+    connection = idle.take() if pid == os.getpid() else None
+    if connection is None:
+        return
+    opened = _opened[idle.database]
+    if opened.log is not None and file.log_files() != opened.log:
+        # SQLite would take its own part of the log into the file, and remove the log with what
+        # others wrote to it. The connection ends with the process: it is never freed.
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
+        return
+    has_log = _leave_log_mode(connection, file)
+    _close_connection(connection, idle.database)
+    if file.log_files() is None:  # this process was the last one
+        opened.log = None
+    # If two processes closed at once, SQLite took the log in when the second one did.
+    with suppress(*ERRORS, LedgerError):
+        log_was_taken_in = has_log and file.exists() and file.log_files() is None
+        if log_was_taken_in and file.lacks_log():
+            file.mark_complete()
+
+
+def _leave_log_mode(connection: sqlite3.Connection, file: LedgerFile) -> bool:
+    """Let SQLite take a write-ahead log into its file and mark the file as complete, unless another
+    connection is open.
+
+    Returns:
+        Whether the file had a log; False also for one that was opened without the log that it
+        needs, and where SQLite does not say.
+    """
+    has_log = False
+    with suppress(*ERRORS):
+        has_log = _pragma(connection, "journal_mode") == "wal" and not file.without_log
+        if has_log and _pragma(connection, "journal_mode=PERSIST") == "persist":
+            _pragma(connection, f"user_version={COMPLETE}")
+    return has_log
 
 
 def _close_connection(connection: sqlite3.Connection, database: tuple[int, int]) -> None:
-    """Close a connection to the database with an identity."""
+    """Close a connection, and forget that it is open in this process (``_opened``).
+
+    Args:
+        connection: the connection.
+        database: the identity of its database.
+    """
     connection.close()
     connections = _opened[database].connections
     connections.discard(id(connection))
@@ -369,7 +408,15 @@ def _close_connection(connection: sqlite3.Connection, database: tuple[int, int])
 
 
 def _pragma(connection: sqlite3.Connection, pragma: str) -> object:
-    """Set or read a setting of a database, and return its value; None if there is none."""
+    """Set or read a setting of a database by a PRAGMA statement of SQLite.
+
+    Args:
+        connection: a connection to the database.
+        pragma: the name of the setting, to read it, or "name=value", to set it.
+
+    Returns:
+        The value of the setting, after it was set; None if SQLite returns none.
+    """
     row = connection.execute(f"PRAGMA {pragma}").fetchone()
     if row is None:
         return None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from dptopk._internal.json_text import fingerprint
 from dptopk.budgets.account_base import Account
@@ -41,26 +42,43 @@ def is_part(used: Charge, whole: Charge) -> bool:
     """Return whether no cost occurs more often in ``used`` than in ``whole``, and δ is not
     larger.
     """
-    is_no_more_often = all(times <= whole.costs.get(cost, 0) for cost, times in used)
-    return used.delta <= whole.delta and is_no_more_often
+    is_within_costs = all(times <= whole.costs.get(cost, 0) for cost, times in used)
+    return is_within_costs and used.delta <= whole.delta
 
 
-class _ChainAudit:
+class _CostOnDataset(NamedTuple):
+    """What an entry charges or uses, and of which data set.
+
+    Attributes:
+        dataset: the name of the data set; "", which no data set is named, for an entry that is not
+            there.
+        cost: the charge, or the part of it that an answer used.
+    """
+
+    dataset: str = ""
+    cost: Charge = Charge()
+
+
+class _DecisionAudit:
     """The checks of each entry's decision, which folding takes as recorded.
 
     Attributes:
-        charges: the charges that were not released yet, by entry: data set, analyst and charge.
-        answers: the answers, by entry: data set and the costs that were used.
+        open_charges: number of a charge's entry -> the charge, if no release of it was seen yet.
+        answers: number of a release's entry -> the costs that its answer used.
         warnings: the decisions that this version would make differently.
     """
 
     def __init__(self) -> None:
-        self.charges: dict[int, tuple[str, str, Charge]] = {}
-        self.answers: dict[int, tuple[str, Charge]] = {}
+        self.open_charges: dict[int, _CostOnDataset] = {}
+        self.answers: dict[int, _CostOnDataset] = {}
         self.warnings: list[str] = []
 
     def __call__(self, ledger: LedgerState, entry: Entry) -> None:
-        """Check an entry before it is folded into the state ``ledger``, by the method of its kind.
+        """Check an entry before it is folded, by the method that has the name of its kind.
+
+        Args:
+            ledger: the state before the entry.
+            entry: the entry, in today's format.
 
         Raises:
             LedgerError: if the entry could never have been written.
@@ -110,20 +128,19 @@ class _ChainAudit:
     def _version(self, ledger: LedgerState, entry: Entry) -> None:
         """Warn if the accounts of segments would start from other sums in a new version."""
         budgets = ledger.dataset(entry.dataset).budgets_by_owner()
-        for owner, start in entry.body.get("merged", {}).items():
-            _, account = budgets[owner]
-            spent = str(account.spent())
-            if start["charge"] != spent:
-                self._warn(entry, f"{owner}: {start['charge']} then, {spent} now")
+        for owner, starting_point in entry.body.get("merged", {}).items():
+            spent = str(budgets[owner].account.spent())
+            if starting_point["charge"] != spent:
+                self._warn(entry, f"{owner}: {starting_point['charge']} then, {spent} now")
 
     def _charge(self, ledger: LedgerState, entry: Entry) -> None:
         """Warn if an account would take another amount for a charge."""
         self._warn_of_refusals(entry)
         charge = Charge.parse(entry.body["charge"])
-        self.charges[entry.seq] = (entry.dataset, entry.analyst, charge)
+        self.open_charges[entry.seq] = _CostOnDataset(entry.dataset, charge)
         state = ledger.dataset(entry.dataset)
         accounts = state.accounts(entry.analyst, entry.body.get("segments"))
-        self._check_record(entry, accounts, charge)
+        self._warn_of_changes(entry, accounts, charge)
 
     def _release(self, ledger: LedgerState, entry: Entry) -> None:
         """Refuse a release without a charge, one that refunds too much, and one that refunds to a
@@ -133,18 +150,18 @@ class _ChainAudit:
             LedgerError: naming the entry.
         """
         seq = entry.body["charge"]
-        # No data set has the name "", so that a charge that is not open is refused.
-        dataset, _, charge = self.charges.pop(seq, ("", "", Charge()))
-        if dataset != entry.dataset:
+        charged = self.open_charges.pop(seq, _CostOnDataset())
+        if charged.dataset != entry.dataset:
             raise LedgerError(
                 f"entry {entry.seq} releases entry {seq}, which is not an open charge of its "
                 f"dataset"
             )
         used = Charge.parse(entry.body["used"])
-        self.answers[entry.seq] = (entry.dataset, used)
+        self.answers[entry.seq] = _CostOnDataset(entry.dataset, used)
         unused = Charge.parse(entry.body["unused"])
-        is_other_part = bool(unused) and unused != charge.minus(used)  # it may give nothing back
-        if not is_part(used, charge) or is_other_part:
+        # A release may give nothing back; otherwise it gives back all that was not used.
+        refunds_other_part = bool(unused) and unused != charged.cost.minus(used)
+        if not is_part(used, charged.cost) or refunds_other_part:
             raise LedgerError(f"entry {entry.seq} refunds more than was unused")
         state = ledger.dataset(entry.dataset)
         if entry.body["returned"] and seq < state.accounts_since:
@@ -153,23 +170,23 @@ class _ChainAudit:
             )
 
     def _reuse(self, ledger: LedgerState, entry: Entry) -> None:
-        """Refuse a stored answer that costs a limit less than it did cost; warn of another
-        record.
+        """Refuse the showing of a stored answer that charges a limit less than the answer has cost;
+        warn if the limit would take another amount for it.
 
         Raises:
             LedgerError: naming the entry.
         """
-        dataset, used = self.answers.get(entry.body["answer"], ("", Charge()))
+        answer = self.answers.get(entry.body["answer"], _CostOnDataset())
         charge = Charge.parse(entry.body["charge"])
-        if dataset != entry.dataset or not is_part(used, charge):
+        if answer.dataset != entry.dataset or not is_part(answer.cost, charge):
             raise LedgerError(
                 f"entry {entry.seq} charges less than the cost of the answer it shows"
             )
         state = ledger.dataset(entry.dataset)
         limits = state.limits_of(entry.analyst, entry.body.get("segments"))
-        self._check_record(entry, limits, charge)
+        self._warn_of_changes(entry, limits, charge)
 
-    def _check_record(self, entry: Entry, accounts: dict[str, Account], charge: Charge) -> None:
+    def _warn_of_changes(self, entry: Entry, accounts: dict[str, Account], charge: Charge) -> None:
         """Warn of each account that would take another amount for a charge than was recorded.
 
         Args:
@@ -191,7 +208,7 @@ class _ChainAudit:
             )
 
     def _warn(self, entry: Entry, difference: str) -> None:
-        """Add a warning about an entry, unless there is no difference ("")."""
+        """Add a warning about an entry, unless ``difference`` is "", which stands for none."""
         if difference:
             self.warnings.append(f"entry {entry.seq}: {difference}")
 
@@ -199,14 +216,17 @@ class _ChainAudit:
 def fold(
     entries: Iterator[Entry], key: bytes | None, heads: Sequence[Head] = ()
 ) -> tuple[Inspection, LedgerState]:
-    """Fold a whole log; return what is wrong with it, and the state after the last good entry.
+    """Fold a whole log into a new state, with a check of each entry.
 
     Args:
         entries: all entries of the log, in order.
         key: the secret of the hash chain; None: it has none.
         heads: heads whose entries the log must hold.
+
+    Returns:
+        What is wrong with the log, and the state after the last entry before the first problem.
     """
-    audit = _ChainAudit()
+    audit = _DecisionAudit()
     state = LedgerState(key, audit)
     hash_at: dict[int, str | None] = {head.seq: None for head in heads}
     problems: list[str] = []
@@ -265,9 +285,10 @@ def lookup_problems(log: Transaction, state: LedgerState) -> list[str]:
     for bucket in sorted(log.buckets() | chains.keys()):
         if chain_hash_of(log.lookup_rows(bucket, state.last.seq)) != chains.get(bucket, GENESIS):
             problem = (
-                "keys or answers of the log are not found: rows that lead to them are missing "
+                "keys or answers of the log are not found: rows that lead to them are missing or "
+                "were changed"
             )
-            return [f"{problem}or were changed"]
+            return [problem]
     return []
 
 

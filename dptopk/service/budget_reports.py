@@ -325,7 +325,7 @@ class BudgetReports:
         # head, of which nobody asks again. With a later head they would be older than it.
         head = self._head_hash()
         state = self.ledger.state(dataset)  # a copy, on which the question can be tried
-        kind = kind_of(state.kind, state.account, state.sensitivity)
+        kind = kind_of(state.last_question_kind, state.account, state.sensitivity)
         shares = state.terms.get("shares")
         if shares is None:
             account = _account_of(state.account, segments)
@@ -436,7 +436,7 @@ class BudgetReports:
             points = [point for point in line.points if "share" in point]
         analysts = {
             name: {"queries": total.queries, "spent": str(state.spent(analyst=name))}
-            for name, total in state.now.items()
+            for name, total in state.totals_since_renewal.items()
         }
         limits = {name: account.share() for name, (_, account) in state.limits.items()}
         if "shares" in state.terms:

@@ -19,7 +19,7 @@ import sqlalchemy as sa
 from dptopk._internal import validate
 from dptopk.costs import Budget, Charge
 from dptopk.errors import InvalidParameter, LedgerError
-from dptopk.ledger.budget_terms import segments_of, shared_terms_of, terms_by_segment
+from dptopk.ledger.budget_terms import budget_terms_of, declared_segments, terms_by_segment
 from dptopk.ledger.dataset import DatasetState
 from dptopk.ledger.ledger import Ledger
 from dptopk.ledger.names import analyst_name, canonical_name
@@ -136,8 +136,8 @@ class StatedBudget:
         Raises:
             InvalidParameter: for terms that a ledger refuses.
         """
-        terms = shared_terms_of(**self.budget.arguments())
-        return terms_by_segment(terms, segments_of(self.segments))
+        terms = budget_terms_of(**self.budget.arguments())
+        return terms_by_segment(terms, declared_segments(self.segments))
 
 
 def stated_budgets(spec: DatasetSpec) -> Iterator[StatedBudget]:

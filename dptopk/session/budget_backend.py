@@ -348,9 +348,9 @@ class LedgerBudget:
         none.
         """
         state = self._ledger.state(self._dataset)
-        if state.kind is None:
+        if state.last_question_kind is None:
             return None
-        return kind_of(state.kind, state.account, state.sensitivity)
+        return kind_of(state.last_question_kind, state.account, state.sensitivity)
 
     def declare(self, segments: Segments) -> None:
         """Refuse segments that the ledger does not know: only the owner of the data can declare
