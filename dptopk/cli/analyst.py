@@ -21,7 +21,7 @@ app = typer.Typer(
 Catalog = Annotated[Path, typer.Argument(help="The catalog of the service.")]
 Name = Annotated[str, typer.Argument(help="Name of the analyst, as in the ledger.")]
 Days = Annotated[
-    float, typer.Option("--days", min=0.01, max=36_500, help="How long the token holds.")
+    float, typer.Option("--days", min=0.01, max=36_500, help="Days until the token expires.")
 ]
 
 

@@ -26,9 +26,9 @@ EVENTS = "events"
 class EventsOptions:
     """The options that go with "events" alone; None: the option is not given."""
 
-    users: Annotated[int | None, typer.Option(help='Of "events": users in the small tables.')] = (
-        None
-    )
+    users: Annotated[
+        int | None, typer.Option(help='Of "events": number of users in the small tables.')
+    ] = None
     k: Annotated[
         int | None,
         typer.Option("--k", "-k", help='Of "events": how many labels.', show_default="1"),
@@ -86,17 +86,22 @@ def attest(
     labels: Labels = 2,
     largest: Annotated[
         int | None,
-        typer.Option(help="Largest count: 0, 1, 2, 3, 5, 8, ... up to it.", show_default="2"),
+        typer.Option(
+            help="Largest count; the counts are 0, 1, 2, 3, 5, 8, ... up to it.", show_default="2"
+        ),
     ] = None,
     near: Annotated[
-        list[int] | None, typer.Option(help="Counts near this one too: a threshold.")
+        list[int] | None,
+        typer.Option(help="List counts near this one too, such as a threshold; may be repeated."),
     ] = None,
     known_domain: KnownDomain = False,
     claim: Annotated[
         str | None,
         typer.Option(help='Instead of its own charge, such as "BR(1)" or "DP(1) + delta(1e-6)".'),
     ] = None,
-    slack: Annotated[float, typer.Option(help="By how much δ may seem larger than it is.")] = 1e-9,
+    slack: Annotated[
+        float, typer.Option(help="By how much the bound on δ may exceed the exact δ.")
+    ] = 1e-9,
     *,
     of_events: EventsOptions,
     out: Annotated[

@@ -21,9 +21,9 @@ LabelsPerUser = Annotated[
     int | None,
     typer.Option("--labels-per-user", metavar="Δ", help="One user touches at most Δ labels."),
 ]
-Labels = Annotated[int, typer.Option("--labels", help="Labels in the small histograms.")]
+Labels = Annotated[int, typer.Option("--labels", help="Number of labels in the small histograms.")]
 KnownDomain = Annotated[
-    bool, typer.Option("--known-domain", help="Public labels, for Known* mechanisms.")
+    bool, typer.Option("--known-domain", help="The labels are public, as for Known* mechanisms.")
 ]
 
 
@@ -48,7 +48,7 @@ def audit(
     per_label_cap: Cap = 1,
     labels: Labels = 3,
     known_domain: KnownDomain = False,
-    seconds: Annotated[float, typer.Option(help="Time for the audit.")] = 60.0,
+    seconds: Annotated[float, typer.Option(help="Time for the search, in seconds.")] = 60.0,
     as_json: Annotated[bool, typer.Option("--json", help="Write the report as JSON.")] = False,
 ) -> None:
     """Search small neighbouring histograms for a proof that a mechanism is not as private as
@@ -99,7 +99,7 @@ def _claimed_guarantee(claim: str | None, epsilon: float | None, delta: float) -
 
 
 def load(place: str) -> Any:
-    """Return the object that "module:name" or "file.py:name" names.
+    """Return the object that "module:name" or "file.py:name" names; the module or file is run.
 
     Raises:
         InvalidParameter: when it cannot be imported, or does not exist.

@@ -26,15 +26,16 @@ def budget(
         typer.Argument(help=r"TOML file: epsilon, delta and \[\[query]] tables (docs/budgets.md)."),
     ],
     output_format: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="How to print.")
+        Literal["table", "json"], typer.Option("--format", help="How the division is written.")
     ] = "table",
     registration: Annotated[
-        Path | None, typer.Option(help="Write the costs, for `ledger init --registered`.")
+        Path | None,
+        typer.Option(help="Write the costs to this file, for `ledger init --registered`."),
     ] = None,
     schedule: Annotated[
-        Path | None, typer.Option(help="Write what to ask on which day, as CSV.")
+        Path | None, typer.Option(help="Write to this file what to ask on which day, as CSV.")
     ] = None,
-    days: Annotated[int, typer.Option(min=1, max=3660, help="Days of the schedule.")] = 30,
+    days: Annotated[int, typer.Option(min=1, max=3660, help="Number of days of --schedule.")] = 30,
 ) -> None:
     """Divide one (ε, δ) over wanted queries by what they are worth, and predict the error of
     each.

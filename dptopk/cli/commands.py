@@ -107,11 +107,12 @@ EXAMPLES = (
     "--k 25 --epsilon 1 --delta 1e-6[/bold]"
 )
 INTERACTION = (
-    "batch: all fixed and independent; ordered; setwise: any order of these costs; "
-    "filter: free choice."
+    "Who chooses, and when. batch: everything is fixed before the first answer; ordered: the order "
+    "of the costs is fixed, mechanisms and data may depend on earlier answers; setwise: the order "
+    "may, too; filter: each cost is chosen freely after earlier answers."
 )
 
-# The δ of many answers together is capped at this: a guarantee that fails more often is none.
+# The total δ of many answers is at most this: a guarantee that fails more often is none.
 MOST_DELTA = 0.5
 DEMO = "The 25 most frequent words of Macbeth; one user is one occurrence of a word."
 NEXT = """
@@ -145,13 +146,14 @@ def demo(seed: Seed = None) -> None:
 
 
 def _repeated_plan(question: Question, facts: Facts, times: int) -> RepeatedPlan[TopKPlan] | None:
-    """Return the plan of ``times`` equal answers with the least total; None for a single answer.
+    """Return the plan of ``times`` equal answers whose noise has the least total cost; None for a
+    single answer.
 
     The δ of all answers together is ``times`` times the question's, but at most MOST_DELTA; without
     a stated δ it is 0.
 
     Args:
-        question: the question of each answer, with its total.
+        question: the question of each answer, with the (ε, δ) of one of them.
         facts: what is known of the data.
         times: the number of answers, at least 1.
 
@@ -175,8 +177,8 @@ def plan_command(
     times: Annotated[
         int,
         typer.Option(
-            help="How many answers there will be: the noise is that with the least total for this "
-            "accuracy."
+            help="How many such answers there will be; the noise with the least total cost at this "
+            "accuracy is planned."
         ),
     ] = 1,
     alternatives: Annotated[
@@ -239,7 +241,8 @@ def compose_command(
     ] = "table",
     effort: EffortOption = "normal",
     max_seconds: Annotated[
-        float | None, typer.Option(help="A guard: what is finished by then is the answer.")
+        float | None,
+        typer.Option(help="Time limit: the bounds that are finished by then are shown."),
     ] = None,
 ) -> None:
     """Compare all composition bounds on a charge; the smallest valid one is marked."""

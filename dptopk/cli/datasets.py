@@ -17,12 +17,14 @@ app = typer.Typer(cls=Subgroup, no_args_is_help=True, help="Data to try things o
 @app.command()
 def make(
     out: Annotated[Path, typer.Argument(help="Parquet file to write.")],
-    events: Annotated[int, typer.Option(help="Rows.")] = 1_000_000,
-    users: Annotated[int, typer.Option(help="Members.")] = 10_000,
-    items: Annotated[int, typer.Option(help="Articles, their popularity after Zipf.")] = 10_000,
+    events: Annotated[int, typer.Option(help="Number of events, one a row.")] = 1_000_000,
+    users: Annotated[int, typer.Option(help="Number of members.")] = 10_000,
+    items: Annotated[
+        int, typer.Option(help="Number of articles, whose popularity follows Zipf's law.")
+    ] = 10_000,
     seed: Annotated[int, typer.Option(help="The same seed makes the same events.")] = 0,
 ) -> None:
-    """Write events "member reads article" whose law is known, of any size, in chunks."""
+    """Write made-up events "member reads article", whose expected counts are known."""
     from dptopk.datasets import make_events
 
     if out.suffix.lower() not in {".parquet", ".pq"}:

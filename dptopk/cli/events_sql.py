@@ -10,7 +10,7 @@ from dptopk.datasets.warehouse import DIALECTS, events_statement
 
 
 def events_sql(
-    dialect: Annotated[str, typer.Option(help=f"Of the warehouse: {', '.join(DIALECTS)}.")],
+    dialect: Annotated[str, typer.Option(help=f"SQL of the warehouse: {', '.join(DIALECTS)}.")],
     table: Annotated[str, typer.Option(help="The table of events, perhaps with its schema.")],
     user: Annotated[str, typer.Option("--user-col", help="Column of the user: text or integers.")],
     item: Annotated[
@@ -20,7 +20,11 @@ def events_sql(
         int, typer.Option(metavar="Δ", help="Labels are found by at most Δ labels of one user.")
     ] = 100,
     key_table: Annotated[
-        str, typer.Option(help="A table with one text in a column [bold]secret[/bold].")
+        str,
+        typer.Option(
+            help="Table with one secret text, in a column [bold]secret[/bold], by which the labels "
+            "of a user are chosen."
+        ),
     ] = "dptopk_key",
 ) -> None:
     """Print one SQL statement that counts events in a warehouse without a driver of dptopk.

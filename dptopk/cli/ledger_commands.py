@@ -14,7 +14,7 @@ import typer
 
 from dptopk._internal.formatting import format_exact, visible
 from dptopk._internal.json_text import canonical_json, readable_json
-from dptopk.cli.options import Book, Cap, PerUser, listed_names
+from dptopk.cli.options import Book, Cap, PerUser, names_in_list
 from dptopk.cli.shell import Subgroup
 from dptopk.cli.terms import Limit, Terms, costs_of, plan_of_query, ranges_of
 from dptopk.errors import InvalidParameter
@@ -30,7 +30,7 @@ app = typer.Typer(
 )
 
 Dataset = Annotated[str, typer.Option("--dataset", help="Name of the dataset.")]
-Analyst = Annotated[str, typer.Option(help="Whose part of the budget it is.")]
+Analyst = Annotated[str, typer.Option(help="Name of the analyst whose spending is limited.")]
 CAN_DETECT = (
     "What this check finds: an entry that was changed, removed from the middle, inserted or "
     "reordered; a history that the accountant would have refused; keys and stored answers that are "
@@ -79,19 +79,24 @@ def init(
     segment_by: Annotated[
         str | None,
         typer.Option(
-            help="What disjoint segments are by: each has the whole budget; with --segments."
+            help="Column of disjoint segments, each of which has the whole budget; with --segments."
         ),
     ] = None,
     segments: Annotated[
         str | None,
         typer.Option(
-            help="Their names, 'eu,us,asia': in the data one unit is in at most one of them."
+            help="Names of the segments, 'eu,us,asia'; in the data one unit is in at most one."
         ),
     ] = None,
-    unit: Annotated[str, typer.Option(help="The privacy unit.")] = "user",
+    unit: Annotated[
+        str, typer.Option(help="The privacy unit in words, such as user or household.")
+    ] = "user",
     version: Annotated[str, typer.Option(help="Version of the data.")] = "1",
     test: Annotated[
-        bool, typer.Option("--test", help="A new ledger is for tests: takes fixed seeds.")
+        bool,
+        typer.Option(
+            "--test", help="Make a ledger for tests, which accepts answers with a fixed seed."
+        ),
     ] = False,
 ) -> None:
     """Open the account of a dataset, in a new or an existing ledger."""
@@ -112,7 +117,7 @@ def init(
     terms_stated = terms.arguments()
     terms_stated |= _free_choices(ranges, costs)
     if segments is not None:
-        terms_stated["segments"] = {segment_by: listed_names(segments=segments)}
+        terms_stated["segments"] = {segment_by: names_in_list(segments=segments)}
     with book.open(create=True, test=test) as ledger:
         if test and not ledger.test:
             raise InvalidParameter("--test: this ledger exists, and was not made for tests")
@@ -174,7 +179,7 @@ def renew(
     book: Book,
     dataset: Dataset,
     terms: Terms,
-    reason: Annotated[str, typer.Option(help="Why; it is recorded.")],
+    reason: Annotated[str, typer.Option(help="Why; the ledger records it.")],
 ) -> None:
     """Open a new budget on the same data: recorded, and no reset of the lifetime spend."""
     terms_stated = terms.arguments()
@@ -218,7 +223,7 @@ def set_version(
 @app.command()
 def rekey(
     book: Book,
-    new_key_file: Annotated[Path, typer.Option(help="File with the secret that it is to have.")],
+    new_key_file: Annotated[Path, typer.Option(help="File with the new secret.")],
 ) -> None:
     """Change the secret of the hash chain, after verifying all of it; stop the service first."""
     from dptopk.ledger.keys import read_key
@@ -237,7 +242,7 @@ def rekey(
 
 @app.command("accept-restore")
 def accept_restore(
-    book: Book, reason: Annotated[str, typer.Option(help="Why; it is recorded.")]
+    book: Book, reason: Annotated[str, typer.Option(help="Why; the ledger records it.")]
 ) -> None:
     """Accept a ledger that was restored to an older state: recorded, with the head that is given
     up.
@@ -269,7 +274,7 @@ def show(
         Path | None, typer.Option(help="Draw spending over time into this PNG or SVG.")
     ] = None,
     output_format: Annotated[
-        Literal["table", "json"], typer.Option("--format", help="table or json.")
+        Literal["table", "json"], typer.Option("--format", help="How it is written.")
     ] = "table",
 ) -> None:
     """Show what is spent and what remains, over time and by analyst, and how many more queries are
@@ -310,7 +315,7 @@ def verify(
         Path | None, typer.Option(help="Head exported earlier (ledger export --head).")
     ] = None,
 ) -> None:
-    """Check the hash chain and replay the history; says what that can and cannot detect."""
+    """Check the hash chain and replay the history, and say what that can and cannot detect."""
     from dptopk.ledger.heads import head_storage_at
     from dptopk.ledger.ledger import Ledger
     from dptopk.ledger.log_store import refuse_own_file
@@ -356,7 +361,7 @@ def statement(
         ),
     ] = None,
     output_format: Annotated[
-        Literal["json", "html"], typer.Option("--format", help="json or html.")
+        Literal["json", "html"], typer.Option("--format", help="How it is written.")
     ] = "json",
 ) -> None:
     """State for auditors what is guaranteed, for which unit, by which mechanisms and theorem, and
@@ -380,11 +385,15 @@ def statement(
 def export(
     book: Book,
     head: Annotated[
-        bool, typer.Option("--head", help="Only the last sequence number and hash.")
+        bool, typer.Option("--head", help="Write only the head: number and hash of the last entry.")
     ] = False,
-    out: Annotated[Path | None, typer.Option(help="Write to this file.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="Write to this file (default: standard output).")
+    ] = None,
 ) -> None:
-    """Write all entries as JSON lines, or the head that later proves that no tail was cut off."""
+    """Write all entries as JSON lines, or the head, by which it shows later if the last entries
+    are missing.
+    """
     from dptopk.cli.target import check_target, text_file
 
     check_target(out, inputs=book.files_to_spare(book.url))

@@ -14,7 +14,8 @@ import typer
 from dptopk.cli.options import Book, Chain
 from dptopk.errors import InvalidParameter
 
-# The line of a catalog that names its ledger: before the first table, as text in quotes.
+# The line of a catalog that names its ledger: before the first table, as text in quotes. The group
+# is the text with its quotes.
 _LEDGER_LINE = re.compile(r"""^ledger[ \t]*=[ \t]*("[^"\n]*"|'[^'\n]*')""", re.MULTILINE)
 
 
@@ -26,7 +27,9 @@ def migrate(
         Path | None, typer.Option(help="A service's catalog that names OLD: it then names NEW.")
     ] = None,
 ) -> None:
-    """Make a ledger of today's format with all that OLD holds; OLD is retired. Stop its users."""
+    """Make a ledger of today's format with all that OLD holds, and retire OLD. First stop every
+    program that has OLD open.
+    """
     from dptopk.ledger.ledger import Ledger
 
     # Before the migration, because a catalog that cannot be read or changed is refused.
@@ -47,17 +50,19 @@ def witness(
     act: Annotated[
         Literal["attach", "move", "replace"],
         typer.Argument(
-            help="attach: store the head from now on; move: from --head-file to --to; replace: one "
-            "that is lost."
+            help="attach: store the head at --head-file from now on; move: from --head-file to "
+            "--to; replace: store it at --head-file in place of one that is lost."
         ),
     ],
     book: Book,
-    reason: Annotated[str, typer.Option(help="Why; it is recorded.")],
+    reason: Annotated[str, typer.Option(help="Why; the ledger records it.")],
     to: Annotated[
         str | None, typer.Option(help="With move: the new place, a file or a database URL.")
     ] = None,
 ) -> None:
-    """Say where the head of a ledger is stored; without its head, a ledger grants nothing."""
+    """Say where the head of a ledger (number and hash of its last entry) is stored. From then on
+    the ledger grants nothing without it.
+    """
     from dptopk.ledger.ledger import Ledger
 
     if book.head_file is None:

@@ -37,7 +37,8 @@ OUTPUT = "Output"
 
 K = Annotated[int, typer.Option(help="How many labels.")]
 Confidence = Annotated[
-    float, typer.Option(help="Of error bars and of the width of noise: how often they hold.")
+    float,
+    typer.Option(help="How often error bars and stated widths of noise hold, in (0, 1)."),
 ]
 Cap = Annotated[
     int, typer.Option("--per-label-cap", metavar="τ", help="One user moves one count by at most τ.")
@@ -79,7 +80,12 @@ Quiet = Annotated[
 
 @dataclass(frozen=True, kw_only=True)
 class Protected:
-    """Options that say how much one user can move, and whether the labels are public."""
+    """Options that say how much one user can move, and whether the labels are public.
+
+    Attributes:
+        labels_per_user: Δ, the most labels of one user; None: not stated.
+        known_domain: whether the labels in the file are public.
+    """
 
     labels_per_user: PerUser = None
     known_domain: Annotated[bool, typer.Option("--known-domain", help="The labels are public.")] = (
@@ -108,7 +114,23 @@ def with_delta(question: Question) -> Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """Options that say what the columns of a file mean, and which of its rows are read."""
+    """Options that say what the columns of a file mean, and which of its rows are read.
+
+    Attributes:
+        label: of a table of counts, the column of labels.
+        count: of a table of counts, the column of counts.
+        user: of events, the column of users; None: the file is a table of counts, or each row is
+            another person.
+        item: of events, the column of labels; None: the file is a table of counts.
+        separator: the separator of a CSV file; None: it is found by the header line.
+        encoding: the encoding of a CSV file; None: it is found by the header line.
+        decimal: the decimal mark of counts in a CSV file, "." or ",".
+        where: conditions "column=value" that rows must meet; None: all rows are read.
+        one_row_per_user: of events, whether each row is another person.
+        memory_limit: of events, the memory of the engine, such as "4GB"; None: its own choice.
+        passes: of events, the number of parts of the users that are read one after the other; None:
+            one, or more if memory needs it.
+    """
 
     label: Annotated[str, typer.Option("--label-col", help="Column of labels.")] = "label"
     count: Annotated[str, typer.Option("--count-col", help="Column of counts.")] = "count"
@@ -124,12 +146,16 @@ class Columns:
         typer.Option("--sep", help="What separates the cells of CSV (default: by the header)."),
     ] = None
     encoding: Annotated[
-        str | None, typer.Option(help="Of CSV, such as cp1252 (default: by mark and header).")
+        str | None,
+        typer.Option(help="Encoding of CSV, such as cp1252 (default: by its header line)."),
     ] = None
-    decimal: Annotated[str, typer.Option(help="Of counts in CSV: the mark . or ,")] = "."
+    decimal: Annotated[str, typer.Option(help="Decimal mark of counts in CSV: . or ,")] = "."
     where: Annotated[
         list[str] | None,
-        typer.Option(metavar="COLUMN=VALUE", help="Only these rows; may be repeated."),
+        typer.Option(
+            metavar="COLUMN=VALUE",
+            help="Only rows with this value in this column; may be repeated.",
+        ),
     ] = None
     one_row_per_user: Annotated[
         bool,
@@ -140,7 +166,10 @@ class Columns:
         ),
     ] = False
     memory_limit: Annotated[
-        str | None, typer.Option(help="Memory for the engine, such as 4GB.", rich_help_panel=EVENTS)
+        str | None,
+        typer.Option(
+            help="Memory for the engine that reads events, such as 4GB.", rich_help_panel=EVENTS
+        ),
     ] = None
     passes: Annotated[
         int | None,
@@ -152,18 +181,28 @@ class Columns:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Written:
-    """Options for the file of an answer, and for the confidence of its error bars."""
+class AnswerFile:
+    """Options for the file of an answer, and for the confidence of its error bars.
+
+    Attributes:
+        out: the file; None: standard output.
+        confidence: the confidence of the error bars, in (0, 1).
+    """
 
     out: Annotated[
-        Path | None, typer.Option(help="Write it to this file.", rich_help_panel=OUTPUT)
+        Path | None, typer.Option(help="Write the answer to this file.", rich_help_panel=OUTPUT)
     ] = None
     confidence: Confidence = CONFIDENCE
 
 
 @dataclass(frozen=True, kw_only=True)
-class Output(Written):
-    """Options for the format of an answer, and for its file."""
+class Output(AnswerFile):
+    """Options for the format of an answer, for its file, and for a plot of it.
+
+    Attributes:
+        output_format: the format as stated; None: see ``form``.
+        plot: the file of the plot; None: there is no plot.
+    """
 
     output_format: Annotated[
         Format | None,
@@ -171,7 +210,7 @@ class Output(Written):
     ] = None
     plot: Annotated[
         Path | None,
-        typer.Option(help="Draw it into this PNG or SVG file too.", rich_help_panel=OUTPUT),
+        typer.Option(help="Draw the answer into this PNG or SVG file too.", rich_help_panel=OUTPUT),
     ] = None
 
     @property
@@ -193,11 +232,19 @@ class Output(Written):
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """Options for the check of a ledger's hash chain."""
+    """Options for the check of a ledger's hash chain.
+
+    Attributes:
+        key_file: the file with the secret of the chain; None: it has none.
+        head_file: a path or URL, the place where the chain's head is stored; None: nowhere.
+    """
 
     key_file: Annotated[
         Path | None,
-        typer.Option(help="File with the secret that keys it (HMAC).", rich_help_panel=CHAIN),
+        typer.Option(
+            help="File with the secret key of the chain (HMAC), if it has one.",
+            rich_help_panel=CHAIN,
+        ),
     ] = None
     head_file: Annotated[
         str | None,
@@ -271,7 +318,11 @@ class Chain:
 
 @dataclass(frozen=True, kw_only=True)
 class Book(Chain):
-    """The ledger that a command reads or changes, with the options that check its hash chain."""
+    """The ledger that a command reads or changes, with the options that check its hash chain.
+
+    Attributes:
+        url: the path or URL of the ledger.
+    """
 
     url: Annotated[
         str, typer.Argument(help="Path of a SQLite file, or the URL of a PostgreSQL database.")
@@ -295,7 +346,13 @@ class Book(Chain):
 
 @dataclass(frozen=True, kw_only=True)
 class PayingLedger(Chain):
-    """The data set of a ledger that pays for an answer, and who asks; or none."""
+    """The data set of a ledger that pays for an answer, and who asks; or none.
+
+    Attributes:
+        ledger: the path or URL of the ledger; None: nothing pays.
+        dataset: the name of the data set in it; given with ``ledger``.
+        analyst: the name of the analyst; given with ``ledger``.
+    """
 
     ledger: Annotated[
         str | None,
@@ -305,9 +362,14 @@ class PayingLedger(Chain):
         ),
     ] = None
     dataset: Annotated[
-        str | None, typer.Option(help="The ledger's dataset.", rich_help_panel=LEDGER)
+        str | None, typer.Option(help="Name of the dataset in the ledger.", rich_help_panel=LEDGER)
     ] = None
-    analyst: Annotated[str | None, typer.Option(help="Who asks.", rich_help_panel=LEDGER)] = None
+    analyst: Annotated[
+        str | None,
+        typer.Option(
+            help="Name of who asks, to whom the answer is charged.", rich_help_panel=LEDGER
+        ),
+    ] = None
 
     def __post_init__(self) -> None:
         """Refuse options of a ledger without --ledger, and --ledger without a data set or analyst.
@@ -343,9 +405,10 @@ class PayingLedger(Chain):
 def with_groups(command: Callable[..., None]) -> Callable[..., None]:
     """Return the command with a flat list of options, as typer needs them.
 
-    A parameter whose type is a dataclass is replaced by the fields of that dataclass; of
-    ``Question`` only the fields that the command line offers. When the new command is called it
-    makes the dataclasses from the options and calls the old one.
+    typer knows no groups: it makes an option of each parameter of a function. So a parameter whose
+    type is a dataclass is replaced by the fields of that dataclass; of ``Question`` only by the
+    fields that the command line offers. When the new command is called it makes the dataclasses
+    from the options and calls the old one.
 
     Args:
         command: a function whose parameters are options or groups of them.
@@ -383,7 +446,7 @@ def _is_group(kind: object) -> TypeGuard[type[DataclassInstance]]:
 
 
 def _group_of(kind: type[T], fields: dict[str, Parameter], options: dict[str, Any]) -> T:
-    """Return a dataclass made from its options; these are removed from ``options``.
+    """Return a dataclass made from its options.
 
     Args:
         kind: the dataclass.
@@ -403,14 +466,14 @@ def _options_of(kind: type) -> dict[str, Parameter]:
     return {name: parameters[name].replace(annotation=hints[name]) for name in parameters}
 
 
-def listed_names(**arguments: str) -> list[str]:
-    """Return the names in a list such as 'eu,us'; an empty name, or blanks around one, is refused.
+def names_in_list(**arguments: str) -> list[str]:
+    """Return the names in the text of a list such as 'eu,us'.
 
     Args:
         arguments: one keyword, the option's name for messages, with the text that was given.
 
     Raises:
-        InvalidParameter: naming the option.
+        InvalidParameter: naming the option, for an empty name or blanks around one.
     """
     ((option, text),) = arguments.items()
     names = text.split(",")

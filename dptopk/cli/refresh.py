@@ -31,7 +31,8 @@ def refresh(
         int | None, typer.Option(metavar="Δ", help="At most Δ labels of one user count.")
     ] = None,
     per_label_cap: Annotated[
-        int | None, typer.Option(metavar="τ", help="One user adds at most τ to one label (1).")
+        int | None,
+        typer.Option(metavar="τ", help="One user adds at most τ to one label (default: 1)."),
     ] = None,
     portable: Annotated[
         bool,
@@ -47,10 +48,11 @@ def refresh(
         ),
     ] = False,
     days_per_user: Annotated[
-        int | None, typer.Option(help="With --partitions: a user counts in the first N of them.")
+        int | None,
+        typer.Option(help="With --partitions: a user counts in their first N partitions."),
     ] = None,
     ledger: Annotated[
-        str | None, typer.Option(help="Set the version of the data here too.")
+        str | None, typer.Option(help="Ledger in which the version of the data is set too.")
     ] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of the dataset in the ledger.")] = None,
 ) -> None:

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 def reproduce(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Experiments, or 'all'; none lists them.")
+        list[str] | None,
+        typer.Argument(help="Names of experiments, or 'all'; without one they are listed."),
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for CSV, PNG, SVG and report.html.")] = Path(
         "figures"
@@ -28,8 +29,10 @@ def reproduce(
     force: Annotated[
         bool, typer.Option("--force", help="Compute again what is already there.")
     ] = False,
-    seed: Annotated[int, typer.Option(help="Of everything random.")] = 20220501,
-    jobs: Annotated[int, typer.Option(help="Processes for trials; 0: one a core.")] = 0,
+    seed: Annotated[int, typer.Option(help="Seed of everything random.")] = 20220501,
+    jobs: Annotated[
+        int, typer.Option(help="Number of processes for trials; 0: one for each core.")
+    ] = 0,
 ) -> None:
     """Make the figures of the papers, each with its data, and one report "paper says / we get"."""
     from dptopk.experiments import EXPERIMENTS, load
@@ -61,7 +64,9 @@ def reproduce(
 
 
 def _verdict(comparisons: Sequence[Comparison]) -> str:
-    """Return one line on how many of the paper's statements hold, and which do not."""
+    """Return one line on how many of the paper's statements hold, and which do not; statements
+    that nothing can be compared with are left out.
+    """
     agreeing = [line for line in comparisons if line.agrees is True]
     contradicted = [line for line in comparisons if line.agrees is False]
     parts = []

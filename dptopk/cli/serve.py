@@ -29,7 +29,9 @@ def serve(
         str, typer.Option(help="Address to listen at; TLS is a reverse proxy's work.")
     ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port; 0 = any that is free.")] = 8000,
-    workers: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, max=64, help="Number of processes that answer.")
+    ] = 1,
     check: Annotated[
         bool,
         typer.Option(

@@ -12,7 +12,7 @@ import typer
 from dptopk._internal import validate
 from dptopk._internal.formatting import describe_l0, format_upper, visible
 from dptopk.cli.answer_sheet import AnswerSheet, CommonFormat, write_sheet
-from dptopk.cli.options import Chain, Columns, Domain, K, PayingLedger, PerUser, Written
+from dptopk.cli.options import AnswerFile, Chain, Columns, Domain, K, PayingLedger, PerUser
 from dptopk.cli.shell import Subgroup
 from dptopk.cli.target import check_target
 from dptopk.errors import InvalidParameter
@@ -47,33 +47,47 @@ def create(
     epsilon: Annotated[float, typer.Option(help="Total ε of all days together.")],
     delta: Annotated[float, typer.Option(help="Total δ of all days together, above 0.")],
     labels_per_user: PerUser = None,
-    per_label_cap: Annotated[int | None, typer.Option(metavar="τ", help="As for topk.")] = None,
+    per_label_cap: Annotated[
+        int | None,
+        typer.Option(
+            metavar="τ",
+            help="One user moves one count of a day by at most τ (default: the ledger's, or 1).",
+        ),
+    ] = None,
     days_per_user: Annotated[
         int,
         typer.Option(
             metavar="N",
-            help="Protect who adds something on at most N days; as many as --days: any user.",
+            help="Protect a user who adds something on at most N days; with N as large as --days, "
+            "every user.",
         ),
     ] = 1,
     days_apart: Annotated[
-        int, typer.Option(metavar="N", help="Two of them are at least N days apart.")
+        int, typer.Option(metavar="N", help="Any two of those days are at least N days apart.")
     ] = 1,
     domain: Domain = None,
     unit: Annotated[
         str | None,
         typer.Option(
-            help="The dataset's unit: to be stated where not all days of a user are protected."
+            help="The privacy unit that the ledger names for the dataset; to be stated where not "
+            "all days of a user are protected."
         ),
     ] = None,
     first_day: Annotated[
         str | None, typer.Option(metavar="DATE", help="The date of day 1, as 2026-11-01.")
     ] = None,
     time_zone: Annotated[
-        str, typer.Option(help="Whose midnight parts two days; recorded.")
+        str,
+        typer.Option(
+            help="The time zone whose midnight parts two days, such as Europe/Berlin; recorded."
+        ),
     ] = "UTC",
     late: Annotated[
         Literal["arrival", "left-out"],
-        typer.Option(help="Events whose day was answered: on arrival, or left out."),
+        typer.Option(
+            help="Events of a day that was answered before they came: counted on arrival, or left "
+            "out."
+        ),
     ] = "arrival",
 ) -> None:
     """Say what all days cost and deliver; with a ledger spend it, and make the stream's file.
@@ -126,17 +140,20 @@ def answer(
     ledger: Ledger,
     chain: Chain,
     columns: Columns,
-    to: Written,
+    to: AnswerFile,
     day: Annotated[str, typer.Option(help="The day: its number from 1, or its date.")],
     source: Annotated[
         Path | None,
         typer.Argument(help="The counts or events of that day alone, as for dptopk topk."),
     ] = None,
     partition: Annotated[
-        str | None, typer.Option(help="Of a store: the day's version (default: its date).")
+        str | None,
+        typer.Option(
+            help="Of a store: the version that holds the day's events (default: its date)."
+        ),
     ] = None,
     output_format: Annotated[
-        CommonFormat, typer.Option("--format", help="How it is written.")
+        CommonFormat, typer.Option("--format", help="How the answer is written.")
     ] = "table",
 ) -> None:
     """Give the top k of all days up to this one. Nothing more is charged.

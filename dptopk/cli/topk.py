@@ -23,7 +23,7 @@ from dptopk.cli.options import (
     Protected,
     Quiet,
     Seed,
-    listed_names,
+    names_in_list,
     with_delta,
 )
 from dptopk.cli.shell import fail, progress_bar, warn
@@ -79,11 +79,18 @@ def topk(
     ] = False,
     segment_by: Annotated[
         str | None,
-        typer.Option(help="Column: an answer for each segment.", rich_help_panel=SEGMENTS),
+        typer.Option(
+            help="Column of segments, such as region: one answer for each.",
+            rich_help_panel=SEGMENTS,
+        ),
     ] = None,
     segments: Annotated[
         str | None,
-        typer.Option(metavar="A,B,...", help="The public list of them.", rich_help_panel=SEGMENTS),
+        typer.Option(
+            metavar="A,B,...",
+            help="The public list of the segments that are answered.",
+            rich_help_panel=SEGMENTS,
+        ),
     ] = None,
     segments_per_user: Annotated[
         int | None,
@@ -95,7 +102,10 @@ def topk(
     ] = None,
     data_version: Annotated[
         str | None,
-        typer.Option(help="The data's; it must be the ledger's.", rich_help_panel=LEDGER),
+        typer.Option(
+            help="Version of the data; refused unless it is the ledger's current one.",
+            rich_help_panel=LEDGER,
+        ),
     ] = None,
     reuse: Annotated[
         bool,
@@ -138,7 +148,7 @@ def topk(
         domain=domain,
         count_capped=count_capped,
         segment_by=segment_by,
-        segments=[] if segments is None else listed_names(segments=segments),
+        segments=[] if segments is None else names_in_list(segments=segments),
         segments_per_user=segments_per_user,
     )
     ledger, state = paying.account()
