@@ -16,10 +16,12 @@ from dptopk.cli.options import Cap
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
+    from dptopk.audit.attestation import Attestation
+    from dptopk.costs import Charge
     from dptopk.planning.topk_plan import TopKPlan
 
 
-EVENTS = "events"
+EVENTS = "events"  # the word that stands for the plan of EventsOptions in place of a mechanism
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +118,6 @@ def attest(
     be listed.
     """
     from dptopk.audit.attestation import attest as attest_laws
-    from dptopk.audit.event_worlds import EventsWorld
     from dptopk.audit.worlds import World
     from dptopk.cli.target import check_target
     from dptopk.cli.terms import costs_of
@@ -131,26 +132,51 @@ def attest(
                 '--largest, --near and --known-domain do not go with "events": its tables have '
                 "--users and --labels"
             )
-        # None stands for any number of labels in a world of counts; events have a cap.
-        plan = of_events.plan(1 if labels_per_user is None else labels_per_user, per_label_cap)
-        users = 1 if of_events.users is None else of_events.users
-        world_of_events = EventsWorld(users=users, labels=labels)
-        attestation = attest_laws(plan, world_of_events, claim=claimed_charge, slack=slack)
+        attestation = _attest_events(
+            of_events, labels, labels_per_user, per_label_cap, claimed_charge, slack
+        )
     elif of_events != EventsOptions():
         raise InvalidParameter(
             '--users, -k, --epsilon, --delta, --find and --counts go with "events" alone'
         )
     else:
-        if "(" in mechanism:
-            subject = parse_mechanism(mechanism)
-        else:
-            subject = load(mechanism)
-        sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
-        largest = 2 if largest is None else largest
-        world = World(sensitivity, labels, largest, known_domain, tuple(near or ()))
+        subject = parse_mechanism(mechanism) if "(" in mechanism else load(mechanism)
+        world = World(
+            Sensitivity(linf=per_label_cap, l0=labels_per_user),
+            labels=labels,
+            largest=2 if largest is None else largest,
+            public=known_domain,
+            near=tuple(near or ()),
+        )
         attestation = attest_laws(subject, world, claim=claimed_charge, slack=slack)
     typer.echo(str(attestation))
     if out is not None:
         attestation.write(out)
         typer.echo(f"Check it with: python check_attestation.py {out}")
     raise typer.Exit(0 if attestation.holds else 1)
+
+
+def _attest_events(
+    options: EventsOptions,
+    labels: int,
+    labels_per_user: int | None,
+    per_label_cap: int,
+    claim: Charge | None,
+    slack: float,
+) -> Attestation:
+    """List the exact laws of the plan that finds and counts labels of events, on small tables.
+
+    Args:
+        options: the plan, and the number of users in the tables.
+        labels: the number of labels in the tables.
+        labels_per_user: the cap under which labels are found; None: 1, since events have a cap.
+        per_label_cap: the most that one user adds to one label.
+        claim: the charge that the laws are compared with; None: the plan's own.
+        slack: by how much the bound on δ may exceed the exact δ.
+    """
+    from dptopk.audit.attestation import attest as attest_laws
+    from dptopk.audit.event_worlds import EventsWorld
+
+    plan = options.plan(1 if labels_per_user is None else labels_per_user, per_label_cap)
+    world = EventsWorld(users=1 if options.users is None else options.users, labels=labels)
+    return attest_laws(plan, world, claim=claim, slack=slack)

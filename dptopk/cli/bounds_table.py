@@ -180,25 +180,34 @@ def _plain_row(row: dict[Hashable, Any]) -> dict[Hashable, Any]:
 def print_designs(designs: pd.DataFrame) -> None:
     """Print a table of what each design delivers, best first; the planned one is marked with an
     arrow.
+
+    Args:
+        designs: a row for each design, as ``TopKPlan.alternatives`` gives them.
     """
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("")
     table.add_column("design", no_wrap=True)
     for column in ("noise", "appears at"):
         table.add_column(column, justify="right")
-    columns = designs[["noise_std", "appears_at_half"]].astype(float)
-    for (_, numbers), row in zip(columns.iterrows(), designs.to_dict("records"), strict=True):
-        cells = ["-" if math.isnan(number) else f"{number:.4g}" for number in numbers]
+    for row in designs.to_dict("records"):
+        numbers = (_number_cell(row["noise_std"]), _number_cell(row["appears_at_half"]))
         if row["chosen"]:
-            add_row(table, "->", row["design"], *cells, style="bold")
+            add_row(table, "->", row["design"], *numbers, style="bold")
         else:
-            add_row(table, "", row["design"], *cells)
+            add_row(table, "", row["design"], *numbers)
     console = Console(highlight=False)
     console.print(table)
     console.print(
         "noise: standard deviation on a count; appears at: the count above the floor at which a "
         "label appears half of the time."
     )
+
+
+def _number_cell(number: float | None) -> str:
+    """Return a number as a cell shows it; "-" for None and NaN, where a design has none."""
+    if number is None or math.isnan(number):
+        return "-"
+    return f"{number:.4g}"
 
 
 def _json_value(value: float | str | bool | np.generic | None) -> float | str | bool | None:

@@ -22,7 +22,12 @@ def question_parameters(kind: type[Question] = Question) -> list[Parameter]:
 
 
 def _parameter(field: Field[Any], hint: Any) -> Parameter:
-    """Return the keyword parameter of a field, with its default on the command line."""
+    """Return the keyword parameter of a field, with its default on the command line.
+
+    Args:
+        field: a field of ``Question``.
+        hint: its type.
+    """
     required = field.default is MISSING and field.default_factory is MISSING
     default = Parameter.empty if required else default_of(field, "cli")
     annotation = _option(field, hint)
@@ -30,15 +35,20 @@ def _parameter(field: Field[Any], hint: Any) -> Parameter:
 
 
 def _option(field: Field[Any], hint: Any) -> Any:
-    """Return the annotated type of a field's option.
+    """Return the type of a field, annotated with its option as typer takes it.
 
     typer can read every type of a field but "a number or one of these words"; an option of that
     kind is read by a function of ours.
+
+    Args:
+        field: a field of ``Question``.
+        hint: its type, such as ``float | Literal["auto"] | None``.
     """
     asking = asking_of(field)
-    words = _words(hint)
-    names = _flag(field.name) if bool in _parts(hint) else []
-    parser = _reader(words) if words and float in _parts(hint) else None
+    types = _types_in(hint)
+    words = _words_in(types)
+    names = _names_of_flag(field.name) if bool in types else []
+    parser = _number_or_word_parser(words) if words and float in types else None
     option = typer.Option(
         *names,
         help=asking.help,
@@ -50,35 +60,36 @@ def _option(field: Field[Any], hint: Any) -> Any:
     return Annotated[Any if parser else hint, option]
 
 
-def _flag(name: str) -> list[str]:
+def _names_of_flag(name: str) -> list[str]:
     """Return the two names of a true-or-false option: --fit/--no-fit for "fit"."""
     word = name.replace("_", "-")
     return [f"--{word}/--no-{word}"]
 
 
-def _parts(hint: Any) -> tuple[Any, ...]:
+def _types_in(hint: Any) -> tuple[Any, ...]:
     """Return the types that a union consists of, nested unions taken apart; else the type alone."""
     if get_origin(hint) not in (Union, UnionType):
         return (hint,)
-    parts: list[Any] = []
+    types: list[Any] = []
     for member in get_args(hint):
-        parts += _parts(member)
-    return tuple(parts)
+        types += _types_in(member)
+    return tuple(types)
 
 
-def _words(hint: Any) -> list[str]:
-    """Return the words that a value may be: those of its ``Literal`` types, and "none" if it may be
-    None too.
+def _words_in(types: tuple[Any, ...]) -> list[str]:
+    """Return the words that a value of one of these types may be: those of ``Literal`` types, and
+    "none" if there are any and it may be None too.
     """
-    words = [
-        word for part in _parts(hint) if get_origin(part) is Literal for word in get_args(part)
-    ]
-    if words and NoneType in _parts(hint):
-        return [*words, "none"]
+    words: list[str] = []
+    for member in types:
+        if get_origin(member) is Literal:
+            words += get_args(member)
+    if words and NoneType in types:
+        words.append("none")
     return words
 
 
-def _reader(words: list[str]) -> Callable[[str], float | str | None]:
+def _number_or_word_parser(words: list[str]) -> Callable[[str], float | str | None]:
     """Return a parser for an option that takes a number or one of the words; "none" stands for
     None.
 

@@ -31,19 +31,25 @@ if TYPE_CHECKING:
     from dptopk.planning import TopKPlan
 
 T = TypeVar("T")
-# What a row may be, by the number that is typed.
+# What a row may be: the number that is typed.
+EVENT = "1"
+PERSON = "2"
+COUNTED_LABEL = "3"
 ROWS = {
-    "1": "an event; a column says which person it is of",
-    "2": "a person; every row is another one",
-    "3": "a label and its count; the rows are counted already",
+    EVENT: "an event; a column says which person it is of",
+    PERSON: "a person; every row is another one",
+    COUNTED_LABEL: "a label and its count; the rows are counted already",
 }
-# What a row is -> the question about the cap, and its default; the cap of "2" is 1.
+# What a row is -> the question about the cap, and its default; where it is a person, the cap is 1.
 CAPS = {
-    "1": (
+    EVENT: (
         "Limit each person to how many labels while labels are looked for (a number, or auto)",
         "auto",
     ),
-    "3": ("At how many labels can one person be counted at most (a number, or any)", "any"),
+    COUNTED_LABEL: (
+        "At how many labels can one person be counted at most (a number, or any)",
+        "any",
+    ),
 }
 EPSILON = (
     "ε limits what the answer can tell about one person: at 1, nobody's odds of guessing something "
@@ -53,17 +59,17 @@ DELTA = (
     "δ is the probability that this guarantee fails; it should be well below 1 over the "
     "number of people."
 )
-# What a column is called that holds people, or counts.
+# How the names of columns that hold people, or counts, begin.
 PEOPLE = ("user", "member", "person", "customer", "patient", "id")
 COUNTS = ("count", "n", "number", "total")
 
-LIKELY = {"--user-col": PEOPLE, "--count-col": COUNTS}
-# What is asked about the columns, by what a row is.
+LIKELY_NAMES = {"--user-col": PEOPLE, "--count-col": COUNTS}
+# What a row is -> option for a column -> the question about it.
 LABELS = "Which column holds the labels"
 COLUMNS = {
-    "1": {"--user-col": "Which column says whose event it is", "--item-col": LABELS},
-    "2": {"--item-col": LABELS},
-    "3": {"--label-col": LABELS, "--count-col": "Which column holds the counts"},
+    EVENT: {"--user-col": "Which column says whose event it is", "--item-col": LABELS},
+    PERSON: {"--item-col": LABELS},
+    COUNTED_LABEL: {"--label-col": LABELS, "--count-col": "Which column holds the counts"},
 }
 
 
@@ -88,7 +94,7 @@ class GuidedAnswers:
 
     def arguments(self) -> list[str]:
         """Return the command-line arguments that say the same."""
-        typed = ["--one-row-per-user"] if self.kind == "2" else []
+        typed = ["--one-row-per-user"] if self.kind == PERSON else []
         for option, column in self.columns.items():
             typed += [option, column]
         typed += ["--k", str(self.k)]
@@ -146,7 +152,7 @@ def _ask_kind_of_row(columns: list[str], params: list[Parameter], console: Conso
         console: the terminal.
     """
     rows_are_people = any("--one-row-per-user" in param.opts for param in params)
-    kinds = [kind for kind in ROWS if kind != "2" or rows_are_people]
+    kinds = [kind for kind in ROWS if kind != PERSON or rows_are_people]
     for kind in kinds:
         console.print(f"  {kind}. {ROWS[kind]}")
     default_kind = _likely_kind(columns, kinds)
@@ -196,12 +202,17 @@ def _parsed_delta(text: str) -> float:
 
 
 def _likely_kind(columns: list[str], kinds: list[str]) -> str:
-    """Return the likely kind of a row, a key of ROWS, by the names of the columns."""
+    """Return the likely kind of a row, a key of ROWS, by the names of the columns.
+
+    Args:
+        columns: the names of the file's columns.
+        kinds: the kinds that the command has options for.
+    """
     names = [name.lower() for name in columns]
     if any(name in COUNTS for name in names):
-        return "3"
+        return COUNTED_LABEL
     if any(name.startswith(PEOPLE) or name.endswith(PEOPLE) for name in names):
-        return "1"
+        return EVENT
     return kinds[1]  # a row is a person, where the command has that kind
 
 
@@ -221,7 +232,7 @@ def _ask_columns(kind: str, columns: list[str], console: Console) -> dict[str, s
     for option, question in COLUMNS[kind].items():
         if not unused_columns:
             raise InvalidParameter(f"the file has too few columns: none is left for {option}")
-        default = _likely_column(unused_columns, LIKELY.get(option, ()))
+        default = _likely_column(unused_columns, LIKELY_NAMES.get(option, ()))
         names = {name.strip(): name for name in unused_columns}  # an answer is stripped
         chosen = Prompt.ask(question, choices=list(names), default=default, console=console)
         options[option] = names[chosen]
@@ -279,9 +290,9 @@ def _show_plan(answers: GuidedAnswers, console: Console) -> None:
     kind = answers.kind
     cap = answers.cap
     question = Question(k=answers.k, epsilon=answers.epsilon, delta=answers.delta)
-    sensitivity = Sensitivity(l0=1 if kind == "2" else cap)
+    sensitivity = Sensitivity(l0=1 if kind == PERSON else cap)
     events = None
-    if kind == "1":
+    if kind == EVENT:
         events = Events(labels_per_user=cap or "auto", profile=False)
     facts = Facts(sensitivity=sensitivity, events=events, looks=False)
     design = plan(question, facts)
@@ -305,7 +316,7 @@ def _caution(kind: str, design: TopKPlan) -> str:
         kind: what a row is, a key of ROWS.
         design: the plan of the answer.
     """
-    if kind == "2":
+    if kind == PERSON:
         return (
             "Every row counts as one person: if somebody has several rows, the guarantee is weaker "
             "for them."

@@ -60,24 +60,20 @@ def readable_copy(path: Path) -> Path:
 
 @dataclass(frozen=True, kw_only=True)
 class Source(Columns):
-    """A file, what its columns mean, and which labels are public.
+    """A file, what its columns mean (``Columns``), and which labels are public.
 
     Attributes:
-        path: a table of counts (label, count), or of events (user, item) when user and item are
-            given.
-        label, count: columns of a table of counts.
-        separator, encoding: of a text file; decimal: of its counts.
-        where: conditions "column=value" that rows must meet.
-        user, item: columns of a table of events.
+        path: a table of counts; a table of events where ``item`` is given; a store of events; or
+            the result of a statement of ``dptopk events-sql``.
         known_domain: whether the labels in the file are public.
-        domain: a text file of public labels, these labels, or None.
-        memory_limit: of the embedded engine, such as "4GB", or None.
-        passes: parts of the users that the engine looks at one after the other, or None.
-        segment_by, segments: a column and its public list of values: a histogram for each.
-        segments_per_user: in how many segments one user is, or None for all.
+        domain: the public labels, or the path of a text file with one a line; None: they are not
+            listed.
+        segment_by: the column of segments, for each of which there is a histogram; None: there are
+            no segments.
+        segments: the public list of the values of that column.
+        segments_per_user: in how many segments one user is at most; None: in all.
         count_capped: whether private labels of events are counted under the cap under which they
             are found.
-        one_row_per_user: whether each row is one person; then there is no column of users.
     """
 
     path: Path
@@ -95,6 +91,22 @@ class Source(Columns):
             InvalidParameter: naming them.
         """
         self._check_users()
+        self._check_options_of_events()
+        self._check_segments()
+        is_of_users = self.user is not None or self._is_store
+        if self.count_capped and not (self.label_domain == "private" and is_of_users):
+            raise InvalidParameter(
+                "--count-capped is for private labels of events, with --user-col"
+            )
+        if len(set(self.segments)) < len(self.segments):
+            raise InvalidParameter("--segments: a segment is named twice")
+
+    def _check_options_of_events(self) -> None:
+        """Refuse options of events for a table of counts, and options of counts for events.
+
+        Raises:
+            InvalidParameter: naming them.
+        """
         if self.item is None and (self.memory_limit is not None or self.passes is not None):
             raise InvalidParameter(
                 "--memory-limit and --passes are for events; add --user-col and --item-col"
@@ -106,6 +118,12 @@ class Source(Columns):
                 "--label-col and --count-col are for tables of counts; events have --item-col"
             )
 
+    def _check_segments(self) -> None:
+        """Refuse options of segments that do not go together.
+
+        Raises:
+            InvalidParameter: naming them.
+        """
         if (self.segment_by is None) != (not self.segments):
             raise InvalidParameter(
                 "--segment-by and --segments go together: a column, and a public list of its values"
@@ -116,14 +134,6 @@ class Source(Columns):
             if self.segment_by is None:
                 raise InvalidParameter("--segments-per-user needs --segment-by and --segments")
             validate.count(segments_per_user=self.segments_per_user)
-        if self.count_capped and not (
-            self.label_domain == "private" and (self.user is not None or self._is_store)
-        ):
-            raise InvalidParameter(
-                "--count-capped is for private labels of events, with --user-col"
-            )
-        if len(set(self.segments)) < len(self.segments):
-            raise InvalidParameter("--segments: a segment is named twice")
 
     def _check_users(self) -> None:
         """Refuse columns of users and labels that do not go together.
@@ -178,7 +188,7 @@ class Source(Columns):
         events.
 
         This is so for private labels of events, unless --count-capped asks for counts under the
-        cap, or a store of events has a cap of its own.
+        cap, or a store of events has a cap of its own, for which the store is opened.
         """
         if self.label_domain != "private" or self.count_capped:
             return False
@@ -217,7 +227,7 @@ class Source(Columns):
         reading the file then explains why.
         """
         columns = [self.label, self.count] if self.item is None else [self.user, self.item]
-        names = [name for name in columns if name is not None]
+        names = [name for name in columns if name is not None]  # no user: each row is a person
         separator = known_separator(self.separator)
         encoding = known_encoding(self.encoding)
         try:
@@ -293,11 +303,17 @@ class Source(Columns):
                 )
         else:
             histogram = self._histogram_of_counts(sensitivity, self.conditions)
-        return self._histogram_over_public_labels(histogram, sensitivity)
+        return self._over_public_labels(histogram, sensitivity)
 
     def read_segments(self, plan: Plan) -> Segments:
-        """Return the histogram of each segment that is listed, with the number of segments one user
-        is in.
+        """Return the histogram of each segment of the list, with the number of segments one user is
+        in at most.
+
+        Args:
+            plan: the plan that runs on each segment, which says what is read.
+
+        Raises:
+            InvalidParameter: naming the option, or what in the file cannot be read.
         """
         self._tell_format()
         names = list(self.segments)
@@ -305,19 +321,17 @@ class Source(Columns):
         column = str(self.segment_by)  # a name: __post_init__ refuses segments without one
         if self.user is not None:
             segments = self._event_segments(plan, names)
-            histograms = {
-                name: self._histogram_over_public_labels(segments[name], caps) for name in names
-            }
+            histograms = {name: self._over_public_labels(segments[name], caps) for name in names}
             return Segments(histograms, segments.segments_per_user, by=column)
         histograms = {}
         for name in names:
             histogram = self._histogram_of_counts(caps, self.conditions | {column: name})
-            histograms[name] = self._histogram_over_public_labels(histogram, caps)
+            histograms[name] = self._over_public_labels(histogram, caps)
         return Segments(histograms, self.most_segments_per_user, by=column)
 
     @property
     def most_segments_per_user(self) -> int:
-        """Return in how many of the segments one user is at most."""
+        """Return in how many of the listed segments one user is at most."""
         if self.segments_per_user is None:
             return len(self.segments)
         return min(self.segments_per_user, len(self.segments))
@@ -346,8 +360,8 @@ class Source(Columns):
         )
 
     def _with_hint(self, error: InvalidParameter) -> InvalidParameter:
-        """Return the error of reading a table of counts, which names the option that is meant or
-        may help; the error itself where there is nothing to add.
+        """Return the error of reading a table of counts with a hint at the option that may help;
+        the error itself where no option does.
 
         Args:
             error: the error; its parameter is the argument of ``read_counts`` that was refused.
@@ -390,9 +404,7 @@ class Source(Columns):
         )
         return [hint]
 
-    def _histogram_over_public_labels(
-        self, histogram: Histogram, sensitivity: Sensitivity
-    ) -> Histogram:
+    def _over_public_labels(self, histogram: Histogram, sensitivity: Sensitivity) -> Histogram:
         """Return the same counts over the public labels; the histogram itself where labels are
         private.
 
@@ -406,31 +418,35 @@ class Source(Columns):
         """
         if self.label_domain == "private":
             return histogram
-        lines = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
+        public_lines = read_labels(self.domain) if isinstance(self.domain, Path) else self.domain
         is_json = format_ending(self.path) in {".jsonl", ".ndjson", ".json"}
         labels: object = histogram.labels
-        public: Literal["public"] | list[Any] = "public"  # the labels of the file itself
-        if lines is not None and is_json and self.user is None:
+        domain: Literal["public"] | list[Any]
+        if public_lines is None:
+            domain = "public"  # the labels of the file itself
+        elif is_json and self.user is None:
             # In JSON lines every label has a type of its own, which the line of a label states.
-            public = [_json_label(line) for line in lines]
-        elif lines is not None:
-            public = lines
+            domain = [_json_label(line) for line in public_lines]
+        else:
+            domain = public_lines
             labels = _as_lines(histogram.labels)
         return Histogram(
             labels,
             histogram.counts,
             sensitivity=sensitivity,
-            domain=public,
+            domain=domain,
             capped=histogram.capped,
         )
 
     def state_fingerprint(self) -> str:
-        """Return a fingerprint of what is read: the files, their times of writing, and the columns.
+        """Return a fingerprint of what is read: the files with their times of writing, the columns,
+        the rows and the domain of the labels.
 
         A stored answer is given again only for the same fingerprint. Nothing in it is computed from
         the data: that an answer comes again free of charge must not tell that the data are still
         the same.
         """
+        # What is listed here, and its order, decides which stored answers are found again.
         columns: list[Any] = [
             self.label,
             self.count,
@@ -488,7 +504,7 @@ class Source(Columns):
 
         Args:
             plan: the plan that runs on each segment, which says what is read.
-            names: the segments that are listed.
+            names: the values of the column ``segment_by`` that are listed.
         """
         reading = plan.reading
         bounds = self._bounding_arguments(reading.sensitivity, reading.top)
@@ -545,9 +561,13 @@ def _json_label(line: str) -> Any:
 
 
 def _file_states(path: Path) -> list[list[Any]]:
-    """Return the path, inode and times of a file, or of each file in a folder or of a glob.
+    """Return the state of a file, or of each file in a folder or of a glob.
 
     What the files hold, and how large they are, is private and is left out.
+
+    Returns:
+        A list for each file: its path, its inode, and when its content and its inode were last
+        changed, in nanoseconds.
     """
     pattern = f"{escape(str(path))}/**" if path.is_dir() else str(path)
     if path.is_file():

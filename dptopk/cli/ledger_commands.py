@@ -156,6 +156,9 @@ def _free_choices(ranges: str | None, costs: str | None) -> dict[str, object]:
 def _print_comparison(repeated: RepeatedPlan[TopKPlan]) -> None:
     """Print what all answers cost with each kind of noise, and the options that ask for the
     registered one.
+
+    Args:
+        repeated: the plan of the registered answers, with its alternatives, the best one first.
     """
     for line in repeated.lines():
         typer.echo(line)
@@ -326,13 +329,13 @@ def verify(
         )
     if head is not None:
         refuse_own_file(book.url, head, "--head")
-    exported = None if head is None else head_storage_at(head).read()
-    if head is not None and exported is None:
+    exported_head = None if head is None else head_storage_at(head).read()
+    if head is not None and exported_head is None:
         raise InvalidParameter(f"--head: {head.name!r} does not exist")
     inspection = Ledger.inspect_file(
         book.url,
         key=book.key,
-        head=None if exported is None else asdict(exported),
+        head=None if exported_head is None else asdict(exported_head),
         head_file=book.head_file,
     )
     if book.head_file is not None and not inspection.problems:

@@ -43,8 +43,10 @@ if TYPE_CHECKING:
 
 RECENT_ROWS = 10  # the most charges that the table of the latest ones lists
 MOST_KINDS = 5  # only for the latest kinds of query it is counted how many more fit
-LONG_HISTORY = 10  # the number of equal questions from which a registration is suggested
-WORTH_A_HINT = 1.1  # and only if at least 1.1 times as many of them would fit
+# A registration is suggested after this many equal questions, and only if at least WORTH_A_HINT
+# times as many of them would fit.
+LONG_HISTORY = 10
+WORTH_A_HINT = 1.1
 # A plot's times are cut to these years: matplotlib's dates need room for margins.
 EARLIEST = datetime(1000, 1, 1, tzinfo=UTC)
 LATEST = datetime(9000, 1, 1, tzinfo=UTC)
@@ -91,7 +93,7 @@ def _state_lines(state: DatasetState) -> list[str]:
         f"guarantee: {guarantee(state)}",
         f"so far:    {so_far}{summary.share:.1%} of the budget is used",
         f"left:      ε up to {largest_epsilon} for {kind}",
-        *registered_lines(state.account.remaining()),
+        *lines_on_registered_costs(state.account.remaining()),
         f"spent:     {rounded_up(state.spent())}",
     ]
     if state.renewals:
@@ -100,8 +102,8 @@ def _state_lines(state: DatasetState) -> list[str]:
     return lines
 
 
-def registered_lines(left: Charge | str) -> list[str]:
-    """Return a line on the registered costs that remain; no line for a filter, which has none.
+def lines_on_registered_costs(left: Charge | str) -> list[str]:
+    """Return one line on the registered costs that remain; no line for a filter, which has none.
 
     Args:
         left: what the account states as remaining: costs, or a text of a filter.
@@ -148,15 +150,15 @@ def _numbers_as_registered(spend: Spend, budget: Budget, least: float) -> list[s
         budget: the total that would be registered for.
         least: the smallest number that is returned.
     """
-    charges = {"": spend.charge}
+    charges = [(spend.charge, "")]
     gaussian = _gaussian_charge(spend)
     if gaussian is not None:
-        charges[' with counts="gaussian"'] = gaussian
+        charges.append((gaussian, ' with counts="gaussian"'))
     numbers = []
-    for noise, charge in charges.items():
+    for charge, noise_in_words in charges:
         fit_as_registered = queries_affordable(charge, budget, effort="quick")
         if fit_as_registered >= least:
-            numbers.append(f"{int(fit_as_registered)}{noise}")
+            numbers.append(f"{int(fit_as_registered)}{noise_in_words}")
     return numbers
 
 
@@ -180,7 +182,12 @@ def _gaussian_charge(spend: Spend) -> Charge | None:
 
 
 def _empty_table(title: str, *columns: str) -> Table:
-    """Return an empty table with a title and no lines."""
+    """Return a table with a title and no rows yet, without lines around its cells.
+
+    Args:
+        title: the title, which stands above it at the left.
+        columns: the headers of its columns; none: it has no headers.
+    """
     return Table(*columns, title=title, title_justify="left", box=None)
 
 
@@ -271,13 +278,13 @@ def _analysts_table(state: DatasetState) -> Table:
     table = _empty_table("by analyst", "analyst", "queries", "spent", "limit")
     for analyst, total in state.totals_since_renewal.items():
         limits = state.limits_of(analyst).values()
-        rest_of_limits = "; ".join(f"{account.remaining()} left" for account in limits)
+        left_of_limit = "; ".join(f"{account.remaining()} left" for account in limits)
         spent = rounded_up(total.charge(state.sensitivity.neighbours))
         table.add_row(
             visible_text(analyst),
             str(total.queries),
             visible_text(spent),
-            visible_text(rest_of_limits),
+            visible_text(left_of_limit),
         )
     return table
 
@@ -305,11 +312,11 @@ def _largest_charges(spends: list[Spend]) -> dict[str, tuple[Charge, Budget | No
         if not spend.charge:
             continue
         name = _query_name(spend)
-        latest_charge = (spend.charge, spend.stated)
-        # Taken out and put back, so that the order is that of the latest spends.
-        earlier_charge = largest.pop(name, latest_charge)
+        this_charge = (spend.charge, spend.stated)
+        # It is taken out and put back, so that the order is that of the latest spends.
+        earlier_charge = largest.pop(name, this_charge)
         # Of charges with equally many costs ``max`` takes the earlier one.
-        largest[name] = max(earlier_charge, latest_charge, key=lambda charged: charged[0].count)
+        largest[name] = max(earlier_charge, this_charge, key=lambda charged: charged[0].count)
     latest = list(largest)[-MOST_KINDS:]
     return {name: largest[name] for name in latest}
 
@@ -387,8 +394,8 @@ def _draw_steps(
 def _spending_points(
     state: DatasetState, spends: list[Spend], analyst: str | None
 ) -> list[tuple[datetime, float]]:
-    """Return the times at which an analyst spent (None: anyone), each with the percentage of the
-    budget that was used afterwards.
+    """Return the times at which an analyst spent, each with the percentage of the budget that was
+    used afterwards.
 
     Only this analyst's charges are replayed on an account with nothing spent; those it refuses are
     left out.

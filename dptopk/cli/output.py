@@ -27,7 +27,7 @@ from dptopk._internal.formatting import (
     visible,
 )
 from dptopk.cli.answer_sheet import ENDINGS, AnswerSheet
-from dptopk.cli.page import answer_page, cost, details, notes
+from dptopk.cli.page import answer_page, cost_sentence, notes, technical_notes
 from dptopk.cli.shell import QUIET
 from dptopk.cli.target import check_target, replacement_file
 from dptopk.errors import InvalidParameter
@@ -149,7 +149,7 @@ class TopKSheet(AnswerSheet):
         """Return the guarantee, what a reader of the rows must know, and the technical note, as
         lines.
         """
-        return [guarantee(self.plan), *self.notes, *details(self.release)]
+        return [guarantee(self.plan), *self.notes, *technical_notes(self.release)]
 
     def cells(self) -> pd.DataFrame:
         """Return the rows for a spreadsheet; labels that look like formulas are marked as text."""
@@ -165,7 +165,12 @@ class TopKSheet(AnswerSheet):
         """Return the answer as Markdown: the title block and the table; below it what a reader of
         the rows must know, the technical note, the guarantee, and what is left of the budget.
         """
-        lines = [*self.notes, *details(self.release), guarantee(self.plan), *self.budget_lines]
+        lines = [
+            *self.notes,
+            *technical_notes(self.release),
+            guarantee(self.plan),
+            *self.budget_lines,
+        ]
         remarks = "".join(f"\n{markdown(line)}\n" for line in lines)
         title = "".join(f"* {name}: {markdown(text)}\n" for name, text in self.about.items())
         table = markdown_table(*answer_rows(self.rows))
@@ -195,7 +200,7 @@ class TopKSheet(AnswerSheet):
     def print_answer(self, console: Console) -> None:
         """Print the rows, what a reader of them must know, and what the answer costs."""
         self.print_rows(console)
-        console.print(Text(cost(self.plan)))
+        console.print(Text(cost_sentence(self.plan)))
 
     def print_to(self, console: Console) -> None:
         """Print the answer and, unless the command is quiet, how it was computed."""
@@ -212,7 +217,12 @@ class TopKSheet(AnswerSheet):
             charge = self.release.phases.get(name, "already paid")
             console.print(Padding(_line_for_people(f"charged {charge}"), (0, 0, 0, 3)))
         split = [f"Split: {self.plan.split}."] if self.plan.fixed else []
-        for line in [*details(self.release), guarantee(self.plan), *split, *self.budget_lines]:
+        for line in [
+            *technical_notes(self.release),
+            guarantee(self.plan),
+            *split,
+            *self.budget_lines,
+        ]:
             console.print(_line_for_people(line))
 
 
@@ -231,7 +241,7 @@ def spreadsheet_rows(rows: pd.DataFrame) -> pd.DataFrame:
 
 
 # The attributes of a plan that ``plan_as_dict`` writes as they are.
-PLANNED = ("k", "domain", "design", "why", "epsilon", "noise_std", "threshold", "warnings")
+PLAN_ATTRIBUTES = ("k", "domain", "design", "why", "epsilon", "noise_std", "threshold", "warnings")
 
 
 def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> dict[str, object]:
@@ -246,7 +256,7 @@ def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> di
     probability = max(confidence, 0.5)
     appears = {"0.5": plan.appears_at(0.5), f"{probability:g}": plan.appears_at(probability)}
     phases = [{"name": phase.name, "mechanism": to_json(phase.mechanism)} for phase in plan.phases]
-    plain = {name: getattr(plan, name) for name in PLANNED}
+    plain = {name: getattr(plan, name) for name in PLAN_ATTRIBUTES}
     plain |= {
         "delta": plan.budget.delta,
         "bound": plan.bound.name,
@@ -257,8 +267,8 @@ def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> di
         "appears_at": appears,
     }
     if plan.counted:
-        last = plan.mechanisms[-1]
-        width = last.count_width(plan.sensitivity, labels=plan.k, confidence=confidence)
+        counting = plan.mechanisms[-1]
+        width = counting.count_width(plan.sensitivity, labels=plan.k, confidence=confidence)
         plain["half_width"] = width
     plain |= dict(plan.in_rho)
     if alternatives:
@@ -291,24 +301,30 @@ def answer_as_dict(plan: TopKPlan, release: Release, confidence: float) -> dict[
 def with_intervals(release: Release, confidence: float) -> dict[str, object]:
     """Return a JSON-safe dictionary of an answer, whose rows have low, high, rank_low and rank_high
     where counts have error bars.
+
+    Args:
+        release: the answer.
+        confidence: of the intervals, in (0, 1).
     """
     answer = release.to_dict()
     if release.counts is not None and release.measurement is not None:
         table = release.intervals(confidence=confidence)
-        ends = ("low", "high", "rank_low", "rank_high")
+        columns = ("low", "high", "rank_low", "rank_high")
         for row, interval in zip(answer["rows"], table.to_dict("records"), strict=True):
-            row |= {name: int(interval[name]) for name in ends}
+            row |= {name: int(interval[name]) for name in columns}
         answer["intervals"] = dict(table.attrs)
     return answer
 
 
 def _phases_in_words(plan: TopKPlan, release: Release) -> dict[str, str]:
     """Return what ran in each phase, in words, by the phase's name; private looks come first."""
-    chosen = {"answer": "as the looks chose, at the charge of every choice"}
     if plan.fixed:
-        chosen = {phase.name: str(phase.mechanism) for phase in plan.phases}
-    looks = [name for name in release.phases if name not in chosen]
-    return dict.fromkeys(looks, "a private look, by which the rest was chosen") | chosen
+        planned_phases = {phase.name: str(phase.mechanism) for phase in plan.phases}
+    else:
+        planned_phases = {"answer": "as the looks chose, at the charge of every choice"}
+    looks = [name for name in release.phases if name not in planned_phases]
+    words_of_looks = dict.fromkeys(looks, "a private look, by which the rest was chosen")
+    return words_of_looks | planned_phases
 
 
 def rows_table(rows: pd.DataFrame, console: Console) -> Table:

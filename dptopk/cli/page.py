@@ -86,7 +86,7 @@ def answer_page(
         _remaining_section(budget_lines),
         "<details><summary>How this was computed</summary>",
         html_table(["phase", "mechanism", "charge"], phases),
-        html_lines([*details(release), guarantee, f"Split: {plan.split}."]),
+        html_lines([*technical_notes(release), guarantee, f"Split: {plan.split}."]),
         "<h2>How to cite</h2>",
         html_lines([CITE.format(version=version("dptopk"))]),
         "</details>",
@@ -131,15 +131,15 @@ def _interval_promise(release: Release, rows: pd.DataFrame) -> str:
     return promise
 
 
-def cost(plan: TopKPlan) -> str:
+def cost_sentence(plan: TopKPlan) -> str:
     """Return one sentence with the (ε, δ) of the whole answer; ε is an upper bound, rounded up."""
     epsilon = format_upper(plan.bound.epsilon, 4)
     delta = format_upper(plan.budget.delta)
     return f"The answer costs at most ε = {epsilon}, δ = {delta} of privacy."
 
 
-def details(release: Release) -> list[str]:
-    """Return the technical note of an answer as a list of at most one line."""
+def technical_notes(release: Release) -> list[str]:
+    """Return the line with the technical note of an answer; no line if it has none."""
     if release.note:
         return [f"Note: {release.note}."]
     return []

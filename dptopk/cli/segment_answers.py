@@ -13,7 +13,7 @@ from dptopk._internal.formatting import format_upper, numbered, spreadsheet_cell
 from dptopk.accounting.registry import Bound
 from dptopk.cli.answer_sheet import AnswerSheet
 from dptopk.cli.output import TopKSheet, answer_as_dict
-from dptopk.cli.page import details
+from dptopk.cli.page import technical_notes
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -83,7 +83,7 @@ class SegmentsSheet(AnswerSheet):
         for name, sheet in self.sheets.items():
             console.rule(Text(visible(name)), align="left")
             sheet.print_rows(console)
-            for line in details(sheet.release):
+            for line in technical_notes(sheet.release):
                 console.print(Text(visible(line)))
         console.print()
         for line in (*self.remarks(), *self.budget_lines):

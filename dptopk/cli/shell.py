@@ -18,8 +18,8 @@ import typer
 from dptopk._internal.formatting import rounded_up, visible
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 
-# Options that are not named as the argument of the library is: the first that the command has is
-# meant.
+# Argument of the library -> the options of other names that may state it, as parameters of
+# commands: the first one that the command has is meant.
 OPTIONS_OF = {
     "l0": ("labels_per_user",),
     "linf": ("per_label_cap",),
@@ -29,23 +29,23 @@ OPTIONS_OF = {
     "version": ("version", "data_version"),
     "domain": ("domain", "known_domain"),
 }
-# Of a question: the options that are shown first.
-FIRST = {"k", "epsilon", "delta", "users", "labels_per_user", "user", "item", "label", "count"}
-FIRST |= {"output_format", "help"}
-# Arguments that are a file, and have no name on the command line.
+# The options of a question that its help shows first; the others are "Advanced".
+FIRST_SHOWN = {"k", "epsilon", "delta", "users", "labels_per_user", "user", "item", "label"}
+FIRST_SHOWN |= {"count", "output_format", "help"}
+# Arguments of the library that are a file, which has no option on the command line.
 FILES = {"source", "table", "path", "plan", "partition"}
 QUIET: ContextVar[bool] = ContextVar("quiet", default=False)
 # How a message begins that names the argument it is about, such as "delta must be in [0, 1)".
-NAMED = re.compile(r"(?:budget\.)?(?P<argument>[a-z_][\w-]*)(?P<separator>: | must |=)")
+NAMED_ARGUMENT = re.compile(r"(?:budget\.)?(?P<argument>[a-z_][\w-]*)(?P<separator>: | must |=)")
 
-# The extras, and the modules that each of them brings.
-EXTRAS = {
-    "data": "pyarrow ibis duckdb polars",
-    "spark": "pyspark",
-    "postgres": "psycopg",
-    "plots": "matplotlib",
+# The extras of this package, and the modules that each of them brings.
+MODULES_OF_EXTRA = {
+    "data": ("pyarrow", "ibis", "duckdb", "polars"),
+    "spark": ("pyspark",),
+    "postgres": ("psycopg",),
+    "plots": ("matplotlib",),
+    "serve": ("fastapi", "uvicorn", "starlette", "pydantic"),
 }
-EXTRAS["serve"] = "fastapi uvicorn starlette pydantic"
 
 
 def message_in_options(error: InvalidParameter, options: dict[str, str]) -> str:
@@ -57,11 +57,10 @@ def message_in_options(error: InvalidParameter, options: dict[str, str]) -> str:
             that they set.
     """
     message = str(error)
-    beginning = NAMED.match(message)
+    beginning = NAMED_ARGUMENT.match(message)
     named_argument = beginning["argument"] if beginning else ""
     argument = error.parameter or named_argument
-    candidates = OPTIONS_OF.get(argument, (argument.replace("-", "_"),))
-    option = next((options[name] for name in candidates if name in options), "")
+    option = _option_of(argument, options)
     if beginning is None or named_argument != argument:
         # The message does not begin with the argument: the option, if any, is put before it.
         if option:
@@ -81,9 +80,24 @@ def message_in_options(error: InvalidParameter, options: dict[str, str]) -> str:
     return message
 
 
+def _option_of(argument: str, options: dict[str, str]) -> str:
+    """Return the option of a command that states an argument of the library; "" if it has none.
+
+    Args:
+        argument: the name of the argument.
+        options: the options of the command, as ``message_in_options`` takes them.
+    """
+    parameters = OPTIONS_OF.get(argument, (argument.replace("-", "_"),))
+    for parameter in parameters:
+        if parameter in options:
+            return options[parameter]
+    return ""
+
+
 def be_quiet(is_given: bool) -> bool:
-    """Set whether ``--quiet`` was given: then only the answer and refusals are written. Return the
-    flag, as typer's callbacks do.
+    """Set whether ``--quiet`` was given: then only the answer and refusals are written.
+
+    typer calls this with the value of the flag, and takes the value that is returned.
     """
     QUIET.set(is_given)
     return is_given
@@ -121,9 +135,10 @@ if TYPE_CHECKING:
 else:
     UsageError = typer.BadParameter.__mro__[1]  # of the click that typer brings
 
-# What cannot be parsed, in the parser's words and in ours.
+# How the parser says that a value of an option cannot be read: the option, and the reason.
 _INVALID = re.compile(r"Invalid value for '([^']*)'.*?: (.*)", re.DOTALL)
-_WORDS = (
+# Reasons in the parser's words (a pattern), and in ours.
+_OUR_WORDS = (
     (r"Input should be a valid integer.*|.* is not a valid integer", "must be a whole number"),
     (r"Input should be a valid number.*|.* is not a valid float", "must be a number"),
     (r"Value error, (must be .*)", r"\1"),
@@ -145,7 +160,7 @@ def _parser_message(error: UsageError) -> str:
             return message
         return f"{message}; {error.ctx.command_path} --help lists all options"
     option, reason = invalid_value.groups()
-    problem = _own_words(reason)
+    problem = _in_our_words(reason)
     if problem is None:
         return f"{option}: {reason}"
     # Where pydantic read the value, its error says what was typed.
@@ -156,13 +171,13 @@ def _parser_message(error: UsageError) -> str:
     return f"{option} {problem}, got {first_mistake['input']!r}"
 
 
-def _own_words(reason: str) -> str | None:
-    """Return the parser's reason in the words of this package; None if the reason is not among
-    _WORDS.
+def _in_our_words(reason: str) -> str | None:
+    """Return a reason of the parser in the words of this package, such as "must be a number"; None
+    if it is not among _OUR_WORDS.
     """
-    for pattern, own_words in _WORDS:
+    for pattern, our_words in _OUR_WORDS:
         if re.fullmatch(pattern, reason):
-            return re.sub(f"^(?:{pattern})$", own_words, reason)
+            return re.sub(f"^(?:{pattern})$", our_words, reason)
     return None
 
 
@@ -170,7 +185,7 @@ def _own_words(reason: str) -> str | None:
 EXIT_CODES: dict[type[DptopkError], int] = {BudgetExceeded: 3, LedgerError: 4}
 
 
-class _PlainFlags:
+class _ReadableHelp:
     """Commands whose help names no value for flags, shows the most used options first, and fills
     the lines of the terminal.
     """
@@ -186,13 +201,13 @@ class _PlainFlags:
         are moved to a panel "Advanced".
         """
         params: list[Parameter] = super().get_params(ctx)  # type: ignore[misc]
-        question = any(param.name == "k" for param in params)
+        asks_question = any(param.name == "k" for param in params)
         for param in params:
             if not isinstance(param, typer.core.TyperOption):
                 continue
             if param.is_flag and param.metavar is None:
                 param.metavar = ""
-            if question and param.name not in FIRST and param.rich_help_panel is None:
+            if asks_question and param.name not in FIRST_SHOWN and param.rich_help_panel is None:
                 param.rich_help_panel = "Advanced"
         return params
 
@@ -212,13 +227,13 @@ def _import_message(error: ImportError) -> str:
     brings the module.
     """
     module = (error.name or "").split(".")[0]
-    for extra, modules in EXTRAS.items():
-        if module in modules.split():
+    for extra, modules in MODULES_OF_EXTRA.items():
+        if module in modules:
             return f"this needs {error.name}: pip install 'dptopk[{extra}]'"
     return str(error)
 
 
-class Group(_PlainFlags, typer.core.TyperGroup):
+class Group(_ReadableHelp, typer.core.TyperGroup):
     """The root command: it turns every error into one line on standard error and an exit code,
     without a traceback and without data.
     """
@@ -289,13 +304,13 @@ class Group(_PlainFlags, typer.core.TyperGroup):
             ) from None
 
 
-class Subgroup(_PlainFlags, typer.core.TyperGroup):
+class Subgroup(_ReadableHelp, typer.core.TyperGroup):
     """A group of commands below the root, such as ``dptopk ledger``, whose help is shown like the
     root's.
     """
 
 
-class Command(_PlainFlags, typer.core.TyperCommand):
+class Command(_ReadableHelp, typer.core.TyperCommand):
     """A command whose flags are shown without a type, and whose errors name options instead of
     arguments.
     """
@@ -339,11 +354,13 @@ def progress() -> Iterator[Progress]:
 
 @contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """Show one progress bar for a ``with`` block; the function that it yields takes how much is
-    done, and of what total.
+    """Show one progress bar for a ``with`` block.
 
     Args:
         what: the work in words, which stands before the bar.
+
+    Yields:
+        The function that moves the bar; it takes how much is done, and of what total.
     """
     with progress() as bars:
         task = bars.add_task(what, total=None)

@@ -10,19 +10,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dptopk._internal import validate
-from dptopk._internal.choices import COUNTS, DOMAINS
+from dptopk._internal.choices import COUNTS, DOMAINS, Domain
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
-    from dptopk.costs import Charge
+    from dptopk.costs import Budget, Charge
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning.repeated import RepeatedPlan
     from dptopk.planning.topk_plan import TopKPlan
+    from dptopk.question import Question
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """The options of a budget: registered costs, or a total in ε or ρ."""
+    """The options of a budget: registered costs, or a total in ε or ρ; exactly one of the three is
+    given.
+    """
 
     delta: Annotated[float, typer.Option(help="The δ at which the guarantee is stated.")]
     registered: Annotated[
@@ -59,7 +62,8 @@ class Limit:
                 "--failure-delta is for --epsilon and --rho: a registration says what its costs "
                 "need"
             )
-        if [self.registered, self.epsilon, self.rho].count(None) != 2:
+        totals = [self.registered, self.epsilon, self.rho]
+        if totals.count(None) != 2:
             raise InvalidParameter("give exactly one of --registered, --epsilon and --rho")
         if self.registered is not None:
             return {"registered": costs_of(self.registered, "--registered"), "delta": self.delta}
@@ -71,7 +75,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Terms(Limit):
-    """The options of a data set's budget: those of a budget, or the shares of analysts."""
+    """The options of a data set's budget: those of ``Limit``, or instead the shares of analysts."""
 
     share: Annotated[
         list[str] | None,
@@ -103,6 +107,10 @@ class Terms(Limit):
 def costs_of(text: str, option: str) -> Charge:
     """Return the charge that an option or argument states as text.
 
+    Args:
+        text: costs, such as "25*BR(0.1) + DP(0.3)".
+        option: the option or argument, for messages.
+
     Raises:
         InvalidParameter: naming the option, for what cannot be read, and for no costs at all.
     """
@@ -119,9 +127,12 @@ def costs_of(text: str, option: str) -> Charge:
     return charge
 
 
-def _share(text: str) -> tuple[str, Any]:
-    """Return the analyst's name and their share of a text NAME=COSTS (a charge) or
-    NAME=EPSILON,DELTA (a budget).
+def _share(text: str) -> tuple[str, Charge | Budget]:
+    """Return the name and the share of an analyst that a value of --share states.
+
+    Args:
+        text: NAME=COSTS, such as "ann=50*BR(0.1)", of which the share is a charge, or
+            NAME=EPSILON,DELTA, such as "ann=0.5,1e-7", of which it is a budget.
 
     Raises:
         InvalidParameter: for another text, or numbers out of range.
@@ -141,7 +152,7 @@ def _share(text: str) -> tuple[str, Any]:
 
 
 def ranges_of(text: str) -> list[float]:
-    """Return the numbers of the option ``--ranges``.
+    """Return the ε of each range that a value of --ranges states, such as "0.1,0.05".
 
     Raises:
         InvalidParameter: when one of them is not a number.
@@ -155,8 +166,8 @@ def ranges_of(text: str) -> list[float]:
 def plan_of_query(
     query: str, times: int, sensitivity: Sensitivity, delta: float
 ) -> RepeatedPlan[TopKPlan]:
-    """Return the plan of a number of answers to a question, with the noise that has the least
-    total.
+    """Return the plan of a number of answers to a question, with the noise whose total cost is
+    least.
 
     Args:
         query: the question as text, such as 'k=25 epsilon=0.5 delta=1e-7'.
@@ -165,10 +176,24 @@ def plan_of_query(
         delta: the δ of all answers together.
 
     Raises:
-        InvalidParameter: if the text is no such question.
+        InvalidParameter: if the text is no such question, or no plan answers it.
     """
     from dptopk.planning.choose import plan_repeated
-    from dptopk.question import Facts, Question
+    from dptopk.question import Facts
+
+    question, domain = _question_of_text(query)
+    facts = Facts(sensitivity=sensitivity, domain=domain, looks=False)
+    return plan_repeated(question, facts, times, delta)
+
+
+def _question_of_text(query: str) -> tuple[Question, Domain]:
+    """Return the question that a text such as 'k=25 epsilon=0.5 delta=1e-7' states, and the domain
+    of its labels.
+
+    Raises:
+        InvalidParameter: if the text is no such question.
+    """
+    from dptopk.question import Question
 
     terms: dict[str, str] = {}
     for part in query.split():
@@ -197,5 +222,4 @@ def plan_of_query(
         rho=total.get("rho"),
         delta=total.get("delta"),
     )
-    facts = Facts(sensitivity=sensitivity, domain=domain, looks=False)
-    return plan_repeated(question, facts, times, delta)
+    return question, domain
