@@ -29,33 +29,39 @@ COUNTS = {  # ε -> the numbers k of mechanisms
     1.0: (9, 10, 12, 15, 25, 40, 70, 100),
 }
 DELTA = 1e-6
-SMALL_GAP = 0.02  # what is taken for "quite small", relatively
-# Gaps below these are shown as these, where an axis or a mean is logarithmic.
+SMALL_GAP = 0.02  # the relative gap up to which it is taken for "quite small"
+# Smaller gaps are taken for these, since they may be 0: on a logarithmic axis, and in a geometric
+# mean.
 LEAST_GAP_SHOWN = 1e-5
 LEAST_GAP = 1e-9
 
 
-def gaps(point: tuple[float, int]) -> dict[str, float | None]:
-    """Return a row for k mechanisms ε-BR: the ε_g of the batch optimum at δ = 1e-6; a bracket of
-    the adaptive optimum's ε_g; and a bracket of the adaptive optimum's δ at the batch optimum's
-    ε_g, divided by 1e-6 (DDR Section 3.3).
+def row_of_gaps(point: tuple[float, int]) -> dict[str, float | None]:
+    """Return a row on k mechanisms that are ε-BR each.
 
-    ``point`` is (ε, k).
+    It has the ε_g of the batch optimum at δ = 1e-6, exact; a lower and an upper bound on the
+    adaptive optimum's ε_g; and a lower and an upper bound on the adaptive optimum's δ at the batch
+    optimum's ε_g, divided by 1e-6 (DDR Section 3.3).
+
+    Args:
+        point: ε and k.
     """
     epsilon, k = point
     charge = Charge({BoundedRange(epsilon): k})
     batch = compose(charge, delta=DELTA, bound="br_nonadaptive", interaction="batch").epsilon
     adaptive = compose(charge, delta=DELTA, bound="optimal_setwise", rtol=2e-4, effort="thorough")
     at_batch = compose(charge, epsilon=batch, bound="optimal_setwise", rtol=2e-3, effort="thorough")
-    ends = {
+    row: dict[str, float | None] = {
         "k": k,
         "epsilon_batch": batch,
         "epsilon_lower": adaptive.lower,
         "epsilon_upper": adaptive.epsilon,
     }
     # No lower bound is known where ``lower`` is None.
-    ratios = {"ratio_lower": (at_batch.lower or 0.0) / DELTA, "ratio_upper": at_batch.delta / DELTA}
-    return ends | ratios | {"epsilon": epsilon}
+    row["ratio_lower"] = (at_batch.lower or 0.0) / DELTA
+    row["ratio_upper"] = at_batch.delta / DELTA
+    row["epsilon"] = epsilon
+    return row
 
 
 def compute(settings: RunSettings) -> Table:
@@ -64,7 +70,7 @@ def compute(settings: RunSettings) -> Table:
     points: list[tuple[float, int]] = []
     for epsilon, counts in counts_of_epsilon.items():
         points += [(epsilon, k) for k in counts]
-    data = table_of(gaps, points, settings)
+    data = table_of(row_of_gaps, points, settings)
     for side in ("lower", "upper"):
         ratio = data[f"epsilon_{side}"] / data["epsilon_batch"]
         data[f"epsilon_gap_{side}"] = ratio - 1
@@ -91,12 +97,12 @@ def plot(data: Table) -> Figure:
 
 
 def _bracket(axes: Axes, part: Table, quantity: str, label: str, colour: str) -> None:
-    """Draw the brackets of the gap in "epsilon" or "delta" against k, in percent.
+    """Draw the brackets of one gap against k, in percent: the band and its upper end.
 
     Args:
         axes: the axes to draw on.
         part: the rows of one ε.
-        quantity: "epsilon" or "delta".
+        quantity: what the gap is in, "epsilon" or "delta".
         label: the name of the curve in the legend.
         colour: its colour.
     """
@@ -120,8 +126,7 @@ def compare(data: Table) -> list[Comparison]:
         worst = part.loc[part["epsilon_gap_upper"].idxmax()]
         largest = f"{worst['epsilon_gap_upper']:.2%} in ε_g at k = {worst['k']:.0f}"
         largest += f", {part['delta_gap_upper'].max():.0%} in δ"
-        ends = [f"{last[f'epsilon_gap_{side}']:.3%}" for side in ("lower", "upper")]
-        bracket = f"{' to '.join(ends)} in ε_g"
+        bracket = f"{last['epsilon_gap_lower']:.3%} to {last['epsilon_gap_upper']:.3%} in ε_g"
         lines += [
             claim(
                 f"ε = {epsilon:g}: the gap is quite small",
@@ -140,11 +145,10 @@ def compare(data: Table) -> list[Comparison]:
                 bracket,
             ),
         ]
-    slow = data[data["epsilon"] == data["epsilon"].min()]
-    middles = _middles(slow)
-    last = middles[-1]
-    most = middles.max()
-    return [
-        *lines,
-        claim("the gap in δ falls with k", "conjectured", last < most, f"{most:.1%} to {last:.1%}"),
-    ]
+    # The smallest ε has the largest numbers of mechanisms.
+    middles = _middles(data[data["epsilon"] == data["epsilon"].min()])
+    at_most_mechanisms = middles[-1]
+    largest_gap = middles.max()
+    falls = at_most_mechanisms < largest_gap
+    measured = f"{largest_gap:.1%} to {at_most_mechanisms:.1%}"
+    return [*lines, claim("the gap in δ falls with k", "conjectured", falls, measured)]

@@ -16,6 +16,7 @@ SETTING = "Selections BR(0.1), adaptive; as many as stay within (ε, 1e-6) under
 EPSILON = 0.1
 DELTA = 1e-6
 BUDGETS = (0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
+# Bound -> its label in the figure.
 BOUNDS = {
     "basic": "basic",
     "optimal_dp": "as ε-DP (KOV)",
@@ -27,9 +28,12 @@ BOUNDS = {
 }
 
 
-def affordable(budget: float) -> dict[str, object]:
-    """Return a row with the number of BR(0.1) selections that (budget, 1e-6) affords under each
-    bound; ``budget`` is the ε.
+def row_of_numbers(budget: float) -> dict[str, object]:
+    """Return a row with the largest number of BR(0.1) selections that a budget affords under each
+    bound.
+
+    Args:
+        budget: the ε of the budget, whose δ is 1e-6.
     """
     query = Charge({BoundedRange(EPSILON): 1})
     total = Budget(budget, DELTA)
@@ -40,7 +44,7 @@ def affordable(budget: float) -> dict[str, object]:
 def compute(settings: RunSettings) -> Table:
     """Return the numbers of BR(0.1) selections, a row for each budget, a column for each bound."""
     budgets = (1.0, 2.0) if settings.quick else BUDGETS
-    return table_of(affordable, budgets, settings)
+    return table_of(row_of_numbers, budgets, settings)
 
 
 def plot(data: Table) -> Figure:
@@ -61,7 +65,9 @@ def plot(data: Table) -> Figure:
 
 
 def compare(data: Table) -> list[Comparison]:
-    """Report how many more selections the optimum affords than the other bounds."""
+    """Report how many more selections the optimum affords than other bounds, and the numbers within
+    ε = 1.
+    """
     lines = []
     for name in ("opt_kl", "setwise_zcdp", "mgf", "renyi"):
         gain = data["best"] / data[name] - 1

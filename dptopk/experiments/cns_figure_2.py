@@ -51,9 +51,9 @@ def compare(data: Table) -> list[Comparison]:
     gaps = []
     in_words = []
     for k in KS:
-        nested, (to_separate, to_variation) = _nesting(data[data["k"] == k])
-        verdict = "holds" if nested else "fails"
-        lines.append(Comparison(f"k = {k}: exact inside both", "proved", verdict, nested))
+        are_nested, (to_separate, to_variation) = _nesting(data[data["k"] == k])
+        verdict = "holds" if are_nested else "fails"
+        lines.append(Comparison(f"k = {k}: exact inside both", "proved", verdict, are_nested))
         gaps.append((to_separate, to_variation))
         in_words.append(f"k = {k}: {to_separate:.3f} and {to_variation:.3f}")
     grows = (np.diff(gaps, axis=0) > 0).all()  # each of both gaps, from one k to the next
@@ -63,14 +63,19 @@ def compare(data: Table) -> list[Comparison]:
 
 
 def _nesting(data: Table) -> tuple[bool, tuple[float, float]]:
-    """Return whether the three regions are nested, and the largest gaps from the exact region to
-    the separate and to the total-variation one, in type II error; ``data`` are the boundaries for
-    one k.
+    """Return whether the three regions are nested, and how far apart they are.
+
+    Args:
+        data: the boundaries for one k, a row a point.
+
+    Returns:
+        Whether they are nested; and the largest gaps, in type II error, from the exact region to
+        the separate one and to the total-variation one.
     """
     curves = regions_plot.type_2_errors(data, np.linspace(0, 1, 2001))
     exact, variation, separate = (curves[label] for label in LABELS)
     # A region is the smaller, the larger the type II errors of its boundary are.
-    inner = exact >= variation - ROUNDING
-    outer = variation >= separate - ROUNDING
+    is_inside_variation = exact >= variation - ROUNDING
+    is_inside_separate = variation >= separate - ROUNDING
     gaps = ((exact - separate).max(), (exact - variation).max())
-    return bool(inner.all() and outer.all()), gaps
+    return bool(is_inside_variation.all() and is_inside_separate.all()), gaps

@@ -21,7 +21,8 @@ SETTING = (
 )
 
 DELTA = 1e-6
-LARGEST_K = {0.01: 1000, 0.1: 100}
+LARGEST_K = {0.01: 1000, 0.1: 100}  # ε -> the largest number k of mechanisms
+# Curve -> which share of the k mechanisms is ε-DP.
 SHARES = {"m = k": 1.0, "m = 3k/4": 0.75, "m = k/2": 0.5, "m = k/4": 0.25, "m = 0": 0.0}
 OPTIMAL = "optimal DP bound (KOV)"
 ALMOST = 0.1  # the relative distance that is taken for "almost the same"
@@ -33,7 +34,11 @@ def mix(epsilon: float, k: int, pure: int) -> Charge:
 
 
 def _rows_at(point: tuple[float, int]) -> list[dict[str, Any]]:
-    """Return a row for each curve at one (ε, k)."""
+    """Return a row for each curve, with its ε_g at δ = 1e-6.
+
+    Args:
+        point: ε and k.
+    """
     epsilon, k = point
     totals = {}
     for label, share in SHARES.items():

@@ -20,7 +20,7 @@ SETTING = (
 )
 
 SETTINGS = ((0.1, 20, 2.0), (1.0, 8, 8.0))  # ε, k, largest ε_g
-SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)  # m/k, which share of the mechanisms is ε-DP
 LEAST_DELTA_SHOWN = 1e-14  # smaller ones are mostly rounding
 ROUNDING = 1e-9  # relative, of two ways to compute one δ
 
@@ -67,7 +67,13 @@ def _family(k: int) -> list[str]:
 
 
 def _distance(wide: Table, curve: str, reference: str) -> float:
-    """Return the largest relative distance of a curve from a reference curve."""
+    """Return the largest relative distance of a curve from a reference curve.
+
+    Args:
+        wide: a table with a column for each curve.
+        curve: the column of the curve.
+        reference: the column of the reference.
+    """
     ratio = wide[curve] / wide[reference]
     return float((ratio - 1).abs().max())
 
@@ -78,8 +84,8 @@ def compare(data: Table) -> list[Comparison]:
     for epsilon, k, _ in SETTINGS:
         part = data[data["epsilon"] == epsilon]
         wide = part.pivot_table(index="epsilon_global", columns="curve", values="delta")
-        dp = _distance(wide, f"m = {k}", "DP optimum (KOV)")
-        br = _distance(wide, "m = 0", "BR optimum (DDR)")
+        distance_from_dp = _distance(wide, f"m = {k}", "DP optimum (KOV)")
+        distance_from_br = _distance(wide, "m = 0", "BR optimum (DDR)")
         steps = np.diff(wide[_family(k)].to_numpy(), axis=1)
         rises = (steps >= 0).all()
         setting = f"ε = {epsilon:g}, k = {k}"
@@ -87,14 +93,14 @@ def compare(data: Table) -> list[Comparison]:
             claim(
                 f"{setting}: m = k is the DP optimum",
                 "proved",
-                dp < ROUNDING,
-                f"to a relative {dp:.1g}",
+                distance_from_dp < ROUNDING,
+                f"to a relative {distance_from_dp:.1g}",
             ),
             claim(
                 f"{setting}: m = 0 is the BR optimum",
                 "proved",
-                br < ROUNDING,
-                f"to a relative {br:.1g}",
+                distance_from_br < ROUNDING,
+                f"to a relative {distance_from_br:.1g}",
             ),
             claim(f"{setting}: δ rises with m", "shown", rises),
         ]

@@ -17,17 +17,23 @@ SETTING = (
     "does not print ε."
 )
 
-EPSILONS = (0.1, 1.0)
+EPSILONS = (0.1, 1.0)  # of the Laplace noise
 CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED]
 
 
 def _row_at(point: tuple[float, int]) -> tuple[float, ...]:
-    """Return the row of one (ε, Δ): both, and ε_g by the three bounds."""
+    """Return the row of one point: ε, Δ, and ε_g by the three bounds.
+
+    Args:
+        point: the ε of the Laplace noise, and Δ.
+    """
+    epsilon, touched = point
     return (
-        *point,
-        noise.laplace_epsilon(*point),
-        noise.exact_gaussian_epsilon(*point),
-        noise.zcdp_gaussian_epsilon(*point),
+        epsilon,
+        touched,
+        noise.laplace_epsilon(epsilon, touched),
+        noise.exact_gaussian_epsilon(epsilon, touched),
+        noise.zcdp_gaussian_epsilon(epsilon, touched),
     )
 
 

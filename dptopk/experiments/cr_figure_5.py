@@ -19,24 +19,26 @@ SETTING = (
 )
 
 EPSILONS = (0.1, 1.0)
-TOUCHED = 10
+TOUCHED = 10  # Δ, how many counts of each release one user can change
 CURVES = [noise.LAPLACE, noise.ANALYTIC, noise.CONCENTRATED, noise.EXACT]
 
 
 def _row_at(point: tuple[float, int], splits: int) -> tuple[float, ...]:
-    """Return the row of one (ε, k): both, and ε_g by the four bounds; ``splits`` values of δ' are
-    tried.
+    """Return the row of one point: ε, k, and ε_g by the four bounds.
+
+    Args:
+        point: the ε of the Laplace noise, and the number k of releases.
+        splits: how many values of δ' are tried for the paper's composition of Gaussians.
     """
     epsilon, k = point
-    composed_epsilon = noise.composed_gaussian_epsilon(epsilon, TOUCHED, k, splits)
-    all_counts = (epsilon, k * TOUCHED)
+    all_touched = k * TOUCHED  # k releases cost what one of k times as many counts costs
     return (
         epsilon,
         k,
-        noise.laplace_epsilon(*all_counts),
-        composed_epsilon,
-        noise.zcdp_gaussian_epsilon(*all_counts),
-        noise.exact_gaussian_epsilon(*all_counts),
+        noise.laplace_epsilon(epsilon, all_touched),
+        noise.composed_gaussian_epsilon(epsilon, TOUCHED, k, splits),
+        noise.zcdp_gaussian_epsilon(epsilon, all_touched),
+        noise.exact_gaussian_epsilon(epsilon, all_touched),
     )
 
 

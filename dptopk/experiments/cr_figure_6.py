@@ -41,11 +41,13 @@ DELTA = 1e-6
 WORDS = 25
 SMALL_COUNTS = 12  # the smaller half of the words, of which a statement is checked
 TRIALS = 100
+# The mechanisms that are compared.
 LAPLACE = "KnownLap"
 PUBLISHED = "CountMLE (zCDP)"
 EXACT = "CountMLE (exact)"
 PLAIN = "Gaussian (exact), no fit"
 LAPLACE_FIT = "CountMLE over Laplace"
+# The sources of the true counts.
 PAPER = "figure"
 TABLE = "table"
 
@@ -94,8 +96,11 @@ def mechanisms() -> dict[str, Any]:
 
 
 def _trial(trial: tuple[str, np.random.Generator]) -> dict[str, Any]:
-    """Return the counts that each mechanism releases in one trial, in the order of the words,
-    shape (WORDS,); ``trial`` is the source of the true counts and a generator.
+    """Return the counts that each mechanism releases in one trial, in the order of the words, each
+    of shape (WORDS,).
+
+    Args:
+        trial: the source of the true counts, PAPER or TABLE, and the generator of the noise.
     """
     from dptopk import Histogram
 
@@ -110,8 +115,8 @@ def _trial(trial: tuple[str, np.random.Generator]) -> dict[str, Any]:
         else:
             options = {"ranking": ranking}
         release = mechanism.release(histogram, rng, **options)
-        by_word = dict(zip(release.labels, release.counts, strict=True))
-        answers[name] = np.array([by_word[word] for word in ranking], dtype=float)
+        count_of_word = dict(zip(release.labels, release.counts, strict=True))
+        answers[name] = np.array([count_of_word[word] for word in ranking], dtype=float)
     return answers
 
 
@@ -130,8 +135,8 @@ def compute(settings: RunSettings) -> Table:
     answers = in_parallel(_trial, inputs, settings)
     for number_of_source, (source, words) in enumerate(sources.items()):
         start = number_of_source * trials
-        of_source = answers[start : start + trials]
-        frames += _errors(words.assign(source=source, trials=trials), of_source)
+        answers_of_source = answers[start : start + trials]
+        frames += _errors(words.assign(source=source, trials=trials), answers_of_source)
     return pd.concat(frames, ignore_index=True).assign(**calibration())
 
 

@@ -30,6 +30,7 @@ D_BAR = 1000
 # UnkLap, relatively.
 READ_OFF = 0.005
 READ_OFF_SHARE = 2.5e-3
+# The curves: the paper's two mechanisms, and ours.
 GAUSS = "TruncGauss, T of eq. (10)"
 LAPLACE = "UnkLap, published"
 OUR_LAPLACE = "UnknownLaplace (slot lemma)"
@@ -38,7 +39,7 @@ WHOLE = "TruncatedGaussian, whole histogram"
 MENDED = "TruncatedGaussian, cut at d̄"
 
 
-def published() -> Table:
+def thresholds_read_off() -> Table:
     """Return the thresholds read off the paper's figure: columns Delta, T_TruncGauss, T_UnkLap."""
     import pandas as pd
 
@@ -47,9 +48,12 @@ def published() -> Table:
         return pd.read_csv(file)
 
 
-def truncation(l0: int) -> float:
+def published_truncation(l0: int) -> float:
     """Return T of CR eq. (10) at δ/2, with the σ for which Lemma 6.3 gives ε at the other δ/2; for
     continuous noise and τ = 1.
+
+    Args:
+        l0: Δ, how many counts one user touches.
     """
     from scipy.optimize import brentq
     from scipy.special import ndtr
@@ -58,7 +62,7 @@ def truncation(l0: int) -> float:
     sigma = math.sqrt(l0 / (2 * rho))
 
     def excess(t: float) -> float:
-        """Return the logarithm of the left side of eq. (10) over δ/2."""
+        """Return ln of the left side of eq. (10) at T = ``t``, minus ln(δ/2)."""
         below = float(ndtr(-t / sigma))
         # The mass between -T and 1 - T: eq. (10) without its cancellation.
         edge = float(ndtr((1 - t) / sigma)) - below
@@ -69,12 +73,16 @@ def truncation(l0: int) -> float:
     return float(brentq(excess, sigma, 30 * sigma, xtol=1e-9))
 
 
-def unknown_laplace(l0: int) -> float:
-    """Return the published threshold 1 + Δ ln(Δ/δ')/ε, where δ = (1 + e^ε)(δ'/4)(3 + ln(Δ/δ'))."""
+def published_laplace_threshold(l0: int) -> float:
+    """Return the published threshold 1 + Δ ln(Δ/δ')/ε, where δ = (1 + e^ε)(δ'/4)(3 + ln(Δ/δ')).
+
+    Args:
+        l0: Δ, how many counts one user touches.
+    """
     from scipy.optimize import brentq
 
     def excess(log_ratio: float) -> float:
-        """Return the logarithm of the right side over δ, for ln(Δ/δ')."""
+        """Return ln of the right side at ln(Δ/δ') = ``log_ratio``, minus ln δ."""
         log_delta = math.log(l0) - log_ratio
         factor = math.log1p(math.exp(EPSILON)) + log_delta - math.log(4)
         return factor + math.log(3 + log_ratio) - math.log(DELTA)
@@ -84,9 +92,12 @@ def unknown_laplace(l0: int) -> float:
     return 1 + l0 * log_ratio / EPSILON
 
 
-def ours(l0: int) -> dict[str, float]:
+def our_offsets(l0: int) -> dict[str, float]:
     """Return the offsets of the thresholds of our mechanisms at a total cost of (ε, δ), by name:
     above h_(d̄+1), or above 0 for the whole histogram.
+
+    Args:
+        l0: Δ, how many counts one user touches.
     """
     from dptopk import Budget, Sensitivity, TruncatedGaussian, UnknownGaussian, UnknownLaplace
     from dptopk.accounting.calibration import calibrate
@@ -95,15 +106,19 @@ def ours(l0: int) -> dict[str, float]:
     budget = Budget(EPSILON, DELTA)
     half = DELTA / 2
 
-    def offset(make: Callable[[float], UnknownGaussian | TruncatedGaussian]) -> float:
-        """Return the offset of the mechanism with the smallest σ that the budget allows."""
+    def offset(mechanism_of: Callable[[float], UnknownGaussian | TruncatedGaussian]) -> float:
+        """Return the offset of the mechanism with the smallest σ that the budget allows.
+
+        Args:
+            mechanism_of: returns the mechanism with a σ.
+        """
 
         def charge(scale: float) -> Charge:
             """Return the charge for a σ of 1/``scale``, with which it grows."""
-            return make(1 / scale).charge(sensitivity)
+            return mechanism_of(1 / scale).charge(sensitivity)
 
         scale = calibrate(charge, budget, rtol=1e-6)
-        return make(1 / scale).threshold_offset(sensitivity)
+        return mechanism_of(1 / scale).threshold_offset(sensitivity)
 
     # Pure DP costs no δ: all of it is left for the threshold.
     laplace = UnknownLaplace(d_bar=D_BAR, epsilon=EPSILON / l0, delta=DELTA)
@@ -117,7 +132,8 @@ def ours(l0: int) -> dict[str, float]:
 
 def _row_at(l0: int) -> dict[str, float]:
     """Return the row of one Δ: all thresholds, by name."""
-    return {"l0": l0, GAUSS: truncation(l0), LAPLACE: unknown_laplace(l0)} | ours(l0)
+    published = {GAUSS: published_truncation(l0), LAPLACE: published_laplace_threshold(l0)}
+    return {"l0": l0} | published | our_offsets(l0)
 
 
 def compute(settings: RunSettings) -> Table:
@@ -131,7 +147,7 @@ def plot(data: Table) -> Figure:
     figure, axes = style.figure(width=9, height=4.4)
     thresholds = style.series_of_columns(data, data.columns.drop("l0"), "l0")
     style.lines(axes, thresholds, marker="o", markersize=3)
-    table = published()
+    table = thresholds_read_off()
     for column, label in (("T_TruncGauss", "read off the paper's figure"), ("T_UnkLap", "_")):
         axes.plot(table["Delta"], table[column], "kx", label=label, markersize=6)
     axes.set(title="(0.1, 1e-10)-DP, τ = 1", ylabel="threshold above h_(d̄+1)")
@@ -144,30 +160,30 @@ def compare(data: Table) -> list[Comparison]:
     """Compare the published thresholds with the paper's figure, and report how much lower those of
     the slot lemma are.
     """
-    curves = data.merge(published(), left_on="l0", right_on="Delta")
-    gauss = (curves[GAUSS] - curves["T_TruncGauss"]).abs().max()
+    curves = data.merge(thresholds_read_off(), left_on="l0", right_on="Delta")
+    gauss_distance = (curves[GAUSS] - curves["T_TruncGauss"]).abs().max()
     ratio = curves[LAPLACE] / curves["T_UnkLap"]
-    laplace = (ratio - 1).abs().max()
+    laplace_distance = (ratio - 1).abs().max()
     saved = 1 - curves[OUR_LAPLACE] / curves["T_UnkLap"]
     last = data.iloc[-1]
     largest_l0 = f"Δ = {last['l0']:.0f}"
-    gained = f"{last[OUR_GAUSS]:.0f} instead of {last[LAPLACE]:.0f}"
+    our_threshold = f"{last[OUR_GAUSS]:.0f} instead of {last[LAPLACE]:.0f}"
     mended = f"not private (see truncated-gaussian); mended, at {largest_l0}: {last[MENDED]:.0f}"
     return [
         claim(
             "T of TruncGauss",
             "figure",
-            gauss <= READ_OFF * (1 + 1e-6),
-            f"within {gauss:.3f} of the values read off",
+            gauss_distance <= READ_OFF * (1 + 1e-6),
+            f"within {gauss_distance:.3f} of the values read off",
         ),
         claim(
             "threshold of UnkLap",
             "figure",
-            laplace < READ_OFF_SHARE,
-            f"within {laplace:.2%} of the values read off",
+            laplace_distance < READ_OFF_SHARE,
+            f"within {laplace_distance:.2%} of the values read off",
         ),
         Comparison("slot lemma, Laplace", "", f"at least {saved.min():.1%} lower, and proven"),
-        Comparison(f"slot lemma, Gaussian, {largest_l0}", "", gained),
+        Comparison(f"slot lemma, Gaussian, {largest_l0}", "", our_threshold),
         Comparison(
             "T as a threshold over an unknown domain", "h_(d̄+1) + τ + T without noise", mended
         ),

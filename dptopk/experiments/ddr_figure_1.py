@@ -5,6 +5,7 @@ adaptive optimum.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -26,44 +27,69 @@ SETTING = (
 DELTA = 1e-6
 ALMOST = 0.05  # the relative distance that is taken for "almost the same"
 EPSILONS = (0.01, 0.1, 1.0)
-# The paper's label, the cost that each of the k mechanisms is charged, the bound, and the
-# interaction.
-CURVES: tuple[tuple[str, Callable[[float], Cost], float, str, Interaction], ...] = (
-    ("ε-DP OptComp", PureDP, 1.0, "optimal_dp", "setwise"),
-    ("DR19", BoundedRange, 1.0, "dr19", "setwise"),
-    ("OptKL", BoundedRange, 1.0, "opt_kl", "setwise"),
-    ("MGF", BoundedRange, 1.0, "mgf", "setwise"),
-    ("adaptive optimum (ours)", BoundedRange, 1.0, "optimal_setwise", "setwise"),
-    ("BR OptComp (nonadaptive)", BoundedRange, 1.0, "br_nonadaptive", "batch"),
-    ("ε/2-DP OptComp", PureDP, 0.5, "optimal_dp", "setwise"),
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve of the figure: a cost of each of the k mechanisms, and the bound that composes them.
+
+    Attributes:
+        label: the paper's label.
+        cost_type: the cost of one mechanism, made from its ε.
+        bound: the name of the bound.
+        share: that ε as a share of the figure's ε.
+        interaction: who chooses the mechanisms, and when.
+    """
+
+    label: str
+    cost_type: Callable[[float], Cost]
+    bound: str
+    share: float = 1.0
+    interaction: Interaction = "setwise"
+
+
+CURVES = (
+    Curve("ε-DP OptComp", PureDP, "optimal_dp"),
+    Curve("DR19", BoundedRange, "dr19"),
+    Curve("OptKL", BoundedRange, "opt_kl"),
+    Curve("MGF", BoundedRange, "mgf"),
+    Curve("adaptive optimum (ours)", BoundedRange, "optimal_setwise"),
+    Curve("BR OptComp (nonadaptive)", BoundedRange, "br_nonadaptive", interaction="batch"),
+    Curve("ε/2-DP OptComp", PureDP, "optimal_dp", share=0.5),
 )
 
 
 def _rows_at(point: tuple[float, int]) -> list[dict[str, Any]]:
-    """Return a row for each curve at one (ε, k)."""
+    """Return a row for each curve, with its ε_g at δ = 1e-6.
+
+    Args:
+        point: ε and k.
+    """
     epsilon, k = point
     rows = []
-    for label, cost_type, scale, bound, interaction in CURVES:
-        charge = Charge({cost_type(scale * epsilon): k})
-        total = compose(charge, delta=DELTA, bound=bound, interaction=interaction)
-        rows.append({"epsilon": epsilon, "k": k, "curve": label, "epsilon_global": total.epsilon})
+    for curve in CURVES:
+        charge = Charge({curve.cost_type(curve.share * epsilon): k})
+        total = compose(
+            charge, delta=DELTA, bound=curve.bound, interaction=curve.interaction
+        ).epsilon
+        rows.append({"epsilon": epsilon, "k": k, "curve": curve.label, "epsilon_global": total})
     return rows
 
 
 def compute(settings: RunSettings) -> Table:
     """Return ε_g for each ε, k and curve, a row each."""
-    most = {0.01: 1000, 0.1: 500, 1.0: 100}
-    shown_points = slice(0, 6, 5) if settings.quick else slice(None)
+    largest_k = {0.01: 1000, 0.1: 500, 1.0: 100}  # by ε
+    shown_points = slice(0, 6, 5) if settings.quick else slice(None)  # quick: two of them
     points = []
     for epsilon in EPSILONS:
-        numbers = np.unique(np.linspace(1, most[epsilon], 26).round())
+        numbers = np.unique(np.linspace(1, largest_k[epsilon], 26).round())
         points += [(epsilon, int(k)) for k in numbers[shown_points]]
     return table_of(_rows_at, points, settings)
 
 
 def plot(data: Table) -> Figure:
     """Plot ε_g against k, a panel for each ε and a curve for each bound."""
-    labels = [label for label, *_ in CURVES]
+    labels = [curve.label for curve in CURVES]
     figure, panels = style.epsilon_panels(data, labels, width=11, height=3.8)
     style.mark(panels[0], "three curves", (700, 0.54), (800, 0.32))
     style.legend_beside(panels[-1])

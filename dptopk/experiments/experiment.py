@@ -50,7 +50,7 @@ class Comparison:
 
     Attributes:
         quantity: the quantity or statement, in words.
-        paper: what the paper says, or ''.
+        paper: what the paper says; '' where it says nothing.
         ours: what our numbers say.
         agrees: whether the two agree; None where the paper gives nothing to compare.
     """

@@ -70,7 +70,7 @@ def composed_gaussian_epsilon(epsilon: float, touched: int, count: int, splits: 
 
 
 def crossing(x: pd.Series, curve: pd.Series, reference: pd.Series) -> float:
-    """Return the smallest x at which a curve is above a reference curve, or NaN.
+    """Return the smallest x at which a curve is above a reference curve; NaN if it never is.
 
     Args:
         x: the abscissas, shape (points,).

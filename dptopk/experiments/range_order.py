@@ -23,7 +23,7 @@ PAIRS = ((0.5, 1.0), (0.25, 1.0), (0.8, 1.0))  # (smaller ε, larger ε)
 COLUMNS = ["small", "large", "x", "rising_lower", "rising_upper", "falling_lower", "falling_upper"]
 
 
-def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> tuple[float, float]:
+def delta_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> tuple[float, float]:
     """Return a lower and an upper bound on δ(x) of bounded ranges in a fixed order, where each
     mechanism may depend on the earlier answers.
 
@@ -35,7 +35,7 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
     Raises:
         InvalidParameter: for two equal ε.
 
-    >>> low, high = value_in_order([0.5, 1.0], 0.0)
+    >>> low, high = delta_in_order([0.5, 1.0], 0.0)
     >>> round(low, 3), round(high, 3)
     (0.26, 0.26)
     """
@@ -49,12 +49,17 @@ def value_in_order(epsilons: Sequence[float], x: float, *, steps: int = 128) -> 
     return float(LastRanges(lower, upper).below(at)[0]), upper.delta(x)
 
 
-def order_effect(point: tuple[float, float, float]) -> tuple[float, ...]:
-    """Return the row ``COLUMNS``: bounds on δ(x) of two ranges in rising and in falling order, for
-    ``point`` = (smaller ε, larger ε, x).
+def row_of_bounds(point: tuple[float, float, float]) -> tuple[float, ...]:
+    """Return the row ``COLUMNS``: a lower and an upper bound on δ(x) of two ranges in rising order
+    of their ε, and in falling order.
+
+    Args:
+        point: the smaller ε, the larger ε, and x, the ε_g at which δ is bounded.
     """
     small, large, x = point
-    return *point, *value_in_order([small, large], x), *value_in_order([large, small], x)
+    rising_lower, rising_upper = delta_in_order([small, large], x)
+    falling_lower, falling_upper = delta_in_order([large, small], x)
+    return small, large, x, rising_lower, rising_upper, falling_lower, falling_upper
 
 
 def compute(settings: RunSettings) -> Table:
@@ -64,7 +69,7 @@ def compute(settings: RunSettings) -> Table:
     for pair in PAIRS:
         grid = np.linspace(0, sum(pair), steps)[:-1]
         points += [(*pair, x) for x in grid.tolist()]
-    return table_of(order_effect, points, settings, COLUMNS)
+    return table_of(row_of_bounds, points, settings, COLUMNS)
 
 
 def plot(data: Table) -> Figure:

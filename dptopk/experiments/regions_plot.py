@@ -29,10 +29,11 @@ def rows(curves: Mapping[str, TradeoffFunction], **columns: Any) -> list[dict[st
     points = []
     for label, tradeoff in curves.items():
         if isinstance(tradeoff, PiecewiseLinear):
-            of_type_1, of_type_2 = tradeoff.vertices()
+            all_type_1, all_type_2 = tradeoff.vertices()
         else:
-            of_type_1, of_type_2 = SMOOTH, tradeoff(SMOOTH)
-        errors = zip(of_type_1.tolist(), of_type_2.tolist(), strict=True)
+            all_type_1 = SMOOTH
+            all_type_2 = tradeoff(SMOOTH)
+        errors = zip(all_type_1.tolist(), all_type_2.tolist(), strict=True)
         for type_1, type_2 in errors:
             point = {"curve": label, "type_1": type_1, "type_2": type_2}
             points.append(columns | point)
@@ -77,8 +78,8 @@ def panels(data: Table, ks: Sequence[int], tops: Sequence[float] | None = None) 
     """
     number = len(ks)
     figure, axes = style.figure(1, number, width=4.2 * number, height=4.4)
-    reaches = tops or [1.0] * number
-    for panel, k, top in zip(np.atleast_1d(axes), ks, reaches, strict=True):
+    tops_of_panels = tops or [1.0] * number
+    for panel, k, top in zip(np.atleast_1d(axes), ks, tops_of_panels, strict=True):
         boundaries(panel, data[data["k"] == k])
         panel.set(title=f"k = {k}", xlim=(0, top), ylim=(0, top))
     np.atleast_1d(axes)[-1].legend(loc="upper right")  # above the diagonal nothing is drawn

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,10 +37,36 @@ K = 25
 L0 = 5
 BUDGET = Budget(1.0, 1e-6)
 D_BAR = 250
-# Kind of counts -> the mean absolute and the root mean square error of them.
-Errors = dict[str, tuple[float, float]]
+# One mechanism with counts, or a selection and the CountMLE that counts what it selects.
 Mechanisms = tuple[Any, ...]
-# Zipf tails: labels, largest count, exponent.
+
+
+class CountErrors(NamedTuple):
+    """The errors of the counts of one answer; NaN where nothing was released.
+
+    Attributes:
+        l1: the mean absolute error.
+        l2: the root mean square error.
+    """
+
+    l1: float
+    l2: float
+
+
+class Attempt(NamedTuple):
+    """One drawn answer.
+
+    Attributes:
+        labels: the labels that it releases.
+        errors: the errors of each kind of counts, by its name (see ``attempt``).
+    """
+
+    labels: tuple[Any, ...]
+    errors: dict[str, CountErrors]
+
+
+# Name of data whose counts fall as a power of their ranks -> number of labels, largest count,
+# exponent.
 TAILS = {"10⁴ / r": (100_000, 10_000, 1.0), "10⁵ / r^1.5": (100_000, 100_000, 1.5)}
 DATA = ("Macbeth", *TAILS)
 
@@ -88,8 +114,10 @@ def plan_mechanisms(domain: Domain, method: Method, noise: Counts) -> Mechanisms
 
 
 def truncated_mechanism(d_bar: int | None) -> Mechanisms:
-    """Return the truncated Gaussian mechanism that spends the budget, half of δ on the
-    truncation; ``d_bar`` is None for the whole histogram.
+    """Return the truncated Gaussian mechanism that spends the budget, half of δ on the truncation.
+
+    Args:
+        d_bar: how many of the largest counts are considered; None: the whole histogram.
     """
 
     def mechanism(inverse_sigma: float) -> TruncatedGaussian:
@@ -143,26 +171,24 @@ MEASURES: dict[str, tuple[str, float | None]] = {
 }
 
 
-def errors(estimates: NDArray[Any], truth: NDArray[Any]) -> tuple[float, float]:
-    """Return the mean absolute and the root mean square error of counts; NaN where nothing was
-    released.
+def errors_of(estimates: NDArray[Any], truth: NDArray[Any]) -> CountErrors:
+    """Return the errors of released counts.
 
     Args:
         estimates: the released counts, shape (labels,).
         truth: the true counts of the same labels.
     """
     if not len(truth):
-        return (np.nan, np.nan)
+        return CountErrors(np.nan, np.nan)
     differences = estimates - truth
     mean_square = (differences**2).mean()
-    return (float(np.abs(differences).mean()), float(np.sqrt(mean_square)))
+    return CountErrors(float(np.abs(differences).mean()), float(np.sqrt(mean_square)))
 
 
 def attempt(
     mechanisms: Mechanisms, histogram: Histogram, k: int, rng: np.random.Generator
-) -> tuple[tuple[Any, ...], Errors]:
-    """Draw one answer; return its labels, and the mean absolute and root mean square error of its
-    counts.
+) -> Attempt:
+    """Draw one answer; return its labels and the errors of its counts.
 
     For a single mechanism these are the "plain" counts of the k largest. After a selection there
     are three kinds of counts: "plain", "fitted" to the drawn order by CountMLE, and fitted to the
@@ -179,7 +205,8 @@ def attempt(
         (mechanism,) = mechanisms
         release = mechanism.release(histogram, rng)
         labels = release.labels[:k]
-        return labels, {"plain": errors(release.counts[:k], _true_counts(histogram, labels))}
+        plain = errors_of(release.counts[:k], _true_counts(histogram, labels))
+        return Attempt(labels, {"plain": plain})
     selection, fit = mechanisms
     selected = selection.release(histogram, rng)
     truth = _true_counts(histogram, selected.labels)
@@ -187,17 +214,20 @@ def attempt(
     true_order = [selected.labels[place] for place in np.argsort(-truth, kind="stable")]
     oracle = fit.release(histogram, rng, ranking=true_order)
     falling = np.sort(truth)[::-1]
-    return selected.labels, {
-        "plain": errors(release.measured, truth),
-        "fitted": errors(release.counts, truth),
-        "true order": errors(oracle.counts, falling),
-    }
+    return Attempt(
+        selected.labels,
+        {
+            "plain": errors_of(release.measured, truth),
+            "fitted": errors_of(release.counts, truth),
+            "true order": errors_of(oracle.counts, falling),
+        },
+    )
 
 
 def recall(labels: tuple[Any, ...], histogram: Histogram, k: int) -> float:
     """Return the share of the true top k that is among the labels."""
-    true = histogram.labels[histogram.top_rows(k)]
-    return len(set(true.tolist()).intersection(labels)) / k
+    true_top = histogram.labels[histogram.top_rows(k)]
+    return len(set(true_top.tolist()).intersection(labels)) / k
 
 
 def _true_counts(histogram: Histogram, labels: tuple[Any, ...]) -> NDArray[Any]:
@@ -209,51 +239,39 @@ def _way_rows(task: tuple[str, str, list[np.random.Generator]]) -> list[dict[str
     """Run all trials of one way of answering on one data set; return their averages, a row each
     for plain and fitted counts.
 
-    ``task`` is the name of the data, the name of the way, and a generator for each trial.
+    Args:
+        task: the name of the data (of DATA), the name of the way (of WAYS), and a generator for
+            each trial.
     """
     name, way, rngs = task
     domain, make_mechanisms = WAYS[way]
     histogram = histogram_of(name, domain, L0)
     mechanisms = make_mechanisms()
-    released, errors_of_trials = zip(*_trials(mechanisms, histogram, rngs), strict=True)
+    attempts = [attempt(mechanisms, histogram, K, rng) for rng in rngs]
     common = {
         "data": name,
         "way": way,
         "epsilon": _total_epsilon(mechanisms, histogram.sensitivity),
         "trials": len(rngs),
-        "recall": np.mean([recall(labels, histogram, K) for labels in released]),
-        "released": np.mean(list(map(len, released))),
+        "recall": np.mean([recall(one.labels, histogram, K) for one in attempts]),
+        "released": np.mean([len(one.labels) for one in attempts]),
     }
-    return [{**common, **row} for row in _mean_errors(list(errors_of_trials))]
+    return [{**common, **row} for row in _mean_errors(attempts)]
 
 
-def _trials(
-    mechanisms: Mechanisms, histogram: Histogram, rngs: list[np.random.Generator]
-) -> list[tuple[tuple[Any, ...], Errors]]:
-    """Draw an answer with each generator; return the labels and errors of each, as ``attempt``
-    does.
-
-    Args:
-        mechanisms: as for ``attempt``.
-        histogram: the data.
-        rngs: a generator for each trial.
-    """
-    return [attempt(mechanisms, histogram, K, rng) for rng in rngs]
-
-
-def _mean_errors(trials: list[Errors]) -> list[dict[str, Any]]:
+def _mean_errors(attempts: list[Attempt]) -> list[dict[str, Any]]:
     """Return the mean errors over the trials, a row for plain counts and one for fitted counts if
-    there are any.
+    there are any; trials that released nothing are left out.
     """
     rows = []
     for counts in ("plain", "fitted"):
-        pairs = [trial[counts] for trial in trials if counts in trial]
-        if not pairs:
+        errors = [one.errors[counts] for one in attempts if counts in one.errors]
+        if not errors:
             continue
-        if np.isnan(pairs).all():  # nothing was released
+        if np.isnan(errors).all():  # nothing was released
             l1 = l2 = np.nan
         else:
-            l1, l2 = np.nanmean(pairs, axis=0)
+            l1, l2 = np.nanmean(errors, axis=0)
         rows.append({"counts": counts, "l1": l1, "l2": l2})
     return rows
 
@@ -343,8 +361,8 @@ def _domain_of(way: str) -> Domain:
 
 
 def _errors_of_fit(part: Table) -> str:
-    """Return, in words, the l2 error of Gaussian counts after Gumbel selections from a known
-    domain, as they are drawn and as CountMLE fits them.
+    """Return, in words, the root mean square error of Gaussian counts after Gumbel selections from
+    a known domain, as they are drawn and as CountMLE fits them.
     """
     of_way = part[part["way"] == FITTED_WAY]
     l2 = of_way.set_index("counts")["l2"]
