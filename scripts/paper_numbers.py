@@ -44,8 +44,8 @@ from dptopk.accounting.gaussian.pair import gaussian_epsilon
 from dptopk.accounting.interop import to_pld
 from dptopk.accounting.setwise.bellman_step import lower_step, upper_step
 from dptopk.experiments import truncated_gaussian
-from dptopk.experiments.adaptivity import gaps
-from dptopk.experiments.range_order import value_in_order
+from dptopk.experiments.adaptivity import row_of_gaps
+from dptopk.experiments.range_order import delta_in_order
 from dptopk.mechanisms.box import loss_chance
 from dptopk.mechanisms.samplers.noise import gaussian_law
 
@@ -136,7 +136,9 @@ def composed(text: str, bound: str | None = None) -> object:
 @cache
 def gap(k: int) -> dict[str, float]:
     """The adaptive optimum beside the batch one, for k × BR(0.1)."""
-    return {name: float(value) for name, value in gaps((0.1, k)).items() if value is not None}
+    return {
+        name: float(value) for name, value in row_of_gaps((0.1, k)).items() if value is not None
+    }
 
 
 def one_direction(adaptive: bool) -> float:
@@ -308,7 +310,7 @@ def _adaptivity() -> Iterator[Number]:
         "threehundred": 300,
         "thousand": 1000,
     }.items():
-        slow, how = k > 30, f"adaptivity.gaps((0.1, {k}))"
+        slow, how = k > 30, f"adaptivity.row_of_gaps((0.1, {k}))"
         yield Number(
             f"gap-{word}-batch", lambda k=k: gap(k)["epsilon_batch"], 5, how, "upper", 1e-6, slow
         )
@@ -373,12 +375,12 @@ def _orders() -> Iterator[Number]:
         for order, ranges in (("rising", pair), ("falling", pair[::-1])):
 
             def low(ranges: tuple[float, ...] = ranges, x: float = x) -> float:
-                return value_in_order(list(ranges), x)[0]
+                return delta_in_order(list(ranges), x)[0]
 
             def high(ranges: tuple[float, ...] = ranges, x: float = x) -> float:
-                return value_in_order(list(ranges), x)[1]
+                return delta_in_order(list(ranges), x)[1]
 
-            how = f"value_in_order({list(ranges)}, {x})"
+            how = f"delta_in_order({list(ranges)}, {x})"
             yield Number(f"order-{name}-{order}-low", low, 4, how, "lower", 1e-6)
             yield Number(f"order-{name}-{order}-high", high, 4, how, "upper", 1e-6)
 

@@ -153,11 +153,16 @@ class LedgerAdministration(Reader):
             self._journal.append(log, "dataset", body, dataset=name)
 
     def set_limit(self, dataset: str, analyst: str, **limit: Unpack[AccountTerms]) -> None:
-        """Limit one analyst inside a data set's budget; the limit's arguments are as for
-        ``create_dataset``.
+        """Limit what one analyst may learn inside a data set's budget.
 
         What the analyst has spent before counts, and so do others' answers that the analyst was
         shown.
+
+        Args:
+            dataset: the name of the data set.
+            analyst: the analyst, in any spelling.
+            limit: the terms of the limit: registered with delta, or budget with its choices, as for
+                ``create_dataset``.
 
         Raises:
             InvalidParameter: for a name that no analyst may have, a data set that is not there,
@@ -185,8 +190,9 @@ class LedgerAdministration(Reader):
         """Record that the data changed; the budget is the same, since the same users may be in the
         new data.
 
-        Users may be in other segments than before: the account of each segment starts from a charge
-        that covers what any of them has spent.
+        Stored answers of earlier versions are given no more. Users may be in other segments than
+        before: the account of each segment starts from a charge that covers what any of them has
+        spent.
 
         Raises:
             InvalidParameter: when that does not fit into one account: then only a renewal helps.
@@ -208,9 +214,15 @@ class LedgerAdministration(Reader):
     def renew(self, dataset: str, *, reason: str, **budget: Unpack[BudgetTerms]) -> None:
         """Open a new budget on the same data set, with a reason that the log records.
 
-        The lifetime total goes on. The budget's arguments are as for ``create_dataset``. All shares
-        are renewed together: to renew one of them after answers were given would let the analysts
-        choose their budget by the answers, which no guarantee covers.
+        The lifetime total goes on. All shares are renewed together: to renew one of them after
+        answers were given would let the analysts choose their budget by the answers, which no
+        guarantee covers.
+
+        Args:
+            dataset: the name of the data set.
+            reason: why; the log records it.
+            budget: the terms of the new budget: registered, budget or shares, with delta and
+                choices, as for ``create_dataset``.
 
         Raises:
             InvalidParameter: without a reason, for a data set that is not there, or terms that do

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from dptopk.ledger.recorded import RecordedTerms
     from dptopk.ledger.spends import Spend
 
-# What only the curator knows.
-STATED = (
+# The facts that only the curator knows; None in a statement where they are not given.
+FACTS_OF_CURATOR = (
     "curator",
     "intended_use",
     "data_product",
@@ -68,8 +68,8 @@ def statement(
         InvalidParameter: for other keys, or a data set that is not in the ledger.
     """
     statements = dict(about or {})
-    if not statements.keys() <= set(STATED):
-        raise InvalidParameter(f"about must name {', '.join(STATED)}")
+    if not statements.keys() <= set(FACTS_OF_CURATOR):
+        raise InvalidParameter(f"about must name {', '.join(FACTS_OF_CURATOR)}")
     for name, text in statements.items():
         plain_text(**{name: text})  # refuses a text that cannot be shown
     state = ledger.state(dataset)
@@ -77,7 +77,7 @@ def statement(
         "basic": {
             "dataset": dataset,
             "version": state.version,
-            **{key: statements.get(key) for key in STATED},
+            **{key: statements.get(key) for key in FACTS_OF_CURATOR},
         },
         "guarantee": _guarantee(state),
         "unit": {
@@ -163,7 +163,9 @@ def _theorem_of(terms: RecordedTerms) -> dict[str, str]:
 
 
 def zcdp_of(terms: Mapping[str, Any]) -> dict[str, float]:
-    """Return the ρ of a budget in ρ, and the δ within which it may fail; empty for other terms."""
+    """Return the ρ of a budget in ρ ("rho"), and the δ with which its zCDP may fail
+    ("failure_delta"); empty for other terms.
+    """
     budget = terms.get("budget", [])  # [ε, δ], or [ε, δ, ρ] where it is stated in ρ
     if len(budget) < 3:
         return {}

@@ -250,8 +250,8 @@ def _completed_state(state: Mapping[str, Any], limited: dict[str, int]) -> Recor
 
 
 def _terms_with_filter(terms: RecordedTerms) -> RecordedTerms:
-    """Return terms of format 1 with what was computed when a filter was made, as today's format has
-    them.
+    """Return terms of format 1 as today's format has them: those of a filter with all that defines
+    it; other terms are returned as they are.
     """
     if "budget" not in terms or "filter" in terms:
         return terms
@@ -267,8 +267,12 @@ def _terms_with_filter(terms: RecordedTerms) -> RecordedTerms:
 def _charge_records(
     accounts: dict[str, Account], charge: Charge
 ) -> tuple[dict[str, Record], list[str]]:
-    """Return the record of what each account takes for a charge, and the owners of those that would
-    refuse it.
+    """Return the record of what each account takes for a charge, by owner, and the owners of those
+    that would refuse it.
+
+    Args:
+        accounts: the accounts, by owner.
+        charge: the charge.
     """
     records: dict[str, Record] = {}
     refusing_owners: list[str] = []
@@ -285,6 +289,11 @@ def _refund_records(state: DatasetState, charged: Entry, unused: Charge) -> dict
 
     An account for which there is no sound way to take costs back is left out, as in
     ``DatasetState.refund_records``.
+
+    Args:
+        state: the state of the data set before the release.
+        charged: the entry of the charge, in today's format.
+        unused: the costs that were not used.
     """
     records = charged.body["records"]
     refunds: dict[str, Record] = {}

@@ -106,11 +106,17 @@ class Ledger(LedgerAdministration):
             LedgerError: when the database refuses; nothing may be released. Where it failed while
                 it committed, the charge may have been written all the same, and then stays.
         """
-        validate.instance(Charge, charge=charge)  # refuses other types, as two calls below
-        analyst = analyst_name(analyst)
-        description = normal_form(mechanism=mechanism)
+        # These calls refuse other types.
+        validate.instance(Charge, charge=charge)
         validate.instance(str, query=query)
         validate.instance(str, once=once)
+        analyst = analyst_name(analyst)
+        body = {
+            "charge": str(charge),
+            "mechanism": normal_form(mechanism=mechanism),
+            "query": query,
+            "seeded": bool(seeded),
+        }
         if segments is not None and version is None:
             raise InvalidParameter(
                 "version must be given with segments: in the next one users may have moved"
@@ -120,12 +126,6 @@ class Ledger(LedgerAdministration):
                 "a release with a fixed seed (rng, --seed) is only for a ledger that was made "
                 "for tests"
             )
-        body = {
-            "charge": str(charge),
-            "mechanism": description,
-            "query": query,
-            "seeded": bool(seeded),
-        }
         with self._journal.write() as log:
             state = self._now.dataset(dataset)
             earlier_entry = self._charge_of_key(log, dataset, analyst, once)
@@ -151,7 +151,8 @@ class Ledger(LedgerAdministration):
     def finalize(
         self, receipt: Receipt, used: Charge, *, answer: Mapping[str, Any] | None = None
     ) -> None:
-        """Mark a charge as released, and return the costs that were not used (never δ).
+        """Mark a charge as released, and give the costs that were not used (never δ) back to the
+        accounts that paid them.
 
         Args:
             receipt: the receipt of the charge.
@@ -194,6 +195,10 @@ class Ledger(LedgerAdministration):
 
     def _open_charge(self, log: Transaction, receipt: Receipt) -> Entry:
         """Return the entry of a receipt's charge, which was not released yet, with a checked hash.
+
+        Args:
+            log: a transaction on the log.
+            receipt: the receipt of the charge.
 
         Raises:
             InvalidParameter: when there is no such charge, or it was released.

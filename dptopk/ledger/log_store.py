@@ -32,13 +32,14 @@ from dptopk.ledger.transaction import INDEXES, PAGE, TABLES, Database, Transacti
 if TYPE_CHECKING:
     from sqlalchemy.engine import URL
 
-# Databases of the parent process: a child must neither use nor close their connections.
+# Databases of the parent process: a child must neither use nor close their connections. They are
+# kept here so that nothing frees them.
 _databases_of_parent: list[Database] = []
-_stores: weakref.WeakSet[Store] = weakref.WeakSet()
-_fork_lock = threading.RLock()
-_locked_for_fork: list[Store] = []
-_POSTGRESQL_PORT = 5432
-_serials = itertools.count()  # in which order stores were opened
+_stores: weakref.WeakSet[Store] = weakref.WeakSet()  # all stores of this process that are in use
+_serials = itertools.count()  # the numbers of stores, in the order in which they were opened
+_fork_lock = threading.RLock()  # held while a process forks
+_locked_for_fork: list[Store] = []  # stores whose locks are held for a fork
+_POSTGRESQL_PORT = 5432  # the port of a URL that names none
 
 
 def _stores_in_use() -> list[Store]:
@@ -50,7 +51,11 @@ def _stores_in_use() -> list[Store]:
 
 @contextmanager
 def no_fork() -> Iterator[None]:
-    """Let forks of other threads wait; for who locks a store while it holds an older one."""
+    """Let forks of other threads wait until the end of a ``with`` block.
+
+    It is for code that locks a store while it holds an older one: a fork locks all stores, the
+    newest first, so that the two could wait for each other for ever.
+    """
     with _fork_lock:
         yield
 
@@ -101,6 +106,12 @@ class Store:
         earlier: whether a log of another format may be opened for writing: by a migration, and by
             ``_stated_format``, which asks for the format itself.
 
+    Attributes:
+        url: as given.
+        key: the secret for the chain's HMAC; it changes when the log gets a new key.
+        read_only: as given.
+        serial: a number that is larger for stores that were opened later.
+
     Raises:
         LedgerError: when the database cannot be opened, or will not promise durability and mutual
             exclusion.
@@ -137,7 +148,7 @@ class Store:
             self._create()
 
     def _connect_to(self, database: Database) -> None:
-        """Make locks and connections that belong to this process."""
+        """Take a database whose connections belong to this process, with a lock of its own."""
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._database = database
@@ -173,7 +184,7 @@ class Store:
                 # It is a part of the transaction that this thread has begun.
                 yield self._open_transaction
                 return
-            with _explaining_errors():
+            with _database_errors_explained():
                 connection = database.take()
                 log = Transaction(database, connection, self.key)
                 try:
@@ -209,7 +220,9 @@ class Store:
             log.create_tables()
 
     def format(self) -> object:
-        """Return the format that the log states; None: there is no log yet."""
+        """Return the format that the log states, a whole number unless the log was changed; None:
+        there is no log yet.
+        """
         with self.transaction() as log:
             return log.format()
 
@@ -231,7 +244,7 @@ class Store:
         Raises:
             LedgerError: when it cannot be copied.
         """
-        with _explaining_errors():
+        with _database_errors_explained():
             self._database.backup(path)
 
     def prepare_fork(self) -> None:
@@ -261,7 +274,7 @@ def _database(
 
 
 @contextmanager
-def _explaining_errors() -> Iterator[None]:
+def _database_errors_explained() -> Iterator[None]:
     """Turn an error of the database inside a ``with`` block into a LedgerError that says why.
 
     Raises:
@@ -278,7 +291,9 @@ def _explaining_errors() -> Iterator[None]:
 
 
 def _reason(error: Exception) -> str:
-    """Return the first line of a database's message, without the content of a cell."""
+    """Return what a database says is wrong: the first line of its message, without the content of a
+    cell, which may be private.
+    """
     if getattr(error, "sqlite_errorname", "") == "SQLITE_READONLY_ROLLBACK":
         return (
             "a process was killed while it wrote, and left its journal beside the file; it can be "
@@ -342,11 +357,16 @@ def _is_database_error(error: Exception) -> bool:
 
 @contextmanager
 def accepted_log(url: str | Path, network: bool) -> Iterator[str | Path | LedgerFile]:
-    """Yield, for a ``with`` block, a SQLite file that lacks its write-ahead log as one that opens
-    without; the URL if none is lacking.
+    """Yield, for a ``with`` block, where a ledger can be opened even if its SQLite file lacks its
+    write-ahead log.
 
-    The file counts as lacking its log until something is written to it, and again when it is
-    closed. It is marked as complete if no error is raised.
+    That is a ``LedgerFile`` which opens without the log, if it is lacking, and else the URL as it
+    is. Such a file counts as lacking its log until something is written to it, and again when it is
+    closed. At the end it is marked as complete, if no error was raised.
+
+    Args:
+        url: the path or URL of the ledger.
+        network: whether the file may be on a network file system, as for ``Ledger``.
     """
     file = ledger_file(str(url), network)
     if file is None or not file.lacks_log():
@@ -382,7 +402,8 @@ def ledger_file(url: str, network: bool) -> LedgerFile | None:
 def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) -> None:
     """Refuse to store the head of a ledger in the ledger itself: an old copy would bring both back.
 
-    Nothing is written, and no file opened. A server is asked whether it is the other one.
+    Nothing is written, and no file opened. Where both are on servers, these are asked whether they
+    are the same.
 
     Args:
         url: the path or URL of the ledger.
@@ -445,7 +466,7 @@ def refuse_own_file(url: str | Path, path: Path, name: str) -> None:
 
 
 def _address(url: str) -> URL | None:
-    """Return the parts of a database's URL; None if it cannot be read."""
+    """Return a database's URL taken apart by SQLAlchemy; None if it cannot be read."""
     try:
         import sqlalchemy as sa
 
@@ -467,8 +488,8 @@ def _file_of(url: str) -> Path | None:
 
 
 def _name_same_database(first_url: str, second_url: str) -> bool:
-    """Return whether two URLs name one database of one server, whoever asks it, by whichever
-    driver.
+    """Return whether two URLs name one database of one server, whatever their users, passwords and
+    drivers; nothing is asked of a server.
     """
     first = _address(first_url)
     second = _address(second_url)

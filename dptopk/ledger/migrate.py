@@ -39,7 +39,8 @@ class Migration:
         old: the path or URL of the ledger.
         new: the path of a file that does not exist yet.
         key: the secret of both hash chains; None: they have none.
-        head_storage: the place of the old ledger's head, where the new one's is stored afterwards.
+        head_storage: the place of the old ledger's head, where the new one's is stored afterwards;
+            None: the old ledger stores no head.
         network: whether files may be on a network file system, as for ``Ledger``.
     """
 
@@ -85,7 +86,7 @@ class Migration:
             if state.retired is None:
                 self._refuse_existing()
                 head = self._copy(log, state)
-                self._refuse_no_links(state.about.get("id"))
+                self._refuse_without_links(state.about.get("id"))
                 log.append(state.last, "retired", normal_form(retired={"to": asdict(head)}))
         with self._locked_old_log() as (_, state):
             new_head = Head.of(state.retired or {})  # it is retired now: ``of`` refuses {}
@@ -148,6 +149,9 @@ class Migration:
     def _refuse_unusable_name(self, ledger: str | None) -> None:
         """Refuse a name with which no file can be made, such as one that is too long.
 
+        Args:
+            ledger: the identity of the old ledger; None: it has none.
+
         Raises:
             InvalidParameter: with what the disk says.
         """
@@ -163,11 +167,14 @@ class Migration:
                 "another folder"
             ) from None
 
-    def _refuse_no_links(self, ledger: str | None) -> None:
-        """Refuse a file system on which the new file could not get its name by a link.
+    def _refuse_without_links(self, ledger: str | None) -> None:
+        """Refuse a file system on which the new file could not get its name by a hard link.
+
+        Args:
+            ledger: the identity of the old ledger; None: it has none.
 
         Raises:
-            InvalidParameter: with what the disk says.
+            InvalidParameter: with what the disk says; the unfinished file is then removed.
         """
         file = self._unfinished_file(ledger).path
         link = Path(f"{file}-shm")  # a name that is removed with the file
@@ -194,6 +201,9 @@ class Migration:
     def _unfinished_file(self, ledger: str | None) -> LedgerFile:
         """Return the file in which the new ledger is made; its name tells which old ledger it is
         for.
+
+        Args:
+            ledger: the identity of the old ledger; None: it has none.
         """
         # The first ledgers had no identity.
         name = f".{self._new.path.name}.{ledger or 'first'}.unfinished"
@@ -202,6 +212,9 @@ class Migration:
     def _unfinished_file_of(self, ledger: str | None) -> LedgerFile:
         """Return the unfinished file of a retired ledger, which may have been made for another NEW
         in the same folder, whose name another ledger has taken since.
+
+        Args:
+            ledger: the identity of the retired ledger; None: it has none.
         """
         file = self._unfinished_file(ledger)
         if ledger is None or file.path.exists():
@@ -211,7 +224,12 @@ class Migration:
         return file
 
     def _copy(self, log: Transaction, state: LedgerState) -> Head:
-        """Write all entries into an unfinished file, and return the head of the new log."""
+        """Write all entries into an unfinished file, and return the head of the new log.
+
+        Args:
+            log: the transaction on the old log.
+            state: the state of the old log after its last entry.
+        """
         file = self._unfinished_file(state.about.get("id"))
         _remove(file)
         file.make()
@@ -220,7 +238,7 @@ class Migration:
         try:
             journal = Journal(store)
             with journal.write() as target:
-                old = LedgerState(self._key)
+                old = LedgerState(self._key)  # after each entry in turn
                 for entry in log.every_entry():
                     old.apply(entry)
                     _copy_entry(journal, target, old, state)
@@ -335,7 +353,12 @@ def _refuse_difference(old: LedgerState, new: LedgerState) -> None:
 
 
 def _state_of_copy(file: LedgerFile, key: bytes | None, head: Head) -> LedgerState:
-    """Return the state of the ledger in a file.
+    """Return the state of the new ledger in its file.
+
+    Args:
+        file: the file.
+        key: the secret of its hash chain; None: it has none.
+        head: the head that the new ledger must have.
 
     Raises:
         LedgerError: if the file does not hold the ledger with this head.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, NamedTuple, NoReturn, Self
 
 from dptopk.budgets.account_base import Summary
 from dptopk.costs import Charge
@@ -26,6 +26,18 @@ from dptopk.ledger.replay import LedgerState
 from dptopk.ledger.spends import Spend
 from dptopk.ledger.transaction import Transaction
 from dptopk.ledger.verify import Inspection, inspect
+
+
+class StoredAnswer(NamedTuple):
+    """The entries of an answer that the ledger holds.
+
+    Attributes:
+        charge: the entry of its charge.
+        release: the entry of its release, which has the answer.
+    """
+
+    charge: Entry
+    release: Entry
 
 
 class Reader:
@@ -53,7 +65,7 @@ class Reader:
 
     @property
     def _now(self) -> LedgerState:
-        """Return the state after the last entry that was read."""
+        """Return the state of the ledger after the last entry that this process has read."""
         return self._journal.state
 
     @contextmanager
@@ -125,7 +137,8 @@ class Reader:
             return self._now.dataset(name).spent(analyst=analyst, lifetime=lifetime)
 
     def remaining(self, name: str) -> Charge | str:
-        """Return the remaining budget of a data set, as its account describes it.
+        """Return the remaining budget of a data set: the registered costs that are not spent, or of
+        a filter a text.
 
         Raises:
             InvalidParameter: for a data set that is not in the ledger.
@@ -134,6 +147,10 @@ class Reader:
 
     def summary(self, name: str, *, analyst: str | None = None) -> Summary:
         """Return a data set's budget in numbers or, for an analyst, that of their share or limit.
+
+        Args:
+            name: the name of the data set.
+            analyst: the analyst, in any spelling; None: the whole data set.
 
         Raises:
             InvalidParameter: for a data set that is not in the ledger, a name that no analyst may
@@ -156,6 +173,10 @@ class Reader:
         """Return the stored release of an identical query on the same data version; None if there
         is none. Nobody is charged.
 
+        Args:
+            dataset: the name of the data set.
+            query: the fingerprint of the question, as for ``Ledger.charge``.
+
         Raises:
             InvalidParameter: for a data set that is not in the ledger.
             LedgerError: if the entry of the charge or of the answer was changed.
@@ -164,13 +185,12 @@ class Reader:
             stored = self._stored_entries(log, self._now.dataset(dataset), query)
         if stored is None:
             return None
-        _, release = stored
-        return dict(release.body["answer"])
+        return dict(stored.release.body["answer"])
 
     def _stored_entries(
         self, log: Transaction, state: DatasetState, query: str
-    ) -> tuple[Entry, Entry] | None:
-        """Return the entries of the charge and the release of a stored answer, with checked hashes.
+    ) -> StoredAnswer | None:
+        """Return the entries of a stored answer, with checked hashes.
 
         It is None if there is no answer, or the data have had a new version since the charge.
 
@@ -198,7 +218,7 @@ class Reader:
                 f"entry {release.body['charge']} is not the charge of a stored answer: it was "
                 f"changed"
             )
-        return charged, release
+        return StoredAnswer(charged, release)
 
     def asked(self, dataset: str, analyst: str, once: str) -> Spend | None:
         """Return the charge that an analyst made under a key, and whether it was answered; None if

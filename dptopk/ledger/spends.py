@@ -28,7 +28,7 @@ class Receipt:
 
 @dataclass(frozen=True, slots=True)
 class Spend:
-    """One charge and whether it was answered.
+    """One charge that was spent, and whether it was answered.
 
     Attributes:
         seq: the number of the charge's entry.
@@ -59,24 +59,34 @@ class Spend:
 
     @classmethod
     def of_charge(cls, entry: Entry, *, renewed: int = 0) -> Self:
-        """Return the charge of an entry, of which no release is known yet.
+        """Return the spend that a charge's entry records, of which no release is known yet.
 
         Args:
-            entry: the entry of the charge.
-            renewed: the number of the entry of the last renewal.
+            entry: the entry of the charge, in today's format.
+            renewed: the number of the entry of the last renewal; 0: there was none.
         """
         body = entry.body
         segments = body.get("segments")
         return cls(
-            entry.seq, entry.at, entry.analyst, Charge.parse(body["charge"]), body["mechanism"],
-            body["query"],
-            released=False, answer=None, current=entry.seq > renewed,
+            seq=entry.seq,
+            at=entry.at,
+            analyst=entry.analyst,
+            charge=Charge.parse(body["charge"]),
+            mechanism=body["mechanism"],
+            query=body["query"],
+            released=False,
+            answer=None,
+            current=entry.seq > renewed,
             segments=None if segments is None else tuple(segments),
             stated=stated_budget(body),
-        )  # fmt: skip
+        )
 
     def with_release(self, entry: Entry) -> Self:
-        """Return the spend after its release; costs that no account refunded stay charged."""
+        """Return the spend after its release; costs that no account refunded stay charged.
+
+        Args:
+            entry: the entry of the release, in today's format.
+        """
         body = entry.body
         charge = self.charge
         if body["returned"]:  # at least one account took the unused costs back

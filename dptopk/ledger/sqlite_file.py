@@ -173,7 +173,7 @@ class LedgerFile:
         return False
 
     def change_state(self) -> tuple[int, int]:
-        """Return when the file was last changed, in nanoseconds, and its size in bytes.
+        """Return when the file was last changed, in nanoseconds since 1970, and its size in bytes.
 
         Raises:
             LedgerError: when it is not there any more.
@@ -202,8 +202,11 @@ class LedgerFile:
         return self.path.with_name(f"{self.path.name}-wal")
 
     def log_files(self) -> tuple[int, ...] | None:
-        """Return device and inode number of the write-ahead log, and of the file that processes
-        share for it; None if one of them is not there.
+        """Return the identities of the two files of the write-ahead log, to be compared later.
+
+        Returns:
+            Device and inode number of the log, and those of the -shm file that processes share for
+            it; None if one of them is not there.
         """
         try:
             log = self.log().stat()
@@ -240,7 +243,8 @@ class LedgerFile:
             raise LedgerError(f"{self.log().name!r} cannot be read: {error.strerror}") from None
 
     def mark(self) -> int:
-        """Return the mark in the file itself, whatever a log says.
+        """Return the mark in the file itself, whatever a log says: COMPLETE, NEEDS_LOG or
+        UNFINISHED.
 
         It is COMPLETE for a file whose writer was killed in a commit, which SQLite undoes by its
         journal.
@@ -355,18 +359,24 @@ def _is_log_header(header: bytes) -> bool:
     if order is None:
         return False
     words = struct.unpack(f"{order}6I", header[:24])
+    # The checksum is a pair of numbers; each step takes two words of the header.
     first = 0
     second = 0
     for index in range(0, 6, 2):
         first = (first + words[index] + second) % 2**32
         second = (second + words[index + 1] + first) % 2**32
-    return struct.unpack(">2I", header[24:]) == (first, second)
+    stated_checksum = struct.unpack(">2I", header[24:])
+    return stated_checksum == (first, second)
 
 
 def mounts(table: Path = _MOUNTINFO) -> dict[str, str]:
     """Return mount point -> type of file system, for all mounts of this process.
 
-    It is empty if the kernel has no such table.
+    Args:
+        table: the kernel's table of mounts.
+
+    Returns:
+        The types; empty if the kernel has no such table.
     """
     try:
         lines = table.read_text(encoding="utf-8", errors="surrogateescape").splitlines()

@@ -82,11 +82,13 @@ def test_noise_without_a_fit_has_the_stated_width():
 
 @pytest.mark.parametrize("l0", range(1, 11))
 def test_thresholds_of_the_figure(l0):
-    read_off = cr_figure_7.published().set_index("Delta").loc[l0]
-    assert round(cr_figure_7.truncation(l0), 2) == pytest.approx(
+    read_off = cr_figure_7.thresholds_read_off().set_index("Delta").loc[l0]
+    assert round(cr_figure_7.published_truncation(l0), 2) == pytest.approx(
         read_off["T_TruncGauss"], abs=0.0051
     )
-    assert cr_figure_7.unknown_laplace(l0) == pytest.approx(read_off["T_UnkLap"], rel=2.5e-3)
+    assert cr_figure_7.published_laplace_threshold(l0) == pytest.approx(
+        read_off["T_UnkLap"], rel=2.5e-3
+    )
 
 
 @pytest.mark.slow
