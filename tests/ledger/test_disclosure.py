@@ -24,7 +24,7 @@ from dptopk.cli.commands import app
 from dptopk.cli.ledger_view import guarantee
 from dptopk.errors import InvalidParameter
 from dptopk.ledger import statement
-from dptopk.ledger.disclosure import STATED, statement_page
+from dptopk.ledger.disclosure import FACTS_OF_CURATOR, statement_page
 
 ONE = Sensitivity(linf=2, l0=3)
 
@@ -65,7 +65,7 @@ def test_it_says_what_the_ledger_says(path):
         {"mechanism": "KnownLaplace(epsilon=0.5)", "charged": 1}
     ]
     assert made["accounting"]["theorem"]["name"] != "filter"
-    assert {key: made["basic"][key] for key in STATED if made["basic"][key]} == {
+    assert {key: made["basic"][key] for key in FACTS_OF_CURATOR if made["basic"][key]} == {
         "population": "members of 2026"
     }
     assert json.loads(json.dumps(made)) == made
