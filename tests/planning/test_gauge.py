@@ -114,7 +114,7 @@ def test_the_same_ledger_says_the_same_everywhere(tmp_path) -> None:  # type: ig
         assert (other.epsilon_left, other.epsilon_spent) == (said.epsilon_left, said.epsilon_spent)
     with Log(tmp_path / "l.db") as ledger:
         state = ledger.state("words")
-        kind = kind_of(state.kind, state.account, state.sensitivity)
+        kind = kind_of(state.last_question_kind, state.account, state.sensitivity)
         assert str(kind) == "the top 3 at delta 1e-07"
         assert epsilon_left(state.account, kind) == said.epsilon_left
         assert ledger.summary("words").epsilon_spent == said.epsilon_spent

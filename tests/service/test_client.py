@@ -53,7 +53,7 @@ def test_every_place_shows_one_number_for_one_file(server, client):
     with Ledger(server.catalog.ledger, read_only=True) as ledger:
         session = Session(macbeth(), ledger=ledger, dataset="words", analyst="ann").remaining()
         state = ledger.state("words")
-        kind = kind_of(state.kind, state.account, state.sensitivity)
+        kind = kind_of(state.last_question_kind, state.account, state.sensitivity)
         log = (
             epsilon_left(state.account, kind),
             ledger.summary("words").epsilon_spent,
