@@ -22,7 +22,7 @@ from dptopk.accounting.setwise.cost_groups import (
     mixed_ranges_pair,
     pair_above,
 )
-from dptopk.accounting.setwise.lower_bounds import largest_log_mass
+from dptopk.accounting.setwise.two_outcome_laws import largest_log_mass
 from dptopk.costs import ZCDP, BoundedRange, Charge
 
 from .adversary import brute_force

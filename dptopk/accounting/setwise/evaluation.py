@@ -1,5 +1,9 @@
 """One evaluation of a question: the product of the pairs of all groups from above, a strategy from
 below, at one tilt and one tolerance.
+
+Loss distributions are computed on a lattice under a *tilt*: masses at a loss l are weighed by
+e^{λl}, with the order λ at which the question looks at the loss, so that those that matter are the
+large ones. Any tilt is sound.
 """
 
 from __future__ import annotations
@@ -27,16 +31,17 @@ from dptopk.accounting.setwise.game import RenyiSplit, SetwiseGame, log_chernoff
 from dptopk.accounting.setwise.game_answers import answer_of_game
 from dptopk.accounting.setwise.lower_bounds import (
     Strategy,
+    StrategyAim,
     last_ranges,
     nearly_best_strategy,
     steps_from_below,
     strategy_before,
-    two_outcomes_delta,
 )
 from dptopk.accounting.setwise.partition import CostGroup, partition
 from dptopk.accounting.setwise.price_rounding import weighted_ranges_pair
 from dptopk.accounting.setwise.recursion import FLOOR
 from dptopk.accounting.setwise.several_games import PlayedPart
+from dptopk.accounting.setwise.two_outcome_laws import two_outcomes_delta
 from dptopk.accounting.setwise.zcdp_gaussian import played_as_gaussians
 from dptopk.costs import ZCDP, BoundedRange, Charge, DiscreteGaussianDP
 
@@ -45,6 +50,7 @@ MANY_RANGES = 150  # of more different ones than this no strategy is played by a
 # Relative, of a sum of products of non-negative numbers: each product rounds once, and fsum once,
 # which is 4e-16 in all.
 SUM_ROUNDING = 1e-14
+FACTORS_OF_GROUP = 8  # a group has several parts, each a factor of the product: a guess
 
 
 class DominatingProduct(NamedTuple):
@@ -80,11 +86,12 @@ class Evaluation:
         game: the costs.
         query: the question.
         order: λ of the tilt.
-        tolerance: relative, of the answer; a guess.
-        group_work: the work that the recursions of its groups may take.
-        guess: an upper bound on the answer.
+        tolerance: by how much, relatively, the bounds on the answer may be off by groups and grids:
+            a wish.
+        group_work: the work that the recursions of its groups may take, in seconds; an estimate.
+        guess: an upper bound on the answer that is known already.
         concentrated_game: the game of the concentrated costs, where it is played step by step; it
-            may have all ranges in it.
+            may have all ranges in it. None where these costs are bounded by a Rényi curve.
         curve_with_ranges: whether one Rényi curve of the concentrated costs and the ranges is tried
             too. It takes long, and gets no better with other groups.
         _strategies: those made so far, by whether they play the last ranges by a recursion.
@@ -127,14 +134,13 @@ class Evaluation:
 
     @cached_property
     def work(self) -> float:
-        """Return the work of both bounds, in seconds: node values of the groups, places of the
-        lattice, and pairs that are multiplied.
+        """Return an estimate of the work of both bounds, in seconds: node values of the groups,
+        places of the lattice, and pairs that are multiplied.
         """
         game = self.game
         discrete = game.dominated.of(DiscreteGaussianDP).items()
-        wide = math.fsum(cost.scale * math.sqrt(n) for cost, n in discrete)
-        # A group has several parts: it counts as eight factors, which is a guess.
-        factors = sum(part.factors() for part in game.parts) + 8 * len(self.groups)
+        lattice_points = math.fsum(cost.scale * math.sqrt(n) for cost, n in discrete)
+        factors = sum(part.factors() for part in game.parts) + FACTORS_OF_GROUP * len(self.groups)
         curves = 0
         if game.concentrated.costs:
             curves += 1
@@ -142,7 +148,7 @@ class Evaluation:
             curves += 1
         work = math.fsum(group.work for group in self.groups)
         work += math.fsum(part.work() for part in game.parts)
-        work += tuning.WORK_PER_LATTICE_POINT * wide + tuning.WORK_PER_FACTOR * factors
+        work += tuning.WORK_PER_LATTICE_POINT * lattice_points + tuning.WORK_PER_FACTOR * factors
         work += tuning.WORK_PER_CURVE * curves
         work += self._lattice_work()
         if not game.ranges or not game.needs_lower_bound(self.query):
@@ -150,16 +156,16 @@ class Evaluation:
         return work + self._work_of_strategies()
 
     def _lattice_work(self) -> float:
-        """Return the work of the lattice of the product, if its step is the finest step of the
-        groups.
+        """Return an estimate of the work, in seconds, of the lattice of the product, if its step is
+        the finest step of the groups; 0 without groups.
         """
         finest = min((group.grid_step for group in self.groups), default=math.inf)
         deviation = math.sqrt(self.variance)
         return tuning.WORK_PER_PLACE * tuning.WINDOW / 2 * deviation / finest
 
     def _work_of_strategies(self) -> float:
-        """Return the work of the recursions, from above and from below, for the ranges that a
-        strategy plays last.
+        """Return an estimate of the work, in seconds, of the recursions, from above and from below,
+        for the ranges that a strategy plays last.
         """
         last = last_ranges(self.game.ranges)
         count = sum(last.values())
@@ -168,8 +174,9 @@ class Evaluation:
 
     @property
     def reach(self) -> float:
-        """Return the number of standard deviations of a group's loss that matter: beyond, V <=
-        e^{-z²/2}, by Hoeffding's inequality for bounded ranges, is a small share of δ.
+        """Return the number z of standard deviations of a group's loss that matter: beyond, V <=
+        e^{-z²/2}, by Hoeffding's inequality for bounded ranges, is a small share of δ. It is only
+        a guess at what is worth computing.
         """
         copies = max(sum(group.copies for group in self.groups), 1)
         if self.query.epsilon is None:
@@ -227,7 +234,7 @@ class Evaluation:
             return [self._product([*self.game.parts, self._whole_game.pair()], step)]
         all_costs = self.game.all_costs.count
         splits = [split for split in self.splits() if split.by_renyi.count < all_costs]
-        products = [self._split_product(*split, pairs, step) for split in splits]
+        products = [self._split_product(split, pairs, step) for split in splits]
         if self.concentrated_game is not None:
             parts = [*self.game.parts, *pairs, self.concentrated_game.pair()]
             products.append(self._product(parts, step))
@@ -246,38 +253,39 @@ class Evaluation:
             splits.append(game.smoothed_split)
         return splits
 
-    def bound_of_split(
-        self, gaussian: Charge, by_renyi: Charge, pairs: Sequence[GroupPair], step: float
-    ) -> float:
+    def bound_of_split(self, split: RenyiSplit, pairs: Sequence[GroupPair], step: float) -> float:
         """Return the upper bound on the answer with one of the splits; the arguments are those of
         ``_split_product``.
         """
-        return self._split_product(gaussian, by_renyi, pairs, step).answer(self.query)
+        return self._split_product(split, pairs, step).answer(self.query)
 
     def _split_product(
-        self, gaussian: Charge, by_renyi: Charge, pairs: Sequence[GroupPair], step: float
+        self, split: RenyiSplit, pairs: Sequence[GroupPair], step: float
     ) -> DominatingProduct:
         """Return the product that bounds the costs from above with one of the splits.
 
         Args:
-            gaussian: the Gaussian costs that stand for small concentrated costs.
-            by_renyi: the costs that one Rényi curve bounds; they may include all bounded ranges.
+            split: how the concentrated costs are bounded; its curve may include all bounded ranges.
             pairs: the pairs of the bounded ranges, used where the curve does not include these.
             step: the step of the product's lattice.
         """
         parts = [*self.game.parts]
-        if not by_renyi.of(BoundedRange):
+        if not split.by_renyi.of(BoundedRange):
             parts += pairs
-        parts += loss_components(gaussian)
-        if by_renyi.costs:
-            parts.append(self.renyi_pair(step, by_renyi))
+        parts += loss_components(split.gaussian)
+        if split.by_renyi.costs:
+            parts.append(self.renyi_pair(step, split.by_renyi))
         return self._product(parts, step)
 
     def lattice_step(self, pairs: Sequence[GroupPair]) -> float:
-        """Return the step of the product's lattice.
+        """Return the step of the product's lattice; any step gives an upper bound.
 
         It is the step of the groups if these alone make up the charge and all have the same,
-        otherwise one that is fine enough for the masses to be split between lattice points.
+        otherwise one that is fine enough for the masses to be split between lattice points: each
+        split of a mass adds up to a squared step to the variance.
+
+        Args:
+            pairs: the pairs of the groups that are multiplied.
         """
         game = self.game
         group_steps = {group.grid_step for group in self.groups}
@@ -347,7 +355,8 @@ class Evaluation:
         return DominatingProduct(law, infinite)
 
     def lower_bound(self, value: float, query: Query | None = None) -> float:
-        """Return the lower bound on the answer: the best that one of some strategies reaches.
+        """Return the lower bound on the answer: the best that one of some strategies reaches; 0
+        where none is found.
 
         Args:
             value: the upper bound on the answer.
@@ -366,12 +375,19 @@ class Evaluation:
         if not ranges:
             return max(best, self._lower_bound_without_ranges(asked, value))
         if len(ranges) <= MANY_RANGES:
-            best = max(best, self._strategy_for_all_costs(adaptive=True).answer(asked, low, value))
+            adaptive = self._strategy_for_all_costs(adaptive=True)
+            best = max(best, adaptive.answer(asked, low, value))
         # Strategies with fixed t's are better where the grid is too coarse, close to the largest
         # loss, and quick for very many ranges.
         if value - best > tuning.SETTLED * self.tolerance * value:
-            best = max(best, self._strategy_for_all_costs(adaptive=False).answer(asked, low, value))
+            with_fixed_t = self._strategy_for_all_costs(adaptive=False)
+            best = max(best, with_fixed_t.answer(asked, low, value))
         return best
+
+    @property
+    def _strategy_aim(self) -> StrategyAim:
+        """Return what the strategies of this evaluation are made for."""
+        return StrategyAim(self.order, self.variance, self.tolerance)
 
     @property
     def _other_costs(self) -> Charge:
@@ -393,9 +409,7 @@ class Evaluation:
             self._strategies[adaptive] = nearly_best_strategy(
                 self.game.ranges,
                 self._other_costs,
-                order=self.order,
-                variance=self.variance,
-                tolerance=self.tolerance,
+                self._strategy_aim,
                 steps={group.largest: group.steps for group in self.groups if group.single},
                 reach=self.reach,
                 adaptive=adaptive,
@@ -422,10 +436,8 @@ class Evaluation:
             concentrated_game,
             first_ranges,
             game.dominated,
-            order=self.order,
+            self._strategy_aim,
             log_chernoff=log_chernoff_of(last, self.order),
-            variance=self.variance,
-            tolerance=self.tolerance,
         )
 
     def bound_by_games(self, parts: Sequence[PlayedPart]) -> float:
@@ -452,10 +464,8 @@ class Evaluation:
             game,
             {},
             gaussians,
-            order=self.order,
+            self._strategy_aim,
             log_chernoff=log_chernoff_of(last.costs, self.order),
-            variance=self.variance,
-            tolerance=self.tolerance,
         )
         low = self._smallest_tried_epsilon(value, self.query)
         return strategy.answer(self.query, low, value)

@@ -1,16 +1,14 @@
 """Lower bounds for any mix: strategies that an analyst could really follow, valued from below.
 
-First all costs with dominating pairs; then most of the ranges, each with the t that is best for the
-tilt of the whole loss, as if they were independent; then the last few ranges by the recursion from
-below, t chosen from all answers before, the smaller ranges first. ZCDP and CDP costs are played by
-a Gaussian that satisfies them; a single such statement with nothing beside it by a law with two
-outcomes (``two_outcomes_delta``).
+First all costs with dominating pairs; then most of the bounded ranges (ε-BR costs), each played by
+the pair with the losses t and t - ε whose t is best for the tilt of the whole loss, as if they were
+independent; then the last few ranges by the recursion from below, t chosen from all answers before,
+the smaller ranges first. ZCDP and CDP costs are played by a Gaussian that satisfies them, which is
+among the costs with dominating pairs here; a single such statement with nothing beside it by a law
+with two outcomes (``two_outcome_laws``).
 
-Laws with two outcomes that satisfy a (ξ, ρ) statement: P = (p, 1-p) and Q = (p e^{-l}, 1 - p
-e^{-l}) have D_α(P‖Q), D_α(Q‖P) <= ξ + ρα for every α > 1 if that holds on a grid of orders with
-room to spare: D_α rises in α and never exceeds the largest loss, so between orders α < β it is
-enough that D_β <= ξ + ρα, and from the order on at which ξ + ρα reaches the largest loss nothing is
-left to check. At a given x such a law reaches δ = p (1 - e^{x-l}).
+What is played first is independent of answers: its loss L is a law with finitely many *atoms*, so
+that the strategy reaches E[V(x - L)] at ε = x, where V is what the last costs are worth.
 """
 
 from __future__ import annotations
@@ -21,10 +19,8 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
-from scipy.special import logsumexp
 
 from dptopk._internal.rounding import ROUNDOFF, Floats
-from dptopk._internal.search import bisect
 from dptopk._internal.sums import weighted
 from dptopk.accounting.cost_models.dominating_pairs import loss_components
 from dptopk.accounting.curves import Query
@@ -50,15 +46,29 @@ from dptopk.accounting.setwise.recursion import (
 from dptopk.costs import Charge
 
 LOG_SUM_ERROR = 1e-9  # of a sum of a few logarithms, far above its rounding
-EXP_ROUNDING = 1e-12  # relative, far above that of e^x for an x of a few hundred at most
 LARGEST_LOG_RATIO = 700.0  # e^-700 is a float
 LEAST_SHARE_OF_RANGE = 1e-6  # of ε, between t and either end of (0, ε)
-FIRST_ORDER = 1e-6  # α - 1 of the first divergence that is checked; ξ + ρ is allowed below it
-# The logarithms of p that are tried lie FIRST_DECREASE, then LOG_STEP more each, below the first
-# one, all by less than LARGEST_DECREASE.
-FIRST_DECREASE = 2
-LARGEST_DECREASE = 60
-LOG_STEP = 4
+LEAST_OF_LEVEL = 1e-9  # of the level in ``largest_point_above``: smaller values count as this much
+CLUSTERS = 3  # of points that ``largest_point_above`` tries at most
+
+Ranges = Mapping[float, int]  # the ε's of bounded ranges, with how many costs there are of each
+
+
+@dataclass(frozen=True)
+class StrategyAim:
+    """What a strategy is made for: it is valid for any values, which decide only how good it is.
+
+    Attributes:
+        order: λ of the tilt: parts of the loss are weighed by e^{λ·loss}, about as the question
+            weighs them.
+        variance: an estimate of the variance of the whole loss.
+        tolerance: by how much, relatively, the ε of the strategy may be below that of the best one:
+            a wish.
+    """
+
+    order: float
+    variance: float
+    tolerance: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +81,9 @@ class Atoms:
     Attributes:
         losses: the losses.
         masses: the probability under P of each.
-        log_error, order: the atoms may carry more than the distribution where that is worth at most
-            e^{log_error - order·x} of δ(x).
+        log_error: K, with ``order`` λ: what the atoms carry more than the distribution is worth at
+            most e^{K - λx} of δ(x); -inf where they carry no more.
+        order: λ.
     """
 
     losses: Floats
@@ -86,12 +97,13 @@ class Atoms:
     ) -> Atoms:
         """Return the product of pairs on a grid, from below, as atoms.
 
-        A tilted mass a, wherever it is, is worth at most a e^{K - θl} V(x - l) <= a e^{K +
-        log_chernoff - θx}, which is how the error of the lattice becomes one of δ.
+        The lattice has an error in its tilted masses, those times e^{θl - K}, K their log-MGF. A
+        tilted mass a, wherever it is, is worth at most a e^{K - θl} V(x - l) <= a e^{K +
+        log_chernoff - θx}, which is how that error becomes one of δ.
 
         Args:
             parts: the loss components.
-            grid: the lattice and its tilt θ.
+            grid: the lattice, which rounds losses down, and its tilt θ.
             log_chernoff: the ln C of V(x) <= C e^{-θx} for the value V of what is played
                 afterwards.
             merge: atoms less than about this far apart are merged.
@@ -104,6 +116,7 @@ class Atoms:
         log_masses = law.log_masses
         positive = law.masses > 0
         losses = law.losses[positive] - law.shift
+        # Of the exponential, with a margin.
         masses = np.exp(log_masses[positive] - law.log_error - 64 * ROUNDOFF)
         log_error = math.log(law.error) + law.log_scale + log_chernoff + law.log_error
         log_error += LOG_SUM_ERROR
@@ -117,10 +130,10 @@ class Atoms:
         """
         losses = np.zeros(1)
         log_masses = np.zeros(1)
-        loss_error = 0.0
-        log_error = 0.0
-        missing = 0.0
-        scale = log_chernoff
+        loss_error = 0.0  # absolute, of a sum of losses
+        log_error = 0.0  # of the logarithm of a product of masses
+        tilted_error = 0.0  # of the tilted masses: what the pairs themselves may have too much
+        log_scale = log_chernoff  # ln of what a tilted mass is worth at x = 0
         for pair in pairs:
             losses, log_masses = _sums_with_pair(losses, log_masses, pair)
             rounds = pair.count * len(pair.losses)  # so often one of its rows was added
@@ -129,16 +142,16 @@ class Atoms:
             largest_log = float(np.abs(log_masses).max())
             error_of_pair = float(np.max(pair.log_error))
             log_error += rounds * (error_of_pair + 4 * ROUNDOFF * (1 + largest_log))
-            missing += rounds * pair.error
-            scale += pair.log_mgf(grid.tilt)
+            tilted_error += rounds * pair.error
+            log_scale += pair.log_mgf(grid.tilt)
         masses = np.exp(log_masses - log_error - 64 * ROUNDOFF)
-        left_out = -math.inf
-        if missing:
-            left_out = math.log(missing) + scale + log_error + LOG_SUM_ERROR
-        return cls(losses - loss_error, masses, left_out, grid.tilt)
+        log_error_of_delta = -math.inf
+        if tilted_error:
+            log_error_of_delta = math.log(tilted_error) + log_scale + log_error + LOG_SUM_ERROR
+        return cls(losses - loss_error, masses, log_error_of_delta, grid.tilt)
 
     def error(self, x: Floats) -> Floats:
-        """Return a bound, for each x, on the part of δ(x) that the atoms may have too much."""
+        """Return a bound, for each x, on the part of δ(x) that the atoms may give too much."""
         with np.errstate(over="ignore"):
             bounds: Floats = np.exp(self.log_error - self.order * x)
         return bounds
@@ -200,10 +213,10 @@ def _outcomes_in_cells(losses: Floats, masses: Floats, width: float) -> tuple[Fl
 
 @dataclass(frozen=True)
 class FixedRanges(LossComponent):
-    """n mechanisms of ε-bounded range, all with the same t.
+    """n mechanisms of ε-bounded range, all with the same t: a strategy, for lower bounds.
 
-    Each has the loss t with probability q_t under P and the loss t - ε otherwise; the sum of all n
-    losses is computed exactly.
+    Each has the loss t with probability q_t = (1 - e^{t-ε}) / (1 - e^{-ε}) under P and the loss
+    t - ε otherwise. The number of larger losses is binomial.
 
     Attributes:
         epsilon: ε.
@@ -216,8 +229,8 @@ class FixedRanges(LossComponent):
     t: float
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """Return the law of the sum of the losses, cut to 6.5 sqrt(n) losses around its tilted
-        mean; beyond, Hoeffding leaves a probability of 2 e^-84.
+        """Return the law of the sum of the losses, cut to REACH_OF_ANSWERS sqrt(n) larger losses
+        around its tilted mean; beyond, Hoeffding leaves the tilted mass CUT_MASS.
         """
         n = self.count
         chance_of_larger, chance_of_smaller = self._chances_of_losses()
@@ -285,7 +298,7 @@ def _log_1_minus_exp(exponent: float) -> float:
 
 
 class Endgame(Protocol):
-    """The costs that are played last, after the atoms."""
+    """The costs that are played last, after the atoms, as what they are worth at least."""
 
     def below(self, x: Floats) -> Floats:
         """Return a lower bound on the value V of these costs at any x."""
@@ -296,10 +309,10 @@ class Endgame(Protocol):
 class LastRanges:
     """Bounded ranges that are played last, by a recursion.
 
-    H is convex: left of a node it lies above the line through the node and any point further right,
-    so a lower bound at the node and an upper one to its right give a lower bound in between. And
-    should rounding have put x beyond the node, H falls there no faster than it does left of the
-    node.
+    H(u) = V(ln u) is convex: left of a node it lies above the line through the node and any point
+    further right, so a lower bound at the node and an upper one to its right give a lower bound in
+    between. And should rounding have put x beyond the node, H falls there no faster than it does
+    left of the node.
 
     Attributes:
         lower: V from below.
@@ -326,7 +339,9 @@ class LastRanges:
         return np.where(x < first, bounds_to_the_left, bounds)
 
     def _below_between_nodes(self, x: Floats) -> Floats:
-        """Return lower bounds on V for x between the first and the last stored node."""
+        """Return lower bounds on V for x between the first and the last stored node, from the node
+        to the right of each x and the bounds beside that node.
+        """
         lower = self.lower
         node = np.ceil(x / lower.h)
         first = int(node.min())
@@ -338,6 +353,7 @@ class LastRanges:
         # ``upper`` begins one node further left than ``values``.
         upper_to_the_left = upper[place]
         upper_to_the_right = upper[place + 2]
+        # How far x is to the left of the node, as a share of the cell beyond it, in u = e^x.
         share = np.clip(-lower.share_in_cell(node, x), 0.0, 1.0)
         moved = lower.rounding_of_share(x)
         rise = np.maximum(at_node - upper_to_the_right, 0.0) * np.maximum(share - moved, 0.0)
@@ -376,7 +392,7 @@ class Strategy:
 
     def answer(self, query: Query, low: float, high: float) -> float:
         """Return a lower bound on the δ or ε that the query asks for; an ε is looked for between
-        ``low`` and ``high``.
+        ``low`` and ``high``, and is 0 where none is found.
 
         Args:
             query: the question.
@@ -389,35 +405,33 @@ class Strategy:
 
 
 def nearly_best_strategy(
-    ranges: Mapping[float, int],
+    ranges: Ranges,
     dominated: Charge,
+    aim: StrategyAim,
     *,
-    order: float,
-    variance: float,
-    tolerance: float,
     steps: Mapping[float, int],
     reach: float,
     adaptive: bool = True,
 ) -> Strategy:
-    """Return a strategy whose ε should be within about ``tolerance``, relative, of the best one's.
+    """Return a strategy whose ε should be within about ``aim.tolerance`` of the best one's.
 
     Args:
-        ranges: the distinct ε's of the BR costs with counts, at least one.
+        ranges: the bounded ranges, at least one.
         dominated: the other costs, with dominating pairs.
-        order: λ of the tilt.
-        variance: about the variance of the whole loss.
-        tolerance: relative.
-        steps: for an ε the grid steps of its ladder from above, which has been computed already.
+        aim: what the strategy is made for.
+        steps: for an ε the number of grid steps with which its recursion from above (``ladder``)
+            has been computed already.
         reach: of the windows of the recursion, in standard deviations.
         adaptive: whether the last ranges are played by the recursion; else all of them with a fixed
             t.
     """
     last = last_ranges(ranges) if adaptive else {}
-    log_chernoff = log_chernoff_of(Charge(range_costs(last)), order)
-    atoms = _atoms_of_first_costs(ranges, last, dominated, order, log_chernoff, variance, tolerance)
+    log_chernoff = log_chernoff_of(Charge(range_costs(last)), aim.order)
+    first = {epsilon: count - last.get(epsilon, 0) for epsilon, count in ranges.items()}
+    atoms = _atoms_of_first_costs(first, dominated, aim, log_chernoff)
     if not last:
         return Strategy(atoms, None)
-    grid_steps = steps_from_below(last, variance, tolerance)
+    grid_steps = steps_from_below(last, aim.variance, aim.tolerance)
     if len(last) > 1:
         return Strategy(atoms, _several_ranges_in_order(last, grid_steps, reach))
     ((epsilon, count),) = last.items()
@@ -430,125 +444,108 @@ def nearly_best_strategy(
 
 
 def strategy_before(
-    last: Endgame,
-    ranges: Mapping[float, int],
-    dominated: Charge,
-    *,
-    order: float,
-    log_chernoff: float,
-    variance: float,
-    tolerance: float,
+    last: Endgame, ranges: Ranges, dominated: Charge, aim: StrategyAim, *, log_chernoff: float
 ) -> Strategy:
     """Return the strategy that plays ``dominated``, then the ranges, each with a fixed t, and then
     another game.
 
     Args:
         last: the game that is played last.
-        ranges: the distinct ε's of the BR costs with counts.
+        ranges: the bounded ranges that are played before it.
         dominated: the costs with dominating pairs.
-        order: λ of the tilt.
-        log_chernoff: the ln C of V(x) <= C e^{-λx} for the value V of ``last``.
-        variance: about the variance of the whole loss.
-        tolerance: relative, of ε.
+        aim: what the strategy is made for.
+        log_chernoff: the ln C of V(x) <= C e^{-λx} for the value V of ``last``, λ = ``aim.order``.
     """
-    atoms = _atoms_of_first_costs(ranges, {}, dominated, order, log_chernoff, variance, tolerance)
-    return Strategy(atoms, last)
+    return Strategy(_atoms_of_first_costs(ranges, dominated, aim, log_chernoff), last)
 
 
 def _atoms_of_first_costs(
-    ranges: Mapping[float, int],
-    last: Mapping[float, int],
-    dominated: Charge,
-    order: float,
-    log_chernoff: float,
-    variance: float,
-    tolerance: float,
+    ranges: Ranges, dominated: Charge, aim: StrategyAim, log_chernoff: float
 ) -> Atoms:
-    """Return, as atoms, the costs with dominating pairs and the ranges that are not among ``last``.
+    """Return, as atoms, the loss of the costs that are played first: those with dominating pairs,
+    and ranges, each with the t that is best at the order of the tilt.
 
     Args:
-        ranges: the distinct ε's of the BR costs with counts.
-        last: those of them that are played last, with counts.
+        ranges: the bounded ranges among these costs; counts may be 0.
         dominated: the costs with dominating pairs.
-        order: λ of the tilt.
+        aim: what the strategy is made for.
         log_chernoff: the ln C of V(x) <= C e^{-λx} for the value V of what is played last.
-        variance: that of the whole loss; an estimate.
-        tolerance: relative, of ε.
     """
-    first = {epsilon: count - last.get(epsilon, 0) for epsilon, count in ranges.items()}
     parts: list[LossComponent] = loss_components(dominated)
-    for epsilon, count in first.items():
+    for epsilon, count in ranges.items():
         if count:
-            parts.append(FixedRanges(epsilon, count, best_t(epsilon, order)))
-    merge = math.sqrt(variance) * math.sqrt(tuning.LATTICE_SHARE_BELOW * tolerance)
-    step = _step_from_below(parts, variance, tolerance)
+            parts.append(FixedRanges(epsilon, count, best_t(epsilon, aim.order)))
+    # Each of the roundings below may lose a share of the tolerance.
+    tolerance = aim.tolerance
+    merge = math.sqrt(aim.variance) * math.sqrt(tuning.LATTICE_SHARE_BELOW * tolerance)
+    step = _step_from_below(parts, aim.variance, tolerance)
     costs = max(dominated.count, 1)
     # Costs that are merged within a width w change the variance by about w²/4 each.
-    width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * variance / costs)
-    return Atoms.of(parts, Grid(step, order, -1, width), log_chernoff, merge=merge)
+    width = math.sqrt(4 * tuning.LATTICE_SHARE_BELOW * tolerance * aim.variance / costs)
+    return Atoms.of(parts, Grid(step, aim.order, -1, width), log_chernoff, merge=merge)
 
 
 def _step_from_below(parts: Sequence[LossComponent], variance: float, tolerance: float) -> float:
-    """Return the step of a lattice on which a product is computed from below.
+    """Return the step of a lattice on which a product is computed from below: a guess.
 
     Losses are rounded down; each rounding loses up to a step.
 
     Args:
         parts: the loss components.
-        variance: about the variance of the whole loss.
-        tolerance: relative, of ε.
+        variance: an estimate of the variance of the whole loss.
+        tolerance: how much of ε, relatively, a strategy may lose.
     """
     sigma = math.sqrt(variance)
     roundings = [1 if isinstance(part, FixedRanges) else part.roundings().below for part in parts]
-    # ε is taken to be about four deviations: a guess.
+    # ε is taken to be about four deviations.
     step = tuning.LATTICE_SHARE_BELOW * tolerance * 4 * sigma / max(sum(roundings), 1)
     shortest = tuning.WINDOW * sigma / tuning.MOST_ATOMS
     return min(max(step, shortest), sigma / tuning.CELLS_PER_STD)
 
 
-def last_ranges(ranges: Mapping[float, int]) -> dict[float, int]:
-    """Return the ranges with counts that are played last, by the recursion: the largest ones, as
-    many as are worth its work.
+def last_ranges(ranges: Ranges) -> dict[float, int]:
+    """Return the ranges that are played last, by the recursion, with how many of each: the largest
+    ones, as many as are worth its work.
     """
-    room = tuning.LAST_EQUAL if len(ranges) == 1 else tuning.LAST_DIFFERENT
+    places_left = tuning.LAST_EQUAL if len(ranges) == 1 else tuning.LAST_DIFFERENT
     last = {}
     for epsilon, count in sorted(ranges.items(), reverse=True)[: tuning.LAST_KINDS]:
-        if room:
-            last[epsilon] = min(count, room)
-            room -= last[epsilon]
+        if places_left:
+            last[epsilon] = min(count, places_left)
+            places_left -= last[epsilon]
     return last
 
 
-def steps_from_below(last: Mapping[float, int], variance: float, tolerance: float) -> int:
-    """Return the number of grid steps to the largest ε for a recursion from below.
+def steps_from_below(last: Ranges, variance: float, tolerance: float) -> int:
+    """Return the number of grid steps to the largest ε for a recursion from below: a guess.
 
     Args:
-        last: the ranges that the recursion plays, with counts.
-        variance: about the variance of the whole loss.
-        tolerance: relative, of ε.
+        last: the ranges that the recursion plays.
+        variance: an estimate of the variance of the whole loss.
+        tolerance: how much of ε, relatively, a strategy may lose.
     """
     costs = sum(last.values())
-    allowed = tuning.GRID_SHARE_BELOW * tolerance * variance
+    allowed_loss = tuning.GRID_SHARE_BELOW * tolerance * variance
 
-    def noise(steps: int) -> float:
+    def lost_variance(steps: int) -> float:
         """Return an estimate of the variance that a grid with this number of steps loses."""
         return tuning.CELL * (max(last) / steps) ** 2 * costs
 
     # A first guess: a few steps, none of them longer than 1/2.
     steps = max(8, math.ceil(2 * max(last)))
     most_steps = tuning.MOST_STEPS if len(last) == 1 else tuning.STEPS_OF_KINDS
-    while steps < most_steps and noise(steps) > allowed:
+    while steps < most_steps and lost_variance(steps) > allowed_loss:
         steps = math.ceil(steps * tuning.LARGER)
     # Even, so that fewer different ladders are computed.
     return min(2 * math.ceil(steps / 2), tuning.MOST_STEPS)
 
 
 def _several_ranges_in_order(last: dict[float, int], steps: int, reach: float) -> Endgame:
-    """Return the value of playing ranges of several ε's in the order of rising ε, with t chosen
-    from all answers.
+    """Return lower bounds on the value of playing ranges of several ε's in the order of rising ε,
+    with t chosen from all answers.
 
     Args:
-        last: the ranges with counts.
+        last: the ranges.
         steps: the number of grid steps to the largest ε.
         reach: of the windows, in standard deviations.
     """
@@ -561,10 +558,12 @@ def largest_point_above(
     function: Callable[[Floats], Floats], level: float, low: float, high: float
 ) -> float:
     """Return a point in [low, high) at which the function is above a level, close to the last such
-    point; 0 if none is seen.
+    point; 0 if none is seen. The point returned was itself evaluated.
 
-    The function is evaluated further and further back from ``high``, then, up to three times, in
-    clusters around the root of the chord of its logarithm. The point returned was itself evaluated.
+    The function is evaluated at rising points from ``low`` on, closer and closer to ``high``. Of
+    the last one above the level and its neighbour on the right, between which the function falls
+    below the level, a cluster of points is evaluated next, about the place where the chord of the
+    logarithms crosses the level; and so on.
 
     Args:
         function: maps an array of points to values that fall, or nearly.
@@ -575,30 +574,31 @@ def largest_point_above(
     points = high - (high - low) * _SHARES_FROM_UPPER_END
     values = function(points)
     best = 0.0
-    for rounds_left in range(3, -1, -1):
+    for clusters_left in reversed(range(CLUSTERS + 1)):
         above = np.flatnonzero(values > level)
         if not above.size:
             break
         last = int(above[-1])
         best = float(points[last])
-        if last == len(points) - 1 or not rounds_left:
+        if last == len(points) - 1 or not clusters_left:
             break
-        end = float(points[last + 1])
-        at_end = np.maximum(values[last + 1], level * 1e-9)  # above 0, for its logarithm
-        root = _root_of_log_chord(values[last], at_end, level)
-        between = best + (end - best) * np.clip(root + _SHARES_ABOUT_ROOT, 0.0, 1.0)
-        points = np.append(between, end)
-        values = np.append(function(between), min(at_end, level))
+        next_point = float(points[last + 1])
+        next_value = np.maximum(values[last + 1], level * LEAST_OF_LEVEL)  # has a logarithm
+        root = _root_of_log_chord(values[last], next_value, level)
+        shares = np.clip(root + _SHARES_ABOUT_ROOT, 0.0, 1.0)
+        cluster = best + (next_point - best) * shares
+        points = np.append(cluster, next_point)
+        values = np.append(function(cluster), min(next_value, level))
     return best
 
 
 def _root_of_log_chord(before: float, after: float, level: float) -> float:
-    """Return where, as a share of the way, the chord of the logarithms of two values crosses a
-    level.
+    """Return where, as a share of the way from one point to the next, the chord of the logarithms
+    of two values crosses a level; 0 where the values do not fall.
 
     Args:
-        before: the value at the beginning, at least the level.
-        after: the value at the end, above 0.
+        before: the value at the first point, at least the level.
+        after: the value at the next point, above 0.
         level: above 0.
     """
     if before > after:
@@ -606,154 +606,7 @@ def _root_of_log_chord(before: float, after: float, level: float) -> float:
     return 0.0
 
 
-# Where ``largest_point_above`` evaluates: shares of the way back, and of a way about a root.
+# Where ``largest_point_above`` evaluates: shares of the way from ``high`` back to ``low``, and of
+# the way between two points, before and after the root.
 _SHARES_FROM_UPPER_END = np.geomspace(1.0, 1e-5, 26)
 _SHARES_ABOUT_ROOT = np.array([-0.1, -1e-2, -1e-3, -1e-5, 1e-5, 1e-3, 1e-2, 0.1])
-
-
-# Of a divergence times its order, absolute and relative; far above that of the formulas.
-ROUNDING = 1e-11
-
-
-def two_outcomes_delta(rho: float, xi: float, x: float) -> float:
-    """Return a lower bound on the largest δ at ε = x of a mechanism that is (ξ, ρ)-zCDP, in both
-    directions.
-
-    Args:
-        rho: ρ > 0.
-        xi: ξ >= 0.
-        x: ε >= 0.
-
-    >>> 9.8e-7 < two_outcomes_delta(0.125, 0.0, 2.419) < 1e-6  # CKS20: 1.0e-6
-    True
-    """
-    # How far the loss is above x: a few of these, each of which gives a lower bound.
-    distances = np.geomspace(0.03, 6.0, tuning.TRIED_LOSSES) * math.sqrt(rho)
-    loss = x + distances
-    excess = np.maximum(loss - xi - rho, 0.0)
-    # About the largest ln p, by Chernoff's inequality; below 0, for the second outcome.
-    log_p = -np.maximum(excess**2 / (4 * rho), 1e-3)
-    log_worth = np.log(-np.expm1(-distances))
-    log_guess = log_p + log_worth
-    best = -math.inf
-    for place in np.argsort(-log_guess):
-        if log_guess[place] <= best:
-            break
-        log_mass = largest_log_mass(rho, xi, float(loss[place]), float(log_p[place]))
-        best = max(best, log_mass + float(log_worth[place]))
-    return math.exp(best) * (1 - EXP_ROUNDING)
-
-
-def largest_log_mass(rho: float, xi: float, loss: float, log_p: float) -> float:
-    """Return a ln p <= ``log_p`` with which the law with two outcomes is (ξ, ρ)-zCDP; -inf if none
-    is found.
-
-    Of those that are tried it is the largest; larger ones may exist.
-
-    Args:
-        rho: ρ > 0.
-        xi: ξ >= 0.
-        loss: the loss of the first outcome.
-        log_p: an upper limit of ln p, the log-probability of the first outcome under P.
-    """
-    orders = _checked_orders(rho, xi, loss)
-
-    def holds(log_mass: float) -> bool:
-        """Return whether the law with this ln p is (ξ, ρ)-zCDP."""
-        return _satisfies_zcdp(rho, xi, loss, log_mass, orders)
-
-    if holds(log_p):
-        return log_p
-    for decrease in range(FIRST_DECREASE, LARGEST_DECREASE, LOG_STEP):
-        lower = log_p - decrease
-        if holds(lower):
-            upper = min(lower + LOG_STEP, log_p)
-            largest, _ = bisect(holds, lower, upper, halvings=tuning.HALVINGS)
-            return largest
-    return -math.inf
-
-
-def _checked_orders(rho: float, xi: float, loss: float) -> Floats:
-    """Return orders α - 1, rising, from almost 0 to the one at which ξ + ρα reaches the largest
-    loss; they are dense where the statement is tightest.
-
-    Args:
-        rho: ρ.
-        xi: ξ.
-        loss: the loss of the first outcome.
-    """
-    # Beyond loss/ρ, where ξ + ρα is above the largest loss; at least some orders.
-    last = max(loss / rho, 4.0) * 1.001
-    # α ln(p/q) - ξα - ρα² is largest here. Orders are dense within a factor of 1.7 of it; which
-    # ones are dense decides only how much room a law loses between two orders.
-    tightest = max((loss - xi - rho) / (2 * rho), 1e-4)
-    low = min(tightest / 1.7, last / 2)
-    high = min(tightest * 1.7, last)
-    log_ratio = max(math.log(low / FIRST_ORDER), 1.0)
-    far_below = np.geomspace(FIRST_ORDER, low, math.ceil(log_ratio / tuning.ORDER_STEP_FAR))
-    around_tightest = _orders_between(low, high, tuning.ORDER_STEP_NEAR)
-    far_above = _orders_between(high, last, tuning.ORDER_STEP_FAR)
-    return np.unique(np.concatenate([far_below, around_tightest, far_above]))
-
-
-def _orders_between(low: float, high: float, log_step: float) -> Floats:
-    """Return orders of equal ratio, less than ``log_step`` apart in logarithms, both ends
-    among them.
-
-    Args:
-        low: the smallest order.
-        high: the largest order.
-        log_step: above 0.
-    """
-    steps = math.ceil(math.log(high / low) / log_step)
-    # One step more than is needed, so that rounding makes none too long.
-    return np.geomspace(low, high, steps + 2)
-
-
-def _satisfies_zcdp(rho: float, xi: float, loss: float, log_p: float, orders: Floats) -> bool:
-    """Return whether the divergences in both directions are at most ξ + ρα at every α, checked on a
-    grid.
-
-    Between two orders D_α is at most its value at the larger one, and ξ + ρα at least that at the
-    smaller one.
-
-    Args:
-        rho: ρ > 0.
-        xi: ξ >= 0.
-        loss: the loss of the first outcome.
-        log_p: ln p, the log-probability of the first outcome under P.
-        orders: α - 1, rising.
-    """
-    log_q = log_p - loss
-    rest_p = math.log(-math.expm1(log_p))
-    rest_q = math.log(-math.expm1(log_q))
-    orders_before = np.append(0.0, orders[:-1])
-    allowed = xi + rho * (1 + orders_before)
-    largest = max(loss, abs(rest_p - rest_q)) * (1 + ROUNDING)
-    if xi + rho * (1 + orders[-1]) < largest:
-        return False
-    forward = _divergence_bounds(log_p, log_q, rest_p, rest_q, orders)
-    if (np.minimum(forward, largest) > allowed).any():
-        return False
-    backward = _divergence_bounds(log_q, log_p, rest_q, rest_p, orders)
-    return not (np.minimum(backward, largest) > allowed).any()
-
-
-def _divergence_bounds(a: float, b: float, rest_a: float, rest_b: float, orders: Floats) -> Floats:
-    """Return upper bounds on the Rényi divergences of a law with two outcomes from another.
-
-    Args:
-        a: the logarithm of the mass of the first outcome under the one law.
-        b: that under the other law.
-        rest_a: the logarithm of the mass of the second outcome under the one law.
-        rest_b: that under the other law.
-        orders: α - 1 > 0 of the divergences.
-    """
-    alpha = 1 + orders
-    first = alpha * a - orders * b
-    second = alpha * rest_a - orders * rest_b
-    moments = logsumexp([first, second], axis=0)
-    exponents = 1 + np.abs(alpha * a) + np.abs(orders * b)
-    # A moment rounds by a few units of roundoff of the exponents, below ROUNDING / 1000.
-    divergences: Floats = (moments + ROUNDING * exponents * 1e-3) / orders
-    return divergences

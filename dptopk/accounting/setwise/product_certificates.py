@@ -225,7 +225,7 @@ class Concentrated:
             pairs: those of the bounded ranges.
             step: the step of the lattice.
         """
-        ways = [cls(run.bound_of_split(*split, pairs, step), split) for split in run.splits()]
+        ways = [cls(run.bound_of_split(split, pairs, step), split) for split in run.splits()]
         if run.concentrated_game is not None:
             certified = CertifiedGame.of(run.concentrated_game, whole=True)
             if certified is not None:
