@@ -63,6 +63,18 @@ class RenyiSplit(NamedTuple):
     by_renyi: Charge
 
 
+class ChernoffBound(NamedTuple):
+    """An upper bound on an answer by a Rényi curve.
+
+    Attributes:
+        value: the bound, on δ or on ε.
+        order: the order λ at which the curve gives it.
+    """
+
+    value: float
+    order: float
+
+
 class Reduction(NamedTuple):
     """A game in which one Gaussian stands for the small bounded ranges.
 
@@ -80,13 +92,14 @@ class _Smoothing(NamedTuple):
 
     Attributes:
         cut: the largest zCDP constant of a small cost.
-        variance: the variance of the Gaussian; inf where no cost is small.
-        added: about the variance of the loss of all costs together, as this smoothing bounds it.
+        variance: the variance of the Gaussian's loss; inf where no cost is small.
+        total: an estimate of the variance of the loss of all costs, as this smoothing bounds them:
+            the less, the better it is.
     """
 
     cut: float
     variance: float
-    added: float
+    total: float
 
     @classmethod
     def of(cls, cut: float, rhos: Mapping[Cost, float], counts: Mapping[Cost, int]) -> _Smoothing:
@@ -103,17 +116,17 @@ class _Smoothing(NamedTuple):
             if 0 < rho <= cut:
                 small[rho] += counts[cost]
         variance = concentrated_gaussian(small) if small else math.inf
-        total = math.fsum(n * rhos[cost] for cost, n in counts.items())
-        not_smoothed = total - math.fsum(rho * n for rho, n in small.items())
+        sum_of_rhos = math.fsum(n * rhos[cost] for cost, n in counts.items())
+        rhos_of_others = sum_of_rhos - math.fsum(rho * n for rho, n in small.items())
         # The conversion of the others is worth about a Gaussian of SMOOTHED times their 2 Σ ρ.
-        return cls(cut, variance, variance + tuning.SMOOTHED * 2 * not_smoothed)
+        return cls(cut, variance, variance + tuning.SMOOTHED * 2 * rhos_of_others)
 
     @property
     def is_usable(self) -> bool:
         """Return whether the variance is in the range in which a Gaussian's profile can be
         computed.
         """
-        return SMALLEST_LOSS < self.variance < LARGEST_SMOOTHED and self.added < math.inf
+        return SMALLEST_LOSS < self.variance < LARGEST_SMOOTHED and self.total < math.inf
 
     @property
     def gaussian(self) -> GaussianDP:
@@ -124,8 +137,8 @@ class _Smoothing(NamedTuple):
 def _best_smoothing(
     largest: float, rhos: Mapping[Cost, float], counts: Mapping[Cost, int]
 ) -> _Smoothing | None:
-    """Return the smoothing that adds the least variance, its cut halved again and again from
-    ``largest`` on; None where none has a usable Gaussian.
+    """Return the smoothing with the least total variance, of those whose cut is ``largest`` halved
+    several times; None where none has a usable Gaussian.
 
     Args:
         largest: the largest zCDP constant of a cost that may be small.
@@ -135,7 +148,7 @@ def _best_smoothing(
     best: _Smoothing | None = None
     for halvings in range(tuning.SMOOTHED_CUTS):
         smoothing = _Smoothing.of(largest / 2**halvings, rhos, counts)
-        if smoothing.is_usable and (best is None or smoothing.added < best.added):
+        if smoothing.is_usable and (best is None or smoothing.total < best.total):
             best = smoothing
     return best
 
@@ -149,6 +162,11 @@ class SetwiseGame:
         concentrated: the ZCDP and CDP costs.
         stand_in: the Gaussian cost, one copy in ``dominated``, that stands for ``small``.
         small: the costs that it stands for by Theorem H; they are in none of the other parts.
+
+    Attributes:
+        all_costs: all of them as one charge, with the stand-in and without ``small``.
+        parts: the losses of the dominated costs.
+        largest_loss: the largest loss that all costs together can have; inf where there is none.
     """
 
     def __init__(
@@ -169,7 +187,7 @@ class SetwiseGame:
         bounded = range_costs(self.ranges)
         self.all_costs = Charge({**dominated.costs, **self.concentrated.costs, **bounded})
         self.parts = loss_components(dominated)
-        self.top = pure_sum(self.all_costs)
+        self.largest_loss = pure_sum(self.all_costs)
         self._log_mgf = log_mgf(self.all_costs)
 
     @classmethod
@@ -202,19 +220,22 @@ class SetwiseGame:
         several = 1 < len(self.ranges) < tuning.MOST_RANGES / 2
         return query.lower or (several and not self.concentrated.costs)
 
-    def chernoff(self, query: Query) -> tuple[float, float]:
-        """Return an upper bound on the answer by the Rényi route, and the order λ that gives it."""
-        best, order = self._best_order(query)
+    def chernoff(self, query: Query) -> ChernoffBound:
+        """Return an upper bound on the answer by the Rényi route, all costs in one curve, with the
+        order λ that gives it.
+        """
+        best = self._best_order(query)
         if query.epsilon is None:
-            epsilon = float(outward(max(best, 0.0), ANSWER_ROUNDING))
-            return min(epsilon, self.top), order
-        log_delta = min(best + ANSWER_ROUNDING * (1 + abs(best)), 0.0)
+            epsilon = float(outward(max(best.value, 0.0), ANSWER_ROUNDING))
+            return ChernoffBound(min(epsilon, self.largest_loss), best.order)
+        log_delta = min(best.value + ANSWER_ROUNDING * (1 + abs(best.value)), 0.0)
         delta = float(outward(math.exp(log_delta)))
-        return min(1.0, max(delta, FLOOR)), order
+        return ChernoffBound(min(1.0, max(delta, FLOOR)), best.order)
 
-    def _best_order(self, query: Query) -> tuple[float, float]:
-        """Return the smallest bound of the Rényi route that was found, on ln δ or on ε, and its
-        order λ. The search may miss the best order; every order gives an upper bound.
+    def _best_order(self, query: Query) -> ChernoffBound:
+        """Return the smallest bound of the Rényi route that was found, not rounded: on ln δ where
+        the query states ε, otherwise on ε. The search may miss the best order; every order gives
+        an upper bound.
         """
         variance = max(self.variance(self._order_with_moment()), SMALLEST_VARIANCE)
         centre = -math.log(math.sqrt(variance))
@@ -232,9 +253,10 @@ class SetwiseGame:
             place = int(np.nanargmin(values))
             best = min(best, float(values[place]))
             order = float(grid[place])
+            # The next, finer grid lies between the neighbours of the best order.
             low = math.log(grid[max(place - 1, 0)])
             high = math.log(grid[min(place + 1, len(grid) - 1)])
-        return best, order
+        return ChernoffBound(best, order)
 
     def _order_with_moment(self) -> float:
         """Return an order λ <= 1 with a finite moment: a loss with exponential tails has none
@@ -253,7 +275,8 @@ class SetwiseGame:
     def _bounds_by_order(self, orders: Floats, query: Query) -> Floats:
         """Return, for each order λ, an upper bound on ln δ at the query's ε, or on ε at its δ.
 
-        They solve ln δ = K(λ) + ln peak(λ) - λε (``tilt.log_peak``), K being the log-MGF.
+        They solve ln δ = K(λ) + ln peak(λ) - λε, where K is the log-MGF and peak(λ) the largest
+        value of (1 - e^{-y})_+ e^{-λy} over y (``tilt.log_peak``).
         """
         bounds: Floats = self._log_mgf(orders) * (1 + 2 * LOG_MGF_ERROR)
         peaks = np.array(log_peaks(orders.tolist()))
@@ -280,7 +303,8 @@ class SetwiseGame:
 
     def variance(self, order: float) -> float:
         """Return an estimate of the variance of the whole loss under the tilt λ = ``order``: ε²/4
-        for each bounded range, and the second difference of the log-MGF of the other costs.
+        for each bounded range, and for the other costs the second derivative of their log-MGF, by
+        differences.
         """
         others = self._costs_without_ranges
         curvature = 0.0
@@ -288,10 +312,10 @@ class SetwiseGame:
             # Small beside λ, and large enough for the differences to have digits.
             step = 1e-3 * order
             orders = np.array([order - step, order, order + step])
-            down, middle, up = log_mgf(others)(orders).tolist()
-            if math.isinf(up):  # the last order at which exponential tails have a moment is near
-                down, middle, up = log_mgf(others)(orders - step).tolist()
-            curvature = max((up - 2 * middle + down) / step**2, 0.0)
+            before, middle, after = log_mgf(others)(orders).tolist()
+            if math.isinf(after):  # the last order at which exponential tails have a moment is near
+                before, middle, after = log_mgf(others)(orders - step).tolist()
+            curvature = max((after - 2 * middle + before) / step**2, 0.0)
         squares = math.fsum(n * epsilon * epsilon for epsilon, n in self.ranges.items())
         return squares / 4 + curvature
 
@@ -304,10 +328,10 @@ class SetwiseGame:
         """
         counts = self.concentrated.of(ZCDP, CDP)
         rhos = {cost: zcdp_constant(cost) for cost in counts}
-        top = max((rho for rho in rhos.values() if rho <= LARGEST_RHO), default=0.0)
-        if not top or self.concentrated.count <= 1:
+        largest = max((rho for rho in rhos.values() if rho <= LARGEST_RHO), default=0.0)
+        if not largest or self.concentrated.count <= 1:
             return None
-        best = _best_smoothing(top, rhos, counts)
+        best = _best_smoothing(largest, rhos, counts)
         if best is None:
             return None
         others = {cost: n for cost, n in counts.items() if not 0 < rhos[cost] <= best.cut}
@@ -321,40 +345,43 @@ class SetwiseGame:
     @cached_property
     def reductions(self) -> list[Reduction]:
         """Return this game with its small ranges replaced by one Gaussian (Theorem H''), for a few
-        cuts.
+        numbers of large ranges, which stay as they are.
 
-        The largest ranges stay as they are; which cuts look best is a guess by the variance that
-        groups and Theorem H add.
+        Which numbers look best is a guess by the variance that groups and Theorem H add.
         """
         if len(self.ranges) < tuning.FEWEST_REDUCED or self.stand_in is not None:
             return []
         falling = sorted(self.ranges.items(), reverse=True)
-        cuts = range(min(len(falling), tuning.MOST_LEFT) + 1)
-        added_variance = {exact: self._added_variance(falling, exact) for exact in cuts}
-        best_cuts = sorted(cuts, key=lambda exact: added_variance[exact])[: tuning.CUTS]
+        numbers_of_large = range(min(len(falling), tuning.MOST_LEFT) + 1)
+        added = {number: self._added_variance(falling, number) for number in numbers_of_large}
+        best_numbers = sorted(numbers_of_large, key=lambda number: added[number])[: tuning.CUTS]
         reductions: list[Reduction] = []
-        for exact in best_cuts:
-            large = dict(falling[:exact])
-            small = dict(falling[exact:])
+        for number in best_numbers:
+            large = dict(falling[:number])
+            small = dict(falling[number:])
             game = self._game_with_stand_in(large, small)
             if game is not None:
-                reductions.append(Reduction(added_variance[exact], game))
+                reductions.append(Reduction(added[number], game))
         return reductions
 
-    def _added_variance(self, falling: list[tuple[float, int]], exact: int) -> float:
+    def _added_variance(self, falling: list[tuple[float, int]], number_of_large: int) -> float:
         """Return an estimate of the variance that bounding adds if the largest ranges are played
-        exactly, two of them in a group; inf where Theorem H does not apply to the others.
+        by recursions, two of them in a group, and one Gaussian stands for the others; inf where
+        there are no others, or Theorem H does not apply to them.
 
         Args:
             falling: (ε, count) of each range, the largest ε first.
-            exact: how many of the largest ranges are played exactly.
+            number_of_large: how many of the largest ranges are played by recursions.
         """
-        groups = math.fsum(tuning.GROUP * epsilon**2 for epsilon, _ in falling[:exact:2])
-        small = {zcdp_constant(BoundedRange(epsilon)): n for epsilon, n in falling[exact:]}
+        large = falling[:number_of_large]
+        added_by_groups = math.fsum(tuning.GROUP * epsilon**2 for epsilon, _ in large[::2])
+        small = {
+            zcdp_constant(BoundedRange(epsilon)): n for epsilon, n in falling[number_of_large:]
+        }
         if not small or max(small) > LARGEST_RHO:
             return math.inf
-        their_variance = 2 * math.fsum(rho * n for rho, n in small.items())
-        return groups + concentrated_gaussian(small) - their_variance
+        variance_of_small = 2 * math.fsum(rho * n for rho, n in small.items())
+        return added_by_groups + concentrated_gaussian(small) - variance_of_small
 
     def _game_with_stand_in(
         self, ranges: Mapping[float, int], small: Mapping[float, int]
@@ -382,18 +409,19 @@ class SetwiseGame:
 
 
 def log_chernoff_of(charge: Charge, order: float) -> float:
-    """Return an upper bound on the ln C of V(x) <= C e^{-λx} for all costs of a charge.
+    """Return an upper bound on the ln C of V(x) <= C e^{-λx}, V being the largest δ at x of all
+    costs of a charge: C = e^K peak(λ) as in ``SetwiseGame.chernoff``.
 
     Args:
-        charge: costs of any type with a Rényi curve.
-        order: λ.
+        charge: costs of any type with a Rényi curve; without costs V(x) = [1 - e^x]_+.
+        order: λ > 0.
     """
-    total = 0.0
+    log_moment = 0.0
     if charge.costs:
-        total = float(log_mgf(charge)(np.array([order]))[0])
-    constant = log_peak(order)
-    rounding = LOG_ROUNDING * (abs(total) + abs(constant))
-    return total * (1 + 2 * LOG_MGF_ERROR) + constant + rounding
+        log_moment = float(log_mgf(charge)(np.array([order]))[0])
+    log_of_peak = log_peak(order)
+    rounding = LOG_ROUNDING * (abs(log_moment) + abs(log_of_peak))
+    return log_moment * (1 + 2 * LOG_MGF_ERROR) + log_of_peak + rounding
 
 
 def range_costs(ranges: Mapping[float, int]) -> dict[Cost, int]:

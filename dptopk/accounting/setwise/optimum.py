@@ -20,6 +20,7 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import NamedTuple
 
 from dptopk.accounting.cost_models.dominating_pairs import (
     DOMINATED,
@@ -134,8 +135,8 @@ class SetwiseCurve(SetwiseGame, Curve):
         of at most FLOOR; and a δ of 0, for an ε that is not less. None for other queries.
         """
         if query.epsilon is None and query.delta <= FLOOR:
-            return Answer(self.top)
-        if query.epsilon is not None and query.epsilon >= self.top:
+            return Answer(self.largest_loss)
+        if query.epsilon is not None and query.epsilon >= self.largest_loss:
             return Answer(0.0, 0.0)
         return None
 
@@ -151,7 +152,10 @@ class SetwiseCurve(SetwiseGame, Curve):
         value = min(value, upper, self.one_gaussian_bound(query))
         tolerance = tuning.FIRST_SHARE * query.rtol
         for reduction in self.reductions:
-            reduced = Evaluation(reduction.game, query, order, tolerance, 0.0, value)
+            # Without work for groups: each large range is then a group of its own.
+            reduced = Evaluation(
+                reduction.game, query, order, tolerance, group_work=0.0, guess=value
+            )
             value = min(value, reduced.upper_bound())
         lower = 0.0
         if query.lower and value > FLOOR:
@@ -169,14 +173,16 @@ class SetwiseCurve(SetwiseGame, Curve):
         """
         ranges = _rounded_ranges(self.ranges, upper=False)
         rounded_down = SetwiseCurve(ranges, self.dominated, self.concentrated)
-        evaluation = Evaluation(rounded_down, query, order, tuning.LOOSEST, 0.0, value)
+        evaluation = Evaluation(
+            rounded_down, query, order, tuning.LOOSEST, group_work=0.0, guess=value
+        )
         by_recursion = evaluation.lower_bound(value)
         by_responses = self._lower_bound_by_responses(query)
         return min(max(by_recursion, by_responses), value)
 
     def _lower_bound_by_responses(self, query: Query) -> float:
-        """Return the lower bound that is attained if each range plays randomised response of half
-        its ε, which is of bounded range ε, and each concentrated cost a Gaussian.
+        """Return the lower bound on the answer that is attained if each range plays randomised
+        response of half its ε, which is of bounded range ε, and each concentrated cost a Gaussian.
         """
         halves: dict[Cost, int] = {PureDP(epsilon / 2): n for epsilon, n in self.ranges.items()}
         played = Charge.join(Charge(halves), self.dominated, played_as_gaussians(self.concentrated))
@@ -185,7 +191,8 @@ class SetwiseCurve(SetwiseGame, Curve):
 
     def proof(self, query: Query) -> Evaluation:
         """Return the first evaluation of the refinement whose upper bound is about as good as the
-        best one; a certificate is made of it.
+        best one; a certificate is made of it. Bounded ranges are in groups, not in the game of the
+        concentrated costs, which a certificate states without them.
         """
         search = Refinement(self, query, ranges_in_game=False)
         if not self.ranges and not self.dominated.costs:
@@ -199,23 +206,39 @@ class SetwiseCurve(SetwiseGame, Curve):
         return next(run for value, run in search.evaluations if value <= good_enough)
 
 
-class Refinement:
-    """Refinement of one answer by finer and finer evaluations; each stage of the work allows larger
-    groups than the one before.
+class _StageEnd(NamedTuple):
+    """How a stage of the refinement ended.
 
     Attributes:
-        value: the least upper bound on the answer so far.
-        lower: the largest lower bound so far.
+        ends_refinement: whether no later stage would narrow the bracket, or none is affordable.
+        note: a note for the answer on why it is not as narrow as asked, or "".
+    """
+
+    ends_refinement: bool
+    note: str = ""
+
+
+class Refinement:
+    """Refinement of one answer by finer and finer evaluations, in stages; each stage has more work
+    than the one before, which allows larger groups.
+
+    The bracket is the interval from ``lower`` to ``value``, in which the answer lies.
+
+    Attributes:
+        game: the costs.
+        query: the question.
+        value: the upper end of the bracket: the least upper bound on the answer so far.
+        lower: the lower end: the largest lower bound so far; 0 before there is one.
         needs_lower_bound: whether a lower bound is computed as well.
         gaussian_decides: whether one Gaussian for everything was better than the Rényi route.
         wanted: the relative tolerance of an evaluation that answers the query.
         target: the tolerance of the next evaluation.
         last: the tolerance of the last evaluation of this stage; inf before there is one.
-        groups: the groups of the last evaluation.
+        groups: the groups of the last evaluation; None before there is one.
         evaluations: each upper bound with the evaluation that found it.
-        concentrated_game: the game of the concentrated costs, once it fits into the work.
+        concentrated_game: the game of the concentrated costs, once one fits into the work.
         ranges_in_game: whether the ranges may be played in the same game.
-        lower_tolerance: the tolerance of the strategy that was evaluated last.
+        lower_tolerance: the tolerance of the strategy that was evaluated last; inf before.
         last_above: the upper bound of the last evaluation; inf before there is one.
         lower_end_evaluation: the evaluation whose strategy gave the lower end, or None.
         reduced: the games with a Gaussian for the small ranges that were evaluated, with their
@@ -228,7 +251,8 @@ class Refinement:
         self.game = game
         self.query = query
         self.value, self._order = game.chernoff(query)
-        self._value_of_order = math.nan
+        # The ε for which the order of the tilt is searched next; None where it has been.
+        self._epsilon_to_tilt: float | None = None
         by_gaussian = game.one_gaussian_bound(query)
         self.gaussian_decides = by_gaussian < self.value
         self.value = min(self.value, by_gaussian)
@@ -236,7 +260,7 @@ class Refinement:
         self.needs_lower_bound = game.needs_lower_bound(query)
         # The relative change of δ for a relative change of ε: as an answer δ is that much rougher.
         if query.epsilon is not None:
-            sharpness = max(1.0, self.order * query.epsilon)
+            sharpness = max(1.0, self._order * query.epsilon)
         else:
             sharpness = 1.0
         self.wanted = max(min(query.rtol / sharpness, tuning.LOOSEST), tuning.FINEST)
@@ -254,36 +278,49 @@ class Refinement:
         """Return the answer, refined stage by stage until the bracket is narrow enough or the work
         is used up.
         """
-        work = self.query.work
         note = USED_UP
-        for room in work.stage_rooms():
+        for room in self.query.work.stage_rooms():
             self.last = math.inf  # larger groups may be better at the same tolerance
             work_left = room - self._bound_by_reductions(room) - self._compute_game(room)
             if self.gap <= self.query.rtol:
                 return self.answer("")
-            while (evaluation := self._affordable_evaluation(work_left)) is not None:
-                if not work.take(evaluation.work):
-                    return self.answer(work.note)
-                work_left -= evaluation.work
-                before = self.gap
-                try:
-                    self._evaluate(evaluation)
-                except OutOfTime:
-                    return self.answer(work.note)
-                if self.gap <= self.query.rtol:
-                    return self.answer("")
-                is_fine = self.last <= self.wanted
-                # Finer grids do not narrow the bracket where a Rényi curve makes it wide, nor
-                # where there is no lower end; larger groups may, if there are several.
-                if is_fine and (self._converts_concentrated_costs or not self.needs_lower_bound):
-                    if not self._converts_concentrated_costs and len(evaluation.groups) <= 1:
-                        return self.answer("")
-                    break  # only larger groups may help, in the next stage
-                self._set_target()
-                if is_fine and self.gap > tuning.STUCK * before:
-                    note = AS_FINE_AS_IT_GETS
-                    break
+            stage = self._run_stage(work_left)
+            if stage.ends_refinement:
+                return self.answer(stage.note)
+            note = stage.note or note
         return self.answer(note)
+
+    def _run_stage(self, work_left: float) -> _StageEnd:
+        """Run finer and finer evaluations as long as they fit into the work of a stage and narrow
+        the bracket.
+
+        Args:
+            work_left: the work of the stage, in seconds.
+        """
+        work = self.query.work
+        while (evaluation := self._affordable_evaluation(work_left)) is not None:
+            if not work.take(evaluation.work):
+                return _StageEnd(ends_refinement=True, note=work.note)
+            work_left -= evaluation.work
+            gap_before = self.gap
+            try:
+                self._evaluate(evaluation)
+            except OutOfTime:
+                return _StageEnd(ends_refinement=True, note=work.note)
+            if self.gap <= self.query.rtol:
+                return _StageEnd(ends_refinement=True)
+            is_fine = self.last <= self.wanted
+            # Finer grids do not narrow the bracket where a Rényi curve makes it wide, nor
+            # where there is no lower end; larger groups may, if there are several.
+            if is_fine and (self._converts_concentrated_costs or not self.needs_lower_bound):
+                larger_groups_may_help = (
+                    self._converts_concentrated_costs or len(evaluation.groups) > 1
+                )
+                return _StageEnd(ends_refinement=not larger_groups_may_help)
+            self._set_target()
+            if is_fine and self.gap > tuning.STUCK * gap_before:
+                return _StageEnd(ends_refinement=False, note=AS_FINE_AS_IT_GETS)
+        return _StageEnd(ends_refinement=False)
 
     @property
     def _converts_concentrated_costs(self) -> bool:
@@ -325,16 +362,15 @@ class Refinement:
             self._raise_lower_end(evaluation)
         # At a given δ the tilt is that of the ε found so far.
         if self.query.epsilon is None and math.isfinite(self.value):
-            self._value_of_order = self.value
+            self._epsilon_to_tilt = self.value
 
-    @property
-    def order(self) -> float:
-        """Return the order λ of the tilt; it is searched for when the next evaluation needs it,
-        since there may be none.
+    def _order_of_tilt(self) -> float:
+        """Return the order λ of the tilt of the next evaluation. It is searched for here and not
+        when the bracket is narrowed, since there may be no next evaluation.
         """
-        if math.isfinite(self._value_of_order):
-            _, self._order = self.game.chernoff(Query(epsilon=self._value_of_order))
-            self._value_of_order = math.nan
+        if self._epsilon_to_tilt is not None:
+            _, self._order = self.game.chernoff(Query(epsilon=self._epsilon_to_tilt))
+            self._epsilon_to_tilt = None
         return self._order
 
     @property
@@ -350,7 +386,9 @@ class Refinement:
         return self.value > FLOOR and several
 
     def answer_to(self, query: Query) -> Answer:
-        """Return the answer to another query by the best evaluations of this one."""
+        """Return a bracket of the answer to another query about the same costs, by the evaluations
+        with the least upper bounds on this one's answer; nothing is refined for it.
+        """
         above = min(self.game.chernoff(query)[0], self.game.one_gaussian_bound(query))
         by_upper_bound = sorted(self.evaluations, key=lambda pair: pair[0])
         for _, evaluation in by_upper_bound[:EVALUATIONS_FOR_OTHERS]:
@@ -363,7 +401,7 @@ class Refinement:
     @property
     def _lower_may_rise(self) -> bool:
         """Return whether a finer strategy may narrow the bracket: not where the last one was so
-        fine that the width is that of the upper end.
+        fine that nearly all of the width is due to the upper end.
         """
         return self.needs_lower_bound and self.gap <= tuning.LOWER_AGAIN * self.lower_tolerance
 
@@ -396,7 +434,12 @@ class Refinement:
         total_work = 0.0
         for reduction in self.game.reductions:
             evaluation = Evaluation(
-                reduction.game, self.query, self.order, self.wanted, most_work, self.value
+                reduction.game,
+                self.query,
+                self._order_of_tilt(),
+                self.wanted,
+                group_work=most_work,
+                guess=self.value,
             )
             adds_less = reduction.added <= added_by_groups
             share = tuning.REDUCED_SHARE if adds_less else tuning.CHEAP_SHARE
@@ -436,7 +479,7 @@ class Refinement:
         else:
             negligible *= self.value
             reach = self.query.epsilon
-        # The game is rounded for δ's above SMALLEST_DELTA.
+        # The rounding errors of a game are small for δ's above SMALLEST_DELTA.
         if not negligible > SMALLEST_DELTA * tuning.GAME_NEGLIGIBLE:
             return 0.0
         fitting_game = self._fitting_game(reach, negligible, tuning.GAME_SHARE * room)
@@ -461,12 +504,11 @@ class Refinement:
         """Return the finest game of the concentrated costs, if possible together with the ranges,
         whose work fits into ``room``; None where none does.
 
-        Beyond the ε at which these costs alone are worth a negligible δ their game says nothing.
-
         Args:
             reach: the largest ε that is asked for.
-            negligible: δ.
-            room: of work, in seconds.
+            negligible: a δ: the tables of a game end at the ε at which its costs are worth so
+                little.
+            room: the work that it may take, in seconds.
         """
         concentrated = self.game.concentrated
         if self.game.ranges and self.ranges_in_game:
@@ -492,22 +534,22 @@ class Refinement:
         return 0.0
 
     def evaluation_within(self, tolerance: float, work_left: float) -> Evaluation:
-        """Return an evaluation to a tolerance, whose groups may take a share of the work left.
+        """Return an evaluation to a tolerance, whose groups may take a share of the work left; it
+        computes nothing yet.
 
         Args:
-            tolerance: relative, of ε.
+            tolerance: by how much, relatively, its bounds on ε may be off: a wish.
             work_left: in seconds; an estimate.
         """
-        room = tuning.GROUPS_SHARE * work_left
         # The curve of everything is tried by the first evaluation; it is the same for all others.
         return Evaluation(
             self.game,
             self.query,
-            self.order,
+            self._order_of_tilt(),
             tolerance,
-            room,
-            self.value,
-            self.concentrated_game,
+            group_work=tuning.GROUPS_SHARE * work_left,
+            guess=self.value,
+            concentrated_game=self.concentrated_game,
             curve_with_ranges=self.last_above == math.inf,
         )
 
@@ -552,8 +594,11 @@ class Refinement:
         return self.answer("")
 
     def narrow_by_games(self) -> bool:
-        """Narrow the bracket for concentrated costs alone by their game step by step, or by several
-        games; return whether one game has all of them.
+        """Narrow the bracket for concentrated costs alone by their game, or, where they have none,
+        by several games.
+
+        Returns:
+            Whether one game had all costs, so that nothing else need be tried.
         """
         query = self.query
         reach = self.value if query.epsilon is None else query.epsilon
@@ -609,7 +654,8 @@ class Refinement:
         self._raise_by_games([PlayedPart(last, game, Charge()), PlayedPart(first, None, Charge())])
 
     def _cover_after(self, game: ConcentratedGame) -> None:
-        """Lower the upper end for equal concentrated costs to Theorem H after a game of some.
+        """Lower the upper end for equal concentrated costs by Theorem H, which begins with what a
+        game of some of them is worth (``gaussian_after_game``).
 
         Args:
             game: the game, of one class and without ranges.
@@ -622,10 +668,11 @@ class Refinement:
             self.lower = min(self.lower, self.value)
 
     def _raise_by_games(self, parts: list[PlayedPart]) -> None:
-        """Raise the lower end to what several games attain, where an analyst can play them.
+        """Raise the lower end to what a strategy with several games attains, where an analyst can
+        choose the order of costs.
 
         Args:
-            parts: the games, which have all costs in them.
+            parts: the parts with their games, which have all costs in them.
         """
         if self.query.lower and self.query.interaction == "setwise":
             evaluation = self.evaluation_within(self.wanted, 0.0)
@@ -634,8 +681,9 @@ class Refinement:
         self.lower = min(self.lower, self.value)
 
     def _narrow_by_sketched_game(self, game: ConcentratedGame) -> None:
-        """Narrow the bracket by a game that bounds from above parts of one kind only: by their
-        product, and from below by the whole game.
+        """Narrow the bracket by a game that is a sketch (``ConcentratedGame.most_solved``): from
+        above by it or by the product of its parts of one kind each, whichever is less, from below
+        by the whole game.
         """
         evaluation = self.evaluation_within(self.wanted, 0.0)
         pairs = game.pairs_of_parts()
@@ -699,8 +747,8 @@ def pairs_of_ranges(charge: Charge, *, delta: float, tolerance: float) -> list[G
     curve = SetwiseCurve.of(charge)
     query = Query(delta=delta, lower=False)
     value, order = curve.chernoff(query)
-    room = tuning.GROUPS_SHARE * query.work.budget
-    return Evaluation(curve, query, order, tolerance, room, value).pairs()
+    work = tuning.GROUPS_SHARE * query.work.budget
+    return Evaluation(curve, query, order, tolerance, group_work=work, guess=value).pairs()
 
 
 @bound(
@@ -720,4 +768,4 @@ def optimal_setwise(charge: Charge) -> SetwiseCurve | BracketCurve:
     curve = SetwiseCurve.of(charge)
     if curve.ranges or curve.concentrated.costs:
         return curve
-    return BracketCurve(charge, curve.top)  # the product of dominating pairs
+    return BracketCurve(charge, curve.largest_loss)  # the product of dominating pairs
