@@ -6,7 +6,9 @@ Write u = e^x, H(u) = V(ln u), E = e^ε. With y = u e^{-t} a BR step is
     step(H)(u) = sup over y in [u/E, u] of the chord of H between y and E y, evaluated at u:
 
 "the largest chord of ratio e^ε over u". H is convex and decreasing with 1 - u <= H <= 1 and stays
-so. On the nodes x_j = j h, with ε = N h:
+so. On the nodes x_j = j h, with ε = N h, a *cell* is the interval between two neighbouring nodes. A
+chord has a near end y in a cell i, to the left, and a far end E y in the cell i + N; its *offset*
+over a node is the number of places from the first node of the near cell to that node, 0 to N.
 
 - lower bound: only chords that end in nodes; each is a strategy that somebody can play.
 - upper bound: H lies below its chords between neighbouring nodes. For y = y_i r, 1 <= r <= g = e^h,
@@ -76,7 +78,8 @@ class _Geometry:
     Args:
         N: the number of grid steps to ε.
         h: the grid step.
-        sign: 1 for weights moved up by the rounding of one step, -1 for weights moved down.
+        sign: 1 for weights moved up by the rounding of one step, for upper bounds, -1 for weights
+            moved down, for lower ones.
 
     Attributes:
         E: e^ε, ε = N h.
@@ -105,7 +108,7 @@ class _Geometry:
         self.far_weights = np.expm1(t) * self.scale  # (ω - 1)/(E - 1)
 
 
-_geometry = lru_cache(maxsize=64)(_Geometry)
+_geometry = lru_cache(maxsize=64)(_Geometry)  # the constants of a step, computed once
 
 
 def upper_step(values: Floats, steps: int, h: float) -> Floats:
@@ -136,11 +139,21 @@ def upper_step(values: Floats, steps: int, h: float) -> Floats:
 
 
 def _raise_to_best_chords(reached: Floats, cells: _Cells) -> None:
-    """Raise ``reached``, in place, to the values of the chords whose ends lie inside the cells."""
+    """Raise ``reached``, in place, to the values of the chords whose ends lie inside the cells.
+
+    Of each cell only the two offsets are tried at which its best chord ends inside it, and what
+    ``_Cells.out_of_order`` adds (module docstring).
+
+    Args:
+        reached: the best value so far at each node, a row for each state; as long as the row of H
+            without its first and last node.
+        cells: the cells of H.
+    """
     N = cells.geometry.N
     length = reached.shape[1]
     row_starts = np.arange(len(reached))[:, None] * length
     in_a_row = np.arange(-1, length - N)
+    # Where offset 0 of each cell is in the flattened ``reached``.
     places = (in_a_row + row_starts).reshape(-1)
     highest = reached.reshape(-1)
     # ``first`` of all cells in one row, moved into [0, N]; N where it is NaN.
@@ -157,16 +170,18 @@ def _raise_to_best_chords(reached: Floats, cells: _Cells) -> None:
 
 
 class _Cells:
-    """The chords that end in the cells i and i + N, and their values at the node k places above
-    node i.
-
-    ``first`` is, for each i, the smallest k for which the best of them does not end in the first
-    points of its cells; for k above ``first`` + 1 it ends in the last ones. It is NaN where all are
-    worth the same.
+    """The chords with their near end in a cell i and their far end in the cell i + N, for all i,
+    and their values at the node with the offset k, k places to the right of node i.
 
     Args:
         rows: upper bounds on H at consecutive nodes, a row for each state.
         geometry: the constants of the step.
+
+    Attributes:
+        geometry: the constants of the step.
+        first: for each i, the smallest k for which the best of the chords does not end in the first
+            points of its cells; for k above ``first`` + 1 it ends in the last ones. NaN where all
+            are worth the same.
     """
 
     def __init__(self, rows: Floats, geometry: _Geometry) -> None:
@@ -177,14 +192,15 @@ class _Cells:
         slopes = np.diff(rows)
         slopes *= 1 / math.expm1(geometry.h)
         intercepts = rows[:, :-1] - slopes
+        # R and S of the module docstring, for each cell i.
         R = intercepts[:, :count] - intercepts[:, N:]
         S = slopes[:, N:] - self.geometry.E * slopes[:, :count]
         self._near_values = rows[:, :count].reshape(-1)
         far_values = rows[:, N:-1]
         self._far_values = far_values.reshape(-1)
         noise = far_values * self.geometry.negligible_share
-        # Neither is positive, as it must be where the values are convex: the best may be at either
-        # end.
+        # Hollow cells: neither is positive, as both must be where the values are convex, so that
+        # the best chord may end in the first points or in the last.
         neither_positive = np.maximum(R, S) <= noise
         one_negative = np.minimum(R, S) < -noise
         self._hollow = np.flatnonzero(neither_positive & one_negative)
@@ -198,7 +214,9 @@ class _Cells:
         self._root_of_S = np.sqrt(np.where(best_inside, S, 0.0)).reshape(-1)
 
     def best(self, offsets: NDArray[np.intp]) -> Floats:
-        """Return the value of the best chord of each cell, at the node of the cell's offset."""
+        """Return the value of the best chord of each cell whose ends lie inside the cell, at the
+        node with the offset given for the cell; one that ends in its first points where none does.
+        """
         # A chord with its end at w is worth a constant - (S w + ωR/w)/(E - 1): the gain over w = 1
         # is this square.
         root = np.take(self.geometry.root_omega, offsets) * self._root_of_R - self._root_of_S
@@ -339,8 +357,13 @@ def lower_step(values: Floats, steps: int, h: float) -> Floats:
 
 
 class Block(NamedTuple):
-    """Nodes from ``begin`` to before ``end``, and the offsets from ``first`` to ``last`` among
-    which their best chords seem to be.
+    """A run of nodes with the offsets among which their best chords seem to be.
+
+    Attributes:
+        begin: the first node, counted from the first node of the answer.
+        end: the node after the last.
+        first: the smallest offset that is tried.
+        last: the largest.
     """
 
     begin: int

@@ -1,9 +1,12 @@
-"""Moments of laws with one large loss, beside the limits of their class: how likely it may be."""
+"""How likely the large loss of a law may be for its moments to stay within the limits of its class:
+found by halving, at some orders only, so that nothing here is proven.
+"""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,12 +23,12 @@ from dptopk.accounting.setwise.moment_program import (
 @dataclass(frozen=True)
 class LawShapes:
     """Laws with three outcomes: a large loss, a low one below 0, and the loss with which
-    E[e^{-L}] = 1. One entry a law.
+    E[e^{-L}] = 1. All arrays have one entry for each law.
 
     Attributes:
         large: the large losses.
         log_masses: the logarithms of their probabilities.
-        low: the low losses.
+        low: the low losses; 0 where a law has none.
         low_masses: their probabilities, perhaps 0.
     """
 
@@ -42,7 +45,7 @@ class LawShapes:
 
     @property
     def third_losses(self) -> Floats:
-        """Return the third loss of each law."""
+        """Return the third loss of each law; NaN or infinite where no loss makes E[e^{-L}] = 1."""
         masses = self.masses
         under_q = masses * np.exp(-self.large) + self.low_masses * np.exp(-self.low)
         with np.errstate(invalid="ignore", divide="ignore"):
@@ -61,24 +64,19 @@ class LawShapes:
 
 @dataclass(frozen=True)
 class _Excess:
-    """How far the moments of laws exceed their limits, on orders of each law.
+    """By how much the moments of laws exceed their limits; below 0 where they do not.
+
+    The unit is the room of a limit: by how much the limit itself is above the moment of no loss.
+    All entries are inf for a law that is impossible.
 
     Attributes:
-        forth: by which share of the room that the limit leaves a moment with exponent λ (or -λ)
-            exceeds it, shape (laws, orders).
-        back: the same with the neighbours swapped.
-        mean: by how much the larger mean exceeds the largest of the class, in deviations.
+        forward: the excess of the moment of each order, with the exponent λ, or the larger of those
+            with λ and -λ; shape (laws, orders).
+        backward: the same with the neighbours swapped.
     """
 
-    forth: Floats
-    back: Floats
-    mean: Floats
-
-    @property
-    def largest(self) -> Floats:
-        """Return the largest excess of each law."""
-        of_orders = np.maximum(self.forth.max(axis=1), self.back.max(axis=1))
-        return np.maximum(of_orders, self.mean)
+    forward: Floats
+    backward: Floats
 
 
 def _excess(moments: MomentClass, shapes: LawShapes, orders: Floats) -> _Excess:
@@ -87,24 +85,21 @@ def _excess(moments: MomentClass, shapes: LawShapes, orders: Floats) -> _Excess:
     Args:
         moments: the class.
         shapes: the laws.
-        orders: of all laws, or of each law, shape (laws, orders).
+        orders: of all laws, shape (orders,), or of each law, shape (laws, orders).
     """
     laws = _Outcomes.of(shapes)
     orders = np.broadcast_to(orders, (len(laws.possible), orders.shape[-1]))
-    forth, back = (
-        np.maximum.reduce([side.excess(moments, orders, sign) for sign in _signs(moments)])
-        for side in (laws, laws.swapped)
+    forward, backward = (
+        np.maximum.reduce([direction.excess(moments, orders, sign) for sign in _signs(moments)])
+        for direction in (laws, laws.swapped)
     )
     impossible = ~laws.possible[:, np.newaxis]
-    return _Excess(
-        np.where(impossible, np.inf, forth),
-        np.where(impossible, np.inf, back),
-        laws.excess_of_mean(moments),
-    )
+    return _Excess(np.where(impossible, np.inf, forward), np.where(impossible, np.inf, backward))
 
 
 def _fits(moments: MomentClass, shapes: LawShapes, orders: Floats) -> NDArray[np.bool_]:
-    """Return which laws exceed no limit (``_excess``), but for rounding.
+    """Return for each law whether it exceeds no limit at these orders, and not the largest mean,
+    but for rounding.
 
     A law that exceeds one limit is not compared with the next ones, which saves about a third of
     the exponentials.
@@ -112,16 +107,16 @@ def _fits(moments: MomentClass, shapes: LawShapes, orders: Floats) -> NDArray[np
     Args:
         moments: the class.
         shapes: the laws.
-        orders: of all laws, or of each law, shape (laws, orders).
+        orders: of all laws, shape (orders,), or of each law, shape (laws, orders).
     """
     laws = _Outcomes.of(shapes)
     orders = np.broadcast_to(orders, (len(laws.possible), orders.shape[-1]))
     fits = laws.possible & (laws.excess_of_mean(moments) <= tuning.LAW_TOLERANCE)
-    for side in (laws, laws.swapped):
+    for direction in (laws, laws.swapped):
         for sign in _signs(moments):
-            left = np.flatnonzero(fits)
-            excess = side.at(left).excess(moments, orders[left], sign)
-            fits[left] = (excess <= tuning.LAW_TOLERANCE).all(axis=1)
+            fitting = np.flatnonzero(fits)
+            excess = direction.at(fitting).excess(moments, orders[fitting], sign)
+            fits[fitting] = (excess <= tuning.LAW_TOLERANCE).all(axis=1)
     return fits
 
 
@@ -138,8 +133,9 @@ class _Outcomes:
 
     Attributes:
         losses: shape (outcomes, laws).
-        weights: their probabilities.
-        possible: whether all losses of a law are finite numbers; where not, they count as 0.
+        weights: their probabilities, of the same shape.
+        possible: for each law whether all its losses are finite numbers; where not, they count as
+            0.
     """
 
     losses: Floats
@@ -182,7 +178,8 @@ class _Outcomes:
         return excess
 
     def excess(self, moments: MomentClass, orders: Floats, sign: int) -> Floats:
-        """Return by which share of its room each moment exceeds its limit, shape (laws, orders).
+        """Return by how much each moment exceeds its limit, in units of the limit's room
+        (``_Excess``), shape (laws, orders).
 
         Args:
             moments: the class.
@@ -190,55 +187,69 @@ class _Outcomes:
             sign: 1, or -1 for the moments with exponents -λ, which centred losses have.
         """
         if moments.centred:
-            room = moments.rho * orders**2
-            limits = sign * orders * self.mean[:, None] + room
+            log_room = moments.rho * orders**2
+            log_limits = sign * orders * self.mean[:, None] + log_room
         else:
-            room = moments.log_moment(orders)
-            limits = room
-        total = np.zeros(orders.shape)
+            log_room = moments.log_moment(orders)
+            log_limits = log_room
+        moment_over_limit = np.zeros(orders.shape)
         for loss, weight in zip(self.losses, self.weights, strict=True):
-            logs = sign * orders * loss[:, None] - limits
-            total += weight[:, None] * np.exp(np.minimum(logs, LARGEST_EXPONENT))
-        excess: Floats = (total - 1) / -np.expm1(-room)
+            logs = sign * orders * loss[:, None] - log_limits
+            moment_over_limit += weight[:, None] * np.exp(np.minimum(logs, LARGEST_EXPONENT))
+        excess: Floats = (moment_over_limit - 1) / -np.expm1(-log_room)
         return excess
 
 
-def with_largest_masses(
-    shapes: LawShapes, moments: MomentClass, orders: Floats
-) -> tuple[LawShapes, list[Floats]]:
-    """Return the laws with large losses as likely as the class allows, and the orders that decide
-    for each, with the neighbours in either order.
+class LikeliestLaws(NamedTuple):
+    """Laws whose large losses are as likely as their class allows.
+
+    Attributes:
+        shapes: the laws.
+        orders: for each law, the order λ whose moment E[e^{λL}] is nearest to its limit.
+        reversed_orders: the same of the moments with the neighbours swapped.
+    """
+
+    shapes: LawShapes
+    orders: Floats
+    reversed_orders: Floats
+
+
+def with_largest_masses(shapes: LawShapes, moments: MomentClass, orders: Floats) -> LikeliestLaws:
+    """Return laws with their large losses made as likely as the class allows.
 
     Args:
-        shapes: the laws.
+        shapes: the laws; the probabilities of their large losses are not read.
         moments: the class.
         orders: the orders at which moments are compared first, in equal ratios.
     """
     # ln p between far below where ``_family_of`` drops a law, and almost 0.
     lowest = np.full(len(shapes.large), -2 * LARGEST_SCALE)
-    ends = (lowest, np.full(len(lowest), -1e-6))
-    shapes = _with_masses_between(shapes, moments, orders, ends, tuning.LAW_HALVINGS)
+    highest = np.full(len(lowest), -1e-6)
+    shapes = _with_masses_between(shapes, moments, orders, lowest, highest)
     excess = _excess(moments, shapes, orders)
     # Again at finer orders about those that decided.
     near = np.linspace(-1.0, 1.0, tuning.LAW_ORDERS_NEAR) * math.log(orders[1] / orders[0])
-    near_orders = [
-        _deciding_orders(orders, side) * np.exp(near) for side in (excess.forth, excess.back)
-    ]
-    ends = (shapes.log_masses - tuning.LAW_RETREAT, shapes.log_masses)
-    both = np.concatenate(near_orders, axis=1)
-    shapes = _with_masses_between(shapes, moments, both, ends, tuning.LAW_HALVINGS)
-    decisive = [
-        _deciding_orders(of_law, side)[:, 0]
-        for of_law, side in (
-            (near_orders[0], _excess(moments, shapes, near_orders[0]).forth),
-            (near_orders[1], _excess(moments, shapes, near_orders[1]).back),
-        )
-    ]
-    return shapes, decisive
+    forward_orders = _deciding_orders(orders, excess.forward) * np.exp(near)
+    backward_orders = _deciding_orders(orders, excess.backward) * np.exp(near)
+    both = np.concatenate([forward_orders, backward_orders], axis=1)
+    lowest = shapes.log_masses - tuning.LAW_RETREAT
+    shapes = _with_masses_between(shapes, moments, both, lowest, shapes.log_masses)
+    forward = _excess(moments, shapes, forward_orders).forward
+    backward = _excess(moments, shapes, backward_orders).backward
+    return LikeliestLaws(
+        shapes,
+        _deciding_orders(forward_orders, forward)[:, 0],
+        _deciding_orders(backward_orders, backward)[:, 0],
+    )
 
 
 def _deciding_orders(orders: Floats, excess: Floats) -> Floats:
-    """Return the order with the largest excess of each law, shape (laws, 1)."""
+    """Return the order with the largest excess of each law, shape (laws, 1).
+
+    Args:
+        orders: of all laws, shape (orders,), or of each law, shape (laws, orders).
+        excess: of the moment of each order, shape (laws, orders).
+    """
     places = np.argmax(excess, axis=1)[:, None]
     deciding: Floats = np.take_along_axis(np.broadcast_to(orders, excess.shape), places, axis=1)
     return deciding
@@ -248,21 +259,20 @@ def _with_masses_between(
     shapes: LawShapes,
     moments: MomentClass,
     orders: Floats,
-    ends: tuple[Floats, Floats],
-    halvings: int,
+    low: Floats,
+    high: Floats,
 ) -> LawShapes:
-    """Return the laws with the largest probabilities, between two ends of their logarithms, that
-    fit the class at some orders.
+    """Return laws with the largest probabilities of their large losses with which they fit the
+    class at some orders, found by halving.
 
     Args:
         shapes: the laws.
         moments: the class.
         orders: the orders at which moments are compared, of all laws or of each.
-        ends: the ends of ln p of each law; the lower one is taken where nothing between them fits.
-        halvings: of the range between them.
+        low: the smallest ln p of each law; it is taken where no larger one fits.
+        high: the largest ln p of each law.
     """
-    low, high = ends
-    for _ in range(halvings):
+    for _ in range(tuning.LAW_HALVINGS):
         middle = (low + high) / 2
         tried = LawShapes(shapes.large, middle, shapes.low, shapes.low_masses)
         fits = _fits(moments, tried, orders)

@@ -1,11 +1,16 @@
 """Choice of groups and grids for a registration: a heuristic for the cheapest split that is sharp
 enough.
 
-Soundness depends on nothing here: every split is bounded by Theorem C. What is known about the
-price of a split is
-measured (docs/notes/setwise.md): a further group of ranges, the largest of them ε, adds about GROUP
-ε² to the variance of the loss whatever its size, and a step from above with N grid steps to ε adds
-about CELL ε²/N² (``tuning``).
+The bounded ranges of a charge are split into groups. Each group is bounded by a recursion over the
+multisets of its costs that may be left (its *states*), on a grid of its own; a group of very many
+equal costs is cut into copies, of which one recursion serves all. Where there are too many states,
+coins round the ranges to a few levels with integer *prices*, and the sum of prices that is left is
+the state (``price_rounding``).
+
+Soundness depends on nothing here: every split is bounded by Theorem C. A split makes the variance
+of the loss, as it is bounded, larger than it is. By how much is measured (docs/notes/setwise.md): a
+further group of ranges, the largest of them ε, adds about GROUP ε² whatever its size, and a step
+from above with N grid steps to ε adds about CELL ε²/N² (``tuning``).
 """
 
 from __future__ import annotations
@@ -29,7 +34,8 @@ class CostGroup:
 
     Attributes:
         ranges: (ε, count) of each range.
-        copies: a single range is cut into this many parts of nearly equal size.
+        copies: the costs of a single range are cut into this many parts of nearly equal size, each
+            of which is a group; 1 for several ranges.
         steps: the number of grid steps to the largest ε.
         levels: where given, coins round the ranges to these levels, which are played for prices.
     """
@@ -52,12 +58,13 @@ class CostGroup:
     @cached_property
     def gain_by_choice(self) -> float:
         """Return about how much there is to gain by choosing among the ranges, between 0 (all
-        alike) and 1.
+        alike) and 1: in units of what a game for prices adds to the variance if the smallest range
+        is far below the largest, and there are many costs of each.
         """
         smallest = min(epsilon for epsilon, _ in self.ranges)
-        alike = (smallest / self.largest) ** 2
-        few = 1 + tuning.FREE_HALF_COUNT / self.costs_per_range
-        return (1 - alike) ** 2 / few
+        squared_ratio = (smallest / self.largest) ** 2
+        less_for_few_costs = 1 + tuning.FREE_HALF_COUNT / self.costs_per_range
+        return (1 - squared_ratio) ** 2 / less_for_few_costs
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
@@ -81,13 +88,17 @@ class CostGroup:
 
     @cached_property
     def states(self) -> int:
-        """Return the number of layers or multisets that the recursion goes through."""
+        """Return the number of states that the recursion goes through: multisets that may be left,
+        or sums of prices (then an estimate).
+        """
         if self.levels:
             # A layer for each unit of money: about the sum of the prices, which are about
             # proportional to ε².
-            least = self.levels.weights[0]
-            unit = self.levels.weights[-1] / self.largest**2
-            prices = [(max(unit * epsilon * epsilon, least), n) for epsilon, n in self.ranges]
+            least_price = self.levels.weights[0]
+            per_square = self.levels.weights[-1] / self.largest**2
+            prices = [
+                (max(per_square * epsilon * epsilon, least_price), n) for epsilon, n in self.ranges
+            ]
             return math.ceil(math.fsum(n * price for price, n in prices))
         if self.single:
             return math.ceil(self.ranges[0][1] / self.copies)
@@ -120,9 +131,9 @@ class CostGroup:
         if self.single:
             return self.states * work_of_step
         work_together = tuning.PER_STEP_TOGETHER + tuning.PER_NODE_TOGETHER * nodes
-        # The share of the multisets in which one of each range may still be played.
-        plays = math.fsum(count / (count + 1) for count in self.counts)
-        return self.states * plays * work_together
+        # A range is left in count/(count + 1) of the multisets: each has so many steps on average.
+        steps_per_state = math.fsum(count / (count + 1) for count in self.counts)
+        return self.states * steps_per_state * work_together
 
     def noise(self) -> float:
         """Return an estimate of the variance that grid steps, or coins and prices, add to one
@@ -142,11 +153,12 @@ def partition(
 
     Args:
         ranges: the distinct ε's with counts.
-        variance: about the variance of the whole loss.
-        tolerance: relative; a wish, given up where it would take too long.
+        variance: an estimate of the variance of the whole loss.
+        tolerance: relative, of ε; a wish, given up where it would take too long.
         work: what all recursions together may take, in seconds.
         order: λ, at which log-MGFs say what ranges are worth; a guess.
     """
+    # What groups and grids may add to the variance for ε to stay within the tolerance.
     allowed = tolerance / tuning.SENSITIVITY * variance
     allowed_by_split = tuning.GROUP_SHARE * allowed
     allowed_by_grids = tuning.GRID_SHARE * allowed
@@ -158,6 +170,7 @@ def partition(
     # Groups are joined only where their split adds more than it may.
     if _split_variance(single_groups) <= allowed_by_split:
         return _groups_with_fine_grids(single_groups, allowed_by_grids, grid_work)
+    # How large joined groups can be depends on the grid steps that are assumed for them.
     tried_steps = tuning.STEPS_JOINED if few_ranges else tuning.STEPS_JOINED[-1:]
     candidates = []
     for steps in tried_steps:
@@ -180,7 +193,9 @@ def _grid_variance(groups: list[CostGroup]) -> float:
 
 
 def _split_variance(groups: list[CostGroup]) -> float:
-    """Return an estimate of the variance that splitting into these groups adds to the loss."""
+    """Return an estimate of the variance that splitting into these groups adds to the loss, prices
+    and coins included.
+    """
     by_part = [_variance_of_part(group) for group in groups]
     parts = zip(groups, by_part, strict=True)
     total = math.fsum([group.copies * part for group, part in parts])
@@ -188,7 +203,7 @@ def _split_variance(groups: list[CostGroup]) -> float:
     by_choice = [tuning.FOR_FREE * group.gain_by_choice * group.largest**2 for group in priced]
     free_choice = math.fsum(by_choice)
     noise = math.fsum([group.noise() for group in priced])
-    # The first group is no split.
+    # A single part would be no split: all but one of the parts add to the variance.
     return total - max(by_part) + free_choice + noise
 
 
@@ -196,8 +211,8 @@ def _variance_of_part(group: CostGroup) -> float:
     """Return an estimate of the variance that one more part like those of this group adds to the
     loss.
     """
-    share_of_few = 1 + tuning.GROUP_HALF_COUNT / group.costs_per_range
-    return tuning.GROUP * group.largest**2 / share_of_few
+    less_for_few_costs = 1 + tuning.GROUP_HALF_COUNT / group.costs_per_range
+    return tuning.GROUP * group.largest**2 / less_for_few_costs
 
 
 def _groups_for_prices(
@@ -299,17 +314,24 @@ def _groups_in_time(parts: list[Ranges], order: float, work: float) -> list[Cost
 
 @lru_cache(maxsize=64)
 def _cuts(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
-    """Return all ways to cut ``length`` places into parts of at most WIDEST_BAND, of which
-    ``bands`` have more than one place; each as the ends of the parts, 0 first.
+    """Return all ways to cut a row into consecutive parts of at most WIDEST_BAND places, of which a
+    given number are bands: have more than one place.
+
+    Each way is the tuple of its cuts, from 0 to ``length``: (0, 2, 3) are the places 0 and 1, then
+    the place 2 alone.
+
+    Args:
+        length: the number of places of the row.
+        bands: the number of bands.
     """
     if bands < 0 or (not length and bands):
         return ()
     if not length:
         return ((0,),)
     splits: list[tuple[int, ...]] = []
-    for size in range(1, min(length, tuning.WIDEST_BAND) + 1):
-        bands_before = bands - 1 if size > 1 else bands
-        before = _cuts(length - size, bands_before)
+    for size_of_last in range(1, min(length, tuning.WIDEST_BAND) + 1):
+        bands_before = bands - 1 if size_of_last > 1 else bands
+        before = _cuts(length - size_of_last, bands_before)
         splits += [(*split, length) for split in before]
     return tuple(splits)
 
@@ -336,8 +358,9 @@ def _group_in_time(ranges: Ranges, order: float, most: float) -> CostGroup | Non
 
 
 def _cut_ranges(ranges: Mapping[float, int], allowed: float) -> list[CostGroup]:
-    """Return a group for each range, cut into equal parts of at most the smallest size for which
-    the split adds no more than ``allowed`` to the variance.
+    """Return a group for each range, cut into nearly equal parts of at most some size, the smallest
+    for which the split adds no more than ``allowed`` to the variance, or the largest that is tried:
+    smaller parts take less work.
     """
     size = tuning.SMALLEST_GROUP
     groups = []
@@ -417,8 +440,8 @@ def _exact_group(ranges: Ranges, steps: int) -> CostGroup:
 def _groups_with_fine_grids(
     groups: list[CostGroup], allowed: float, work: float
 ) -> list[CostGroup]:
-    """Choose grid steps for each group such that the grids add at most ``allowed`` to the variance,
-    or as little as ``work`` permits where groups are joined.
+    """Return the groups with grid steps such that the grids add at most ``allowed`` to the
+    variance, or as little as ``work`` permits where groups are joined.
 
     Args:
         groups: the groups.
@@ -445,20 +468,23 @@ def _groups_with_steps(groups: list[CostGroup], allowed: float) -> list[CostGrou
         groups: the groups.
         allowed: what the grids may add to the variance of the loss; an estimate.
     """
-    # Steps N_i with Σ cell_i/N_i² as allowed cost least, Σ states_i^1.5 N_i, in these proportions.
-    shares = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
+    # N_i steps in group i add CELL spread_i/N_i² and take work in proportion to states_i^1.5 N_i.
+    # At a given sum of what they add, the work is least where the N_i have these proportions.
+    proportions = [(group.spread / group.states**1.5) ** (1 / 3) for group in groups]
     noises = [
-        tuning.CELL * group.spread / share**2 for group, share in zip(groups, shares, strict=True)
+        tuning.CELL * group.spread / proportion**2
+        for group, proportion in zip(groups, proportions, strict=True)
     ]
     scale = math.sqrt(math.fsum(noises) / allowed)
     return [
-        _group_with_steps(group, scale * share) for group, share in zip(groups, shares, strict=True)
+        _group_with_steps(group, scale * proportion)
+        for group, proportion in zip(groups, proportions, strict=True)
     ]
 
 
 def _group_with_steps(group: CostGroup, wish: float) -> CostGroup:
     """Return the group with about ``wish`` grid steps, or more where its ε's are far from whole
-    numbers of steps.
+    numbers of steps; a group with levels keeps the steps of these.
     """
     if group.levels:
         return group

@@ -1,10 +1,18 @@
-"""The linear program of a step from above, solved for many x's at once by the simplex method."""
+"""The linear program of a step from above, solved for many x's at once by the simplex method.
+
+The program (``moment_program``) looks for the law of the loss L that is worth most at x: its
+unknowns are the masses of the losses x - jh, one for each node j, and it maximises E[V(x - L)]
+under limits on a few moments. Its *multipliers*, one for each limit, are the coefficients of a
+function that is about the least one above V (``majorants``), and are what is needed of it. Nothing
+here is trusted.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +30,10 @@ from dptopk.accounting.setwise.moment_program import (
 )
 
 LEAST_FALL = 1e-12  # of a mass in a simplex step: less is rounding
+# The orders among which violated ones are looked for, in units of 1/deviation: those that matter
+# are neither very small nor very large, and any choice is sound.
+LEAST_ORDER = 0.05
+LARGEST_ORDER = 12.0
 # Solved programs are left out where less than this share is unsolved: the others are copied then.
 STILL_UNSOLVED = 0.7
 MULTIPLIER_ROUNDING = 1e-9  # relative, far above the rounding of a multiplier
@@ -30,22 +42,24 @@ MULTIPLIER_ROUNDING = 1e-9  # relative, far above the rounding of a multiplier
 def step_solutions(
     moments: MomentClass, value: ValueFunction, nodes: Nodes, family: LawFamily
 ) -> list[ProgramSolution]:
-    """Return solutions of the step's program at some nodes, with the moments of the best law's
-    orders, and of centred losses and those with a small mean (ξ < 0) with a few orders that these
-    solutions violate.
+    """Return solutions of the step's program at some nodes; fewer where the method fails.
+
+    At each x the moments of one order are limited, the one that decides for the best law of the
+    family. For centred losses, and those with a small mean (ξ < 0), the program is then solved
+    again with a few further orders, those whose limits the solutions exceed most.
 
     Args:
         moments: the class.
         value: upper bounds on V of what is left.
         nodes: x of each program, in multiples of h, at least 0.
-        family: the laws of the class.
+        family: laws about as good as the best ones of the class.
     """
     best = np.argmax(family.values(value, int(nodes.max()))[:, nodes], axis=0)
-    large = nodes - family.losses[best, 0]
-    forth = [family.orders[best]]
-    back = [family.reversed_orders[best]]
-    program = _StepProgram(moments, value, nodes, _Orders(forth, back))
-    program.solve(large)
+    nodes_after_large = nodes - family.losses[best, 0]
+    forward = [family.orders[best]]
+    backward = [family.reversed_orders[best]]
+    program = _StepProgram(moments, value, nodes, _Orders(forward, backward))
+    program.solve(nodes_after_large)
     if moments.centred:
         more_orders = tuning.MORE_ORDERS
     elif moments.xi < 0:
@@ -54,30 +68,44 @@ def step_solutions(
     else:
         more_orders = 0
     for _ in range(more_orders):
-        more = program.violated_orders()
-        forth.append(more[0])
-        back.append(more[1])
-        program = _StepProgram(moments, value, nodes, _Orders(forth, back))
-        program.solve(large)
+        further_forward, further_backward = program.violated_orders()
+        forward.append(further_forward)
+        backward.append(further_backward)
+        program = _StepProgram(moments, value, nodes, _Orders(forward, backward))
+        program.solve(nodes_after_large)
     return program.solutions()
 
 
 @dataclass(frozen=True)
 class _Orders:
-    """The orders of the moments in programs at several x's.
+    """The orders of the moments that are limited in programs at several x's.
 
     Attributes:
-        forth: orders λ of E[e^{λL}], each an array of one for each x.
-        back: orders of the moments with the neighbours swapped, which centred losses have.
+        forward: orders λ of E[e^{λL}], each an array with one for each x.
+        backward: orders λ of E[e^{-(1+λ)L}], the moments with the neighbours swapped; programs of
+            centred losses limit them too, others do not use them.
     """
 
-    forth: Sequence[Floats]
-    back: Sequence[Floats]
+    forward: Sequence[Floats]
+    backward: Sequence[Floats]
+
+
+class _MomentChord(NamedTuple):
+    """The limit of a centred loss's moment, e^{λ²ρ + λm}, a convex function of the mean m, replaced
+    by its chord e^{λ²ρ} (1 + k m) over the possible means, from 0 to that of the class.
+
+    Attributes:
+        scale: e^{-λ²ρ}, by which moments are multiplied.
+        slope: k.
+    """
+
+    scale: Floats
+    slope: Floats
 
 
 def _inverses(matrices: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return the inverse of each matrix, and whether it has none: then it is that of the identity,
-    and is not used.
+    """Return the inverse of each matrix, and whether the matrix has none: then the identity stands
+    in its place, here and in ``matrices`` itself, and is not used.
     """
     singular = np.linalg.slogdet(matrices)[0] == 0
     matrices[singular] = np.eye(matrices.shape[-1])
@@ -85,13 +113,13 @@ def _inverses(matrices: Floats) -> tuple[Floats, NDArray[np.bool_]]:
 
 
 def _first_to_fall(masses: Floats, inverse: Floats, entering: Floats) -> NDArray[np.intp]:
-    """Return the place of the mass that falls to 0 first, for each program; what falls by rounding
-    alone stays.
+    """Return, for each program, the place of the mass that falls to 0 first when a new column comes
+    into use; what falls by rounding alone does not count.
 
     Args:
-        masses: of the columns in use.
-        inverse: of the matrix of these columns.
-        entering: the column that comes into use.
+        masses: of the columns in use, shape (programs, constraints).
+        inverse: of the matrix of these columns, for each program.
+        entering: the column that comes into use, shape (programs, constraints).
     """
     falls = (inverse @ entering[:, :, None])[:, :, 0]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -107,14 +135,27 @@ class _StepProgram:
     moment is at most e^{λ²ρ + λm}, which is convex in m and so below its chord over [0, M]; the
     constraints are m <= M, m' <= M, and that the moments of some orders are below these chords.
 
+    Each unknown of a program has a column: its coefficients in the constraints. The simplex method
+    keeps as many columns in use as there are constraints, with masses that fulfil them, and
+    exchanges one at a time for another that makes the sum larger.
+
     Attributes:
+        moments: the class.
+        nodes: x of each program, in multiples of h.
+        h: the distance of two nodes.
+        orders: the orders whose moments are limited.
+        first: j of the first loss x - jh, the same in all programs.
+        reach: how many nodes the last j of a program lies beyond its x.
+        number_of_losses: how many columns are those of losses, the first ones.
+        number_of_constraints: how many constraints each program has.
+        scales: the factor of each loss's column; 0 for losses beyond a program's own reach.
         columns: for each x, the coefficients in the constraints of the masses of all losses, of
             slacks, and of centred losses the two ``_rising_columns``; shape (x's, constraints,
             columns).
-        worth: what each mass is worth.
-        basis: the places of the columns that are in use, as many as constraints.
-        multipliers: of the constraints.
-        masses: of the columns in use.
+        worth: what each mass is worth, V(x - L) times its scale; shape (x's, columns).
+        basis: the places of the columns that are in use; shape (x's, constraints).
+        multipliers: of the constraints; shape (x's, constraints).
+        masses: of the columns in use; shape (x's, constraints).
         failed: whether the method failed at an x.
     """
 
@@ -138,22 +179,24 @@ class _StepProgram:
         self.reach = math.ceil(tuning.PROGRAM_RIGHT * deviation / self.h)
         last = int(nodes.max()) + self.reach
         places = np.arange(self.first, last + 1)
-        self.losses = len(places)
+        self.number_of_losses = len(places)
         losses = (nodes[:, None] - places).astype(np.float64) * self.h
         coefficients = np.stack(self._constraint_rows(losses), axis=1)
-        self.number = coefficients.shape[1]
+        self.number_of_constraints = coefficients.shape[1]
         # Losses beyond a program's own reach have columns of zeros.
         within = places <= nodes[:, None] + self.reach
         sizes = np.abs(coefficients).max(axis=1)
         self.scales = within / np.minimum(sizes, tuning.LARGEST_COEFFICIENT)
         self.columns = self._all_columns(coefficients * self.scales[:, None, :])
         worth = value.at(places) * self.scales
-        no_worth = np.zeros((len(nodes), self.columns.shape[2] - self.losses))
+        no_worth = np.zeros((len(nodes), self.columns.shape[2] - self.number_of_losses))
         self.worth = np.concatenate([worth, no_worth], axis=1)
         # ``solve`` sets these.
-        self.basis: NDArray[np.int64] = np.zeros((len(nodes), self.number), dtype=np.int64)
-        self.multipliers: Floats = np.zeros((len(nodes), self.number))
-        self.masses: Floats = np.zeros((len(nodes), self.number))
+        self.basis: NDArray[np.int64] = np.zeros(
+            (len(nodes), self.number_of_constraints), dtype=np.int64
+        )
+        self.multipliers: Floats = np.zeros((len(nodes), self.number_of_constraints))
+        self.masses: Floats = np.zeros((len(nodes), self.number_of_constraints))
         self.failed: NDArray[np.bool_] = np.zeros(len(nodes), dtype=np.bool_)
 
     def _all_columns(self, of_losses: Floats) -> Floats:
@@ -165,7 +208,9 @@ class _StepProgram:
         Args:
             of_losses: shape (x's, constraints, losses).
         """
-        slacks = np.vstack([np.zeros((2, self.number - 2)), np.eye(self.number - 2)])
+        slacks = np.vstack(
+            [np.zeros((2, self.number_of_constraints - 2)), np.eye(self.number_of_constraints - 2)]
+        )
         columns = [of_losses, np.broadcast_to(slacks, (len(self.nodes), *slacks.shape))]
         if self.moments.centred:
             columns += self._rising_columns()
@@ -183,17 +228,18 @@ class _StepProgram:
         rows = [np.ones_like(losses), -np.expm1(-losses) / moments.deviation]
         if moments.centred:
             rows += [losses / moments.mean, -losses * np.exp(-losses) / moments.mean]
-        rows += [self._moment(order[:, None], losses, 1) for order in self.orders.forth]
+        rows += [self._moment(order[:, None], losses, 1) for order in self.orders.forward]
         if moments.centred:
-            rows += [self._moment(order[:, None], losses, -1) for order in self.orders.back]
+            rows += [self._moment(order[:, None], losses, -1) for order in self.orders.backward]
         return rows
 
     def _moment(self, orders: Floats, losses: Floats, sign: int) -> Floats:
-        """Return what each loss adds to a moment, and of centred losses to a moment less its chord,
-        of which at most 1 is allowed.
+        """Return what a mass of 1 at each loss adds to a moment, scaled so that at most 1 is
+        allowed; of centred losses, to a moment less its chord.
 
-        With s = e^{-λ²ρ} and the chord 1 + k m over e^{λm} (``_chord``), E[e^{λL}] <= e^{λ²ρ} (1 +
-        k m) and m = E L make s E[e^{λL} - 1] - k E L <= 1 - s; both sides are divided by 1 - s.
+        With s = e^{-λ²ρ} and the chord 1 + k m over e^{λm} (``_MomentChord``), E[e^{λL}] <= e^{λ²ρ}
+        (1 + k m) and m = E L make s E[e^{λL} - 1] - k E L <= 1 - s; both sides are divided by 1 -
+        s.
 
         Args:
             orders: λ, in a shape that goes with that of the losses.
@@ -203,8 +249,8 @@ class _StepProgram:
         powers = np.minimum(sign * orders * losses, LARGEST_EXPONENT)
         if not self.moments.centred:
             return np.asarray(np.expm1(powers) / self._largest_moments(orders))
-        small, slope = self._chord(orders)
-        moment: Floats = (small * np.expm1(powers) - slope * sign * losses) / (1 - small)
+        scale, slope = self._chord(orders)
+        moment: Floats = (scale * np.expm1(powers) - slope * sign * losses) / (1 - scale)
         if sign < 0:
             moment = moment * np.exp(-losses)
         return moment
@@ -217,7 +263,8 @@ class _StepProgram:
         return np.asarray(np.expm1(logs))
 
     def _rising_columns(self) -> list[Floats]:
-        """Return two columns with which the majorant F of centred losses rises at the last node.
+        """Return two columns, each of shape (x's, constraints, 1), with which the majorant F of
+        centred losses rises at the last node.
 
         A column that is worth 0 demands of the multipliers that their sum over the column is at
         least 0. These columns are the derivatives of the constraints in t = e^{-L} at the last
@@ -230,46 +277,45 @@ class _StepProgram:
         deviation = self.moments.deviation
         mean = self.moments.mean
         columns = []
-        for share in (0.0, 1.0):
-            of_l = -share / t
+        for share_of_l in (0.0, 1.0):  # without the derivative of L, and with it
+            of_l = -share_of_l / t
             of_product = 1 + y
             rows = [np.zeros_like(t), np.full_like(t, -1 / deviation)]
             rows += [of_l / mean, of_product / mean]
-            for order in self.orders.forth:
-                small, slope = self._chord(order)
+            for order in self.orders.forward:
+                scale, slope = self._chord(order)
                 power = -order * np.exp(-np.minimum((1 + order) * y, LARGEST_EXPONENT))
-                rows.append((small * power - slope * of_l) / (1 - small))
-            for order in self.orders.back:
-                small, slope = self._chord(order)
+                rows.append((scale * power - slope * of_l) / (1 - scale))
+            for order in self.orders.backward:
+                scale, slope = self._chord(order)
                 power = (1 + order) * np.exp(np.minimum(order * y, LARGEST_EXPONENT)) - 1
-                rows.append((small * power - slope * of_product) / (1 - small))
+                rows.append((scale * power - slope * of_product) / (1 - scale))
             column = np.stack(rows, axis=1)
             size = np.abs(column).max(axis=1, keepdims=True)
             columns.append((column / size)[:, :, None])
         return columns
 
-    def _chord(self, orders: Floats) -> tuple[Floats, Floats]:
-        """Return e^{-λ²ρ}, and the slope of the chord of e^{λm} over the possible means m, from 0
-        to that of the class, at each order λ.
-        """
-        small = np.exp(-np.minimum(orders**2 * self.moments.rho, LARGEST_EXPONENT))
+    def _chord(self, orders: Floats) -> _MomentChord:
+        """Return the chord that limits the moment of each order λ of centred losses."""
+        scale = np.exp(-np.minimum(orders**2 * self.moments.rho, LARGEST_EXPONENT))
         powers = np.minimum(orders * self.moments.mean, LARGEST_EXPONENT)
         slope = np.expm1(powers) / self.moments.mean
-        return small, slope
+        return _MomentChord(scale, slope)
 
-    def solve(self, large: Nodes) -> None:
-        """Solve the programs, from the law that says nothing on.
+    def solve(self, nodes_after_large: Nodes) -> None:
+        """Solve the programs, which sets ``basis``, ``masses``, ``multipliers`` and ``failed``.
 
-        The first columns in use are those of the losses 0 and about ``large``, with masses of about
-        1 and 0, and all slacks.
+        The method begins with the law that says nothing: in use are the columns of the loss 0, with
+        a mass of about 1, of a large loss, with one of about 0, and all slacks.
 
         Args:
-            large: the node after the large loss of a law that is nearly the best, for each x.
+            nodes_after_large: for each x the node (x - l)/h, where l is the large loss of a law
+                that is nearly the best.
         """
         each = np.arange(len(self.nodes))
-        at_large = np.clip(large - self.first, 0, self.losses - 1)
-        slacks = self.losses + np.arange(self.number - 2)
-        in_use = np.broadcast_to(slacks, (len(each), self.number - 2))
+        at_large = np.clip(nodes_after_large - self.first, 0, self.number_of_losses - 1)
+        slacks = self.number_of_losses + np.arange(self.number_of_constraints - 2)
+        in_use = np.broadcast_to(slacks, (len(each), self.number_of_constraints - 2))
         self.basis = np.concatenate(
             [(self.nodes - self.first)[:, None], at_large[:, None], in_use], axis=1
         )
@@ -290,12 +336,17 @@ class _StepProgram:
     def _exchange(
         self, programs: NDArray[np.int64], columns: Floats, worth: Floats
     ) -> NDArray[np.bool_]:
-        """Bring the most promising column of some programs into use; return where there was one.
+        """Make one exchange of the simplex method in some programs: bring the most promising column
+        into use in the place of the one whose mass falls to 0 first.
 
         Args:
             programs: the places of the programs.
             columns: the columns of each.
             worth: what the masses of each are worth.
+
+        Returns:
+            Whether each of these programs had a column that makes its value larger; where not, it
+                is solved.
         """
         each = np.arange(len(programs))
         basis = self.basis[programs]
@@ -320,25 +371,24 @@ class _StepProgram:
         """Return the right sides of the constraints, moved apart a little: ties would keep the
         method at one vertex.
         """
-        right = np.ones(self.number)
+        right = np.ones(self.number_of_constraints)
         right[1] = 0.0
-        right[1:] += tuning.UNTIED * np.sqrt(np.arange(1, self.number))
+        right[1:] += tuning.UNTIED * np.sqrt(np.arange(1, self.number_of_constraints))
         return right
 
     def violated_orders(self) -> tuple[Floats, Floats]:
-        """Return the orders, in both directions, whose moments exceed their limits most; those of
-        the other direction are used for centred losses only.
+        """Return two arrays, each with one order for each x: those whose moments exceed their
+        limits most in the solutions, forward and backward. The latter have a meaning for centred
+        losses only.
         """
-        played = self.basis < self.losses
+        played = self.basis < self.number_of_losses
         places = np.where(played, self.basis, 0)
         scales = np.take_along_axis(self.scales, places, axis=1)
         masses = np.where(played, np.maximum(self.masses, 0.0) * scales, 0.0)[:, :, None]
         own_losses = (self.nodes[:, None] - self.first - places).astype(np.float64) * self.h
         losses = own_losses[:, :, None]
         deviation = self.moments.deviation
-        # In units of 1/deviation the orders that matter are neither very small nor very large; any
-        # choice is sound.
-        orders = np.geomspace(0.05 / deviation, 12.0 / deviation, tuning.LAW_ORDERS)
+        orders = np.geomspace(LEAST_ORDER / deviation, LARGEST_ORDER / deviation, tuning.LAW_ORDERS)
         worst = []
         for sign in (1, -1):
             excess = (self._moment(orders, losses, sign) * masses).sum(axis=1)
@@ -346,17 +396,19 @@ class _StepProgram:
         return worst[0], worst[1]
 
     def solutions(self) -> list[ProgramSolution]:
-        """Return the solutions, with multipliers of moments that are not negative."""
+        """Return the solutions of the programs that did not fail, with multipliers of moments that
+        are not negative.
+        """
         terms = self._terms()
         finite = np.isfinite(self.multipliers).all(axis=1) & ~self.failed
-        orders = [(order, False) for order in self.orders.forth]
+        orders = [(order, False) for order in self.orders.forward]
         if self.moments.centred:
-            orders += [(order, True) for order in self.orders.back]
+            orders += [(order, True) for order in self.orders.backward]
         solutions = []
         for place in np.flatnonzero(finite).tolist():
-            played = (self.basis[place] < self.losses) & (self.masses[place] > 0)
+            played = (self.basis[place] < self.number_of_losses) & (self.masses[place] > 0)
             used = self.basis[place][played]
-            constraints = [Constraint(float(of_x[place]), back) for of_x, back in orders]
+            constraints = [Constraint(float(of_x[place]), swapped) for of_x, swapped in orders]
             solution = ProgramSolution(
                 x=float(self.nodes[place] * self.h),
                 nodes=used + self.first,
@@ -373,47 +425,62 @@ class _StepProgram:
         return solutions
 
     def _terms(self) -> _Terms:
-        """Return the functions that the multipliers make.
-
-        The multipliers y are in the order of ``_constraint_rows``.
+        """Return the functions that the multipliers make: the constraints' functions of the loss
+        (``_constraint_rows``), each times its multiplier, collected by powers.
         """
-        y = self.multipliers.T.copy()
-        y[2:] = np.maximum(y[2:], 0.0)
-        slope = -y[1] / self.moments.deviation
-        constant = y[0] - slope
+        # In the order of ``_constraint_rows``; the first two constraints are equations, the
+        # multipliers of the others must not be negative.
+        multipliers = self.multipliers.T.copy()
+        multipliers[2:] = np.maximum(multipliers[2:], 0.0)
+        slope = -multipliers[1] / self.moments.deviation
+        constant = multipliers[0] - slope
         if not self.moments.centred:
-            weights = y[2:].T / self._largest_moments(np.stack(self.orders.forth, axis=1))
+            limits = self._largest_moments(np.stack(self.orders.forward, axis=1))
+            weights = multipliers[2:].T / limits
             return _Terms(constant - weights.sum(axis=1), slope, weights, 0 * slope, 0 * slope)
         # Four multipliers are of the constraints on 1, on E[1 - e^{-L}] and on the two means.
-        first_back = 4 + len(self.orders.forth)
-        forth, linear = self._moment_terms(self.orders.forth, y[4:first_back])
-        back, reversed_linear = self._moment_terms(self.orders.back, y[first_back:])
-        reversed_linear = y[3] / self.moments.mean - reversed_linear
+        first_backward = 4 + len(self.orders.forward)
+        forward = self._moment_terms(self.orders.forward, multipliers[4:first_backward])
+        backward = self._moment_terms(self.orders.backward, multipliers[first_backward:])
+        linear = multipliers[2] / self.moments.mean - forward.slopes
+        reversed_linear = multipliers[3] / self.moments.mean - backward.slopes
         # Rounding must not leave a concave part that nothing balances.
-        noise = np.abs(reversed_linear) < MULTIPLIER_ROUNDING * np.abs(constant)
+        is_rounding = np.abs(reversed_linear) < MULTIPLIER_ROUNDING * np.abs(constant)
         return _Terms(
-            constant - forth.sum(axis=1),
-            slope - back.sum(axis=1),
-            np.concatenate([forth, back], axis=1),
-            y[2] / self.moments.mean - linear,
-            np.where(noise, np.maximum(reversed_linear, 0.0), reversed_linear),
+            constant - forward.weights.sum(axis=1),
+            slope - backward.weights.sum(axis=1),
+            np.concatenate([forward.weights, backward.weights], axis=1),
+            linear,
+            np.where(is_rounding, np.maximum(reversed_linear, 0.0), reversed_linear),
         )
 
-    def _moment_terms(self, orders: Sequence[Floats], y: Floats) -> tuple[Floats, Floats]:
-        """Return the weights of moments, shape (x's, orders), and the sum of the slopes of their
-        chords.
+    def _moment_terms(self, orders: Sequence[Floats], multipliers: Floats) -> _MomentTerms:
+        """Return what the multipliers of the moments of one direction make of centred losses.
 
         Args:
-            orders: the orders of the moments of one direction.
-            y: their multipliers, one row each.
+            orders: the orders of the moments.
+            multipliers: those of the moments, a row for each order.
         """
         weights = []
         slopes = np.zeros(len(self.nodes))
-        for order, multiplier in zip(orders, y, strict=True):
-            small, slope = self._chord(order)
-            weights.append(multiplier * small / (1 - small))
-            slopes += multiplier * slope / (1 - small)
-        return np.stack(weights, axis=1), slopes
+        for order, multiplier in zip(orders, multipliers, strict=True):
+            scale, slope = self._chord(order)
+            weights.append(multiplier * scale / (1 - scale))
+            slopes += multiplier * slope / (1 - scale)
+        return _MomentTerms(np.stack(weights, axis=1), slopes)
+
+
+class _MomentTerms(NamedTuple):
+    """What multipliers of centred moments of one direction make, for each x.
+
+    Attributes:
+        weights: the coefficient of each moment, shape (x's, orders).
+        slopes: the sum of the slopes of their chords, each times its multiplier: by so much the
+            coefficient of the mean is less.
+    """
+
+    weights: Floats
+    slopes: Floats
 
 
 @dataclass(frozen=True)
