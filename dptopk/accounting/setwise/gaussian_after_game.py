@@ -29,7 +29,7 @@ GAP_MARGIN = 1e-9  # relative, of the distance between a chord and a profile
 
 
 class CoveringGaussian(NamedTuple):
-    """A Gaussian loss with a little δ besides, which bound costs at every x.
+    """A Gaussian loss with a little δ besides, which together bound costs at every ε.
 
     Attributes:
         variance: of the loss.
@@ -51,7 +51,7 @@ class CoveringGaussian(NamedTuple):
 
 def covering_gaussian(game: ConcentratedGame, rho: float, count: int) -> CoveringGaussian | None:
     """Return the Gaussian of the least variance that was found to bound ``count`` equal costs; None
-    where none was.
+    where none was. The game is tried with each number of costs that it has.
 
     Args:
         game: a game of the first few of the costs, of one class and without ranges.
@@ -62,8 +62,8 @@ def covering_gaussian(game: ConcentratedGame, rho: float, count: int) -> Coverin
     if not 0 < rho <= LARGEST_RHO:
         return None
     for played in range(1, game.counts[0] + 1):
-        table, _ = game.tables((played,))
-        missing = float(table.values[-1])
+        table = game.tables((played,)).upper
+        missing = float(table.values[-1])  # the game knows no smaller bound on V far out
         start = _covering_variance(table, missing, 2 * rho * played, rho)
         if start is None:
             continue
@@ -76,13 +76,14 @@ def covering_gaussian(game: ConcentratedGame, rho: float, count: int) -> Coverin
 def _covering_variance(
     table: ValueTable, missing: float, variance: float, rho: float
 ) -> float | None:
-    """Return a variance s >= ρ with V <= G_s + η at every x, or None.
+    """Return about the least variance s >= ρ for which V <= G_s + η at every x is proven, found by
+    halving; None where even the largest that is tried is too small.
 
     Args:
         table: upper bounds on V.
         missing: η, at least the last bound of the table.
-        variance: about that of the loss.
-        rho: ρ.
+        variance: an estimate of that of the loss, where the search begins.
+        rho: ρ of one cost.
     """
     low = variance
     high = variance + tuning.MOST_EXCESS * rho

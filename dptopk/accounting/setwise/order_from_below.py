@@ -3,9 +3,9 @@ attains at every x.
 
 A strategy attains P(S) - u Q(S) at u = e^x for its event S: affine in u. So beside its worth L at a
 node u_j its mass r = u_j Q(S) is stored, and L + r (1 - u/u_j) is what the same strategy attains at
-every other u. A chord from a node may thus end between two nodes, at the line of the strategy of
-either: no ε is rounded, and no bound from above is needed (docs/notes/setwise.md, "From below"). L
-is rounded down, and of r a bound on its relative error is known.
+every other u. A chord from a node (``bellman_step``) may thus end between two nodes, at the line of
+the strategy of either: no ε is rounded, and no bound from above is needed (docs/notes/setwise.md,
+"From below"). L is rounded down, and of r a bound on its relative error is known.
 """
 
 from __future__ import annotations
@@ -13,13 +13,19 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.setwise.bellman_step import Block, blocks_with_offsets
-from dptopk.accounting.setwise.range_steps import RangeOnGrid, chord_weights, range_on_grid
+from dptopk.accounting.setwise.range_steps import (
+    ChordWeights,
+    RangeOnGrid,
+    chord_weights,
+    range_on_grid,
+)
 from dptopk.accounting.setwise.recursion import INWARD, Rules
 from dptopk.accounting.work import raise_if_late
 
@@ -30,6 +36,7 @@ CHORD_ROUNDINGS = 256
 MOVE_ROUNDINGS = 256
 # Units of roundoff, above those of x, of a node and of their quotient.
 PLACE_ROUNDINGS = 64
+NO_CHORD = -1  # the offset of a node at which the strategy that plays nothing first is the best
 
 
 @dataclass(frozen=True)
@@ -87,8 +94,15 @@ class PlayedInOrder:
         )
 
     def moved_left(self, distance: float) -> PlayedInOrder:
-        """Return for each place at some distance, less than h, to the left of a node the better one
-        of the strategies of this node and of the one before.
+        """Return strategies for the places at some distance to the left of each node: the better
+        one of those of this node and of the node before.
+
+        Args:
+            distance: from 0 to h, in x.
+
+        Returns:
+            The entry of each node has the worth and the mass at the place to its left; it is for
+                ``_with_one_before`` only, as ``first`` is still that of the nodes.
         """
         here = np.arange(len(self.worth))
         before = np.maximum(here - 1, 0)
@@ -180,46 +194,58 @@ def _with_one_before(
     h = after.h
     near = after.between(window[0] - N, window[1] + N)
     far = near.moved_left(on_grid.short)
-    weights = chord_weights(on_grid.epsilon, h)
+    chords = _Chords(near.worth, far.worth, chord_weights(on_grid.epsilon, h), N)
     worth = near.worth[N:-N].copy()  # with no chord at all
-    offsets = np.full(len(worth), -1)
+    offsets = np.full(len(worth), NO_CHORD)
     for block in blocks_with_offsets(near.worth, len(worth), N, h):
-        _raise_to_chords(worth, offsets, (near.worth, far.worth), weights, block, N)
+        _raise_to_chords(worth, offsets, chords, block)
+    # The mass of a chord is that of its ends' strategies, in the same proportions as its worth.
     chosen = np.maximum(offsets, 0)
     places = np.arange(len(worth)) + N - chosen
-    mass = weights[0][chosen] * near.mass[places] + weights[1][chosen] * far.mass[places + N]
-    mass = np.where(offsets >= 0, mass, near.mass[N:-N])
+    mass_from_near = chords.weights.near[chosen] * near.mass[places]
+    mass_from_far = chords.weights.far[chosen] * far.mass[places + N]
+    mass = np.where(offsets != NO_CHORD, mass_from_near + mass_from_far, near.mass[N:-N])
     rounding = CHORD_ROUNDINGS * ROUNDOFF * (1 + on_grid.epsilon)
     return PlayedInOrder(window[0], h, worth * (1 - rounding), mass, far.mass_error + rounding)
 
 
+class _Chords(NamedTuple):
+    """What is known of the ends of all chords of one range.
+
+    Attributes:
+        near_worth: what is attained at each possible near end: the nodes of the answer and N more
+            on either side.
+        far_worth: what is attained to the left of the same nodes, where far ends are.
+        weights: of the ends, for each offset.
+        N: how many places after the near end of a chord its far end is stored.
+    """
+
+    near_worth: Floats
+    far_worth: Floats
+    weights: ChordWeights
+    N: int
+
+
 def _raise_to_chords(
-    worth: Floats,
-    offsets: NDArray[np.int64],
-    ends: tuple[Floats, Floats],
-    weights: tuple[Floats, Floats],
-    block: Block,
-    N: int,
+    worth: Floats, offsets: NDArray[np.int64], chords: _Chords, block: Block
 ) -> None:
     """Raise ``worth``, and set ``offsets``, in place, at the nodes of a block to those of the best
     chords.
 
     Args:
-        worth: of each node's strategy so far.
-        offsets: how many nodes to the left of it the near end of its chord lies; -1: no chord.
-        ends: what is attained at the near and at the far ends.
-        weights: of the ends, for each offset.
+        worth: what the strategy of each node attains so far.
+        offsets: how many nodes to the left of it the near end of its chord lies, or NO_CHORD.
+        chords: the chords.
         block: the nodes, and the offsets that are tried.
-        N: how many places after the near end the far one is stored.
     """
-    near, far = ends
+    N = chords.N
     nodes = slice(block.begin, block.end)
     highest = worth[nodes]
     count = block.end - block.begin
-    for offset in range(block.first, min(block.last + 1, len(weights[0]))):
+    for offset in range(block.first, min(block.last + 1, len(chords.weights.near))):
         begin = block.begin + N - offset  # of the near ends of the chords
-        chord = weights[0][offset] * near[begin : begin + count]
-        chord += weights[1][offset] * far[begin + N : begin + N + count]
+        chord = chords.weights.near[offset] * chords.near_worth[begin : begin + count]
+        chord += chords.weights.far[offset] * chords.far_worth[begin + N : begin + N + count]
         better = chord > highest
         np.copyto(highest, chord, where=better)
         np.copyto(offsets[nodes], offset, where=better)

@@ -1,7 +1,11 @@
 """Laws of concentrated costs that are proven to belong to their class, so that they may be played.
 
-A law is mixed with one that says nothing until all its moments hold (docs/notes/setwise.md, "Few
-concentrated costs"). Where a law came from is of no matter (``law_families``, ``moment_program``).
+A law of the loss L belongs to its class if each moment E[e^{λL}], and each with the neighbours
+swapped, stays within its limit at every order λ (``moment_program``). That is checked at finitely
+many orders, with room to spare for those between them. A law that does not belong is mixed with one
+that says nothing: played with the probability of a *share*, while otherwise the loss is 0, which
+makes moments less one smaller in proportion (docs/notes/setwise.md, "Few concentrated costs",
+Laws). Where a law came from is of no matter (``law_families``).
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +32,8 @@ LAW_ERROR = 2e-14
 SUM_ERROR = 1e-13
 TERM_ERROR = 1e-12
 ORDER_ERROR = 1e-9  # relative, far above that of powers and exponentials of orders
-# Shares of a law of centred losses that are tried, from the largest on.
+# Shares of a law of centred losses that are tried, from the largest on: a law that needs a smaller
+# one is worth little.
 SHARES = (1.0, 0.998, 0.995, 0.99, 0.97, 0.9)
 # The orders at which moments are checked: the smallest one (of centred losses over the deviation),
 # how many there are to a factor of 10, and how far they go beyond the last that needs a check. Any
@@ -51,18 +57,19 @@ class PlayableFamily:
 
     @classmethod
     def of(cls, family: LawFamily, moments: MomentClass, h: float) -> PlayableFamily:
-        """Return the laws of a family that belong to the class, or that are in it when they are
-        mixed with no loss.
+        """Return the laws of a family, each mixed with no loss as far as it must be to belong to
+        the class; laws for which no share is found are left out.
 
         Args:
             family: laws that need not be in the class.
             moments: the class.
             h: the distance of two nodes.
         """
-        total = family.masses.sum(axis=1) - 1
-        under_q = (family.masses * np.expm1(-family.losses * h)).sum(axis=1)
+        excess_of_masses = family.masses.sum(axis=1) - 1
+        excess_under_q = (family.masses * np.expm1(-family.losses * h)).sum(axis=1)
         # A quarter, as the sums themselves round.
-        sums_to_1 = (np.abs(total) <= LAW_ERROR / 4) & (np.abs(under_q) <= LAW_ERROR / 4)
+        sums_to_1 = np.abs(excess_of_masses) <= LAW_ERROR / 4
+        sums_to_1 &= np.abs(excess_under_q) <= LAW_ERROR / 4
         valid = sums_to_1 & (family.masses >= 0).all(axis=1)
         family = family.where(valid)
         losses = family.losses.astype(np.float64) * h
@@ -98,12 +105,12 @@ def playable_family(moments: MomentClass, h: float, largest: float) -> PlayableF
 
 
 def _largest_shares(losses: Floats, masses: Floats, moments: MomentClass) -> Floats:
-    """Return the largest share of each law with which all its moments hold, the rest being no
-    loss.
+    """Return, for each law of a class that is not centred, the largest share with which all its
+    moments stay within their limits, the rest being no loss; 0 where none is found.
 
     The moments are checked at orders between which ln E[e^{λL}], which is convex, lies below its
-    chord, and K above its own less ρΔ²/4; up to the first order by convexity from 0, beyond the
-    last by the largest loss.
+    chord, and K above its own less ρΔ²/4, Δ the gap between two orders; up to the first order by
+    convexity from 0, beyond the last by the largest loss.
 
     Args:
         losses: the losses of each law, shape (laws, outcomes).
@@ -115,41 +122,57 @@ def _largest_shares(losses: Floats, masses: Floats, moments: MomentClass) -> Flo
     number = math.ceil(ORDERS_PER_DECADE * math.log10(last / FIRST_ORDER)) + 2
     orders = np.geomspace(FIRST_ORDER, last * BEYOND_LAST_ORDER, number)
     gaps = np.diff(orders)
-    widest = np.maximum(np.append(gaps, 0.0), np.append(0.0, gaps))
-    allowed = moments.log_moment(orders) - moments.rho * widest**2 / 4
-    allowed[0] = min(allowed[0], orders[0] * moments.mean)
-    room = np.expm1(np.minimum(allowed, LARGEST_EXPONENT)) * (1 - ORDER_ERROR)
+    wider_gaps = np.maximum(np.append(gaps, 0.0), np.append(0.0, gaps))  # beside each order
+    allowed_logs = moments.log_moment(orders) - moments.rho * wider_gaps**2 / 4
+    allowed_logs[0] = min(allowed_logs[0], orders[0] * moments.mean)
+    # What a moment may exceed 1 by.
+    allowed = np.expm1(np.minimum(allowed_logs, LARGEST_EXPONENT)) * (1 - ORDER_ERROR)
     shares = np.ones(len(losses))
     for exponents in (orders, -(1 + orders)):
-        rises, reachable = _rises(losses, masses, exponents)
+        excess = _moments_less_1(losses, masses, exponents)
         with np.errstate(divide="ignore"):
-            of_orders = np.where(rises > 0, room / rises, np.inf)
-        shares = np.minimum(shares, np.where(reachable, of_orders.min(axis=1), 0.0))
+            of_orders = np.where(excess.bounds > 0, allowed / excess.bounds, np.inf)
+        shares = np.minimum(shares, np.where(excess.is_known, of_orders.min(axis=1), 0.0))
     return shares
 
 
-def _rises(losses: Floats, masses: Floats, exponents: Floats) -> tuple[Floats, NDArray[np.bool_]]:
-    """Return upper bounds on E[e^{eL}] - 1 of each law at each exponent e, shape (laws,
-    exponents), and whether the exponents of a law can be computed.
+class _MomentsLess1(NamedTuple):
+    """Moments of several laws, less 1.
+
+    Attributes:
+        bounds: upper bounds on E[e^{eL}] - 1, shape (laws, exponents e).
+        is_known: for each law, whether its exponentials are floats, so that the bounds hold.
+    """
+
+    bounds: Floats
+    is_known: NDArray[np.bool_]
+
+
+def _moments_less_1(losses: Floats, masses: Floats, exponents: Floats) -> _MomentsLess1:
+    """Return upper bounds on E[e^{eL}] - 1 of each law at each exponent e.
 
     Args:
         losses: the losses of each law, shape (laws, outcomes).
         masses: their probabilities.
-        exponents: e's.
+        exponents: every e, shape (exponents,).
     """
-    rises = np.full((len(losses), len(exponents)), LAW_ERROR)
+    bounds = np.full((len(losses), len(exponents)), LAW_ERROR)
     largest = float(np.abs(exponents).max())
-    for of_law, mass in zip(losses.T, masses.T, strict=True):
-        logs = np.minimum(np.outer(of_law, exponents), LARGEST_EXPONENT)
-        parts = mass[:, None] * np.expm1(logs)
-        rises += parts + TERM_ERROR * np.abs(parts)
-    reachable = (np.abs(losses) * (masses > 0)).max(axis=1) * largest <= LARGEST_EXPONENT
-    return rises, reachable
+    # One outcome of all laws at a time.
+    for loss, mass in zip(losses.T, masses.T, strict=True):
+        logs = np.minimum(np.outer(loss, exponents), LARGEST_EXPONENT)
+        terms = mass[:, None] * np.expm1(logs)
+        bounds += terms + TERM_ERROR * np.abs(terms)
+    is_known = (np.abs(losses) * (masses > 0)).max(axis=1) * largest <= LARGEST_EXPONENT
+    return _MomentsLess1(bounds, is_known)
 
 
 def _centred_family_shares(losses: Floats, masses: Floats, moments: MomentClass) -> Floats:
     """Return for each law the largest of a few shares with which it is in a class of centred
-    losses, the rest being no loss.
+    losses, the rest being no loss; 0 where it is with none of them.
+
+    A share that will do in one direction says nothing of a smaller one, as the mean of the law
+    falls with it: so each is checked by itself.
 
     Args:
         losses: the losses of each law, shape (laws, outcomes).
@@ -159,25 +182,25 @@ def _centred_family_shares(losses: Floats, masses: Floats, moments: MomentClass)
     mixed_losses = np.concatenate([losses, np.zeros((len(losses), 1))], axis=1)
     shares = np.zeros(len(losses))
     for share in SHARES:
-        left = np.flatnonzero(shares == 0)
-        idle = np.full((len(left), 1), 1 - share)
-        laws = np.concatenate([masses[left] * share, idle], axis=1)
-        holds = _centred_holds(mixed_losses[left], laws, moments)
-        shares[left[holds]] = share
+        undecided = np.flatnonzero(shares == 0)
+        mass_of_no_loss = np.full((len(undecided), 1), 1 - share)
+        mixed_masses = np.concatenate([masses[undecided] * share, mass_of_no_loss], axis=1)
+        belongs = _belongs_to_centred(mixed_losses[undecided], mixed_masses, moments)
+        shares[undecided[belongs]] = share
     return shares
 
 
-def _centred_holds(losses: Floats, masses: Floats, moments: MomentClass) -> NDArray[np.bool_]:
-    """Return for each law whether it is subgaussian about its mean in both directions, with means
-    of at most that of the class.
+def _belongs_to_centred(losses: Floats, masses: Floats, moments: MomentClass) -> NDArray[np.bool_]:
+    """Return for each law whether it is proven to be in a class of centred losses: subgaussian
+    about its mean in both directions, with means of at most that of the class.
 
     Args:
         losses: the losses of each law, shape (laws, outcomes).
         masses: their probabilities.
         moments: the class.
     """
-    forth = _subgaussian(losses, masses, moments)
-    return forth & _subgaussian(-losses, masses * np.exp(-losses), moments)
+    forward = _is_subgaussian(losses, masses, moments)
+    return forward & _is_subgaussian(-losses, masses * np.exp(-losses), moments)
 
 
 def _centred_orders(largest: float, moments: MomentClass) -> Floats:
@@ -194,12 +217,13 @@ def _centred_orders(largest: float, moments: MomentClass) -> Floats:
     return np.geomspace(first, last, number)
 
 
-def _subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDArray[np.bool_]:
-    """Return for each law whether it is subgaussian about its mean, which is small enough.
+def _is_subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDArray[np.bool_]:
+    """Return for each law whether it is proven to be subgaussian about its mean m, with the ρ of
+    the class, and m to be at most the mean of the class.
 
-    ln M(λ) <= λm + λ²ρ, both convex, is checked on orders of both signs as in
-    ``_largest_shares``, about 0 by (ln M)'' <= E[L² e^{|λL|}] / M <= 2ρ, and beyond the last order
-    by the largest |L| + m.
+    With M(λ) = E[e^{λL}] it asks for ln M(λ) <= λm + λ²ρ at every real λ. Both sides are convex, so
+    this is checked on orders of both signs as in ``_largest_shares``; about 0 by (ln M)'' <= E[L²
+    e^{|λL|}] / M <= 2ρ, and beyond the last order by the largest |L| + m.
 
     Args:
         losses: the losses of each law, shape (laws, outcomes).
@@ -208,18 +232,21 @@ def _subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDArra
     """
     if not len(losses):
         return np.zeros(0, dtype=np.bool_)
-    rising = _centred_orders(float((np.abs(losses) * (masses > 0)).max()), moments)
-    first = float(rising[0])
-    gap = rising * (rising[1] / rising[0] - 1) * (1 + ORDER_ERROR)
+    positive_orders = _centred_orders(float((np.abs(losses) * (masses > 0)).max()), moments)
+    first = float(positive_orders[0])
+    ratio = positive_orders[1] / positive_orders[0]
+    gap = positive_orders * (ratio - 1) * (1 + ORDER_ERROR)  # to the next order
     mean = (losses * masses).sum(axis=1)
-    size = (np.abs(losses) * masses).sum(axis=1)
-    mean_error = SUM_ERROR * size + LAW_ERROR
+    mean_size = (np.abs(losses) * masses).sum(axis=1)  # E|L|
+    mean_error = SUM_ERROR * mean_size + LAW_ERROR
     holds = mean + mean_error <= moments.mean
-    for orders in (rising, -rising):
-        allowed = np.outer(mean, orders) - np.outer(mean_error, np.abs(orders))
-        allowed += moments.rho * (orders**2 - gap**2 / 4)
-        rises, reachable = _rises(losses, masses, orders)
-        holds &= reachable & (np.log1p(rises) + SUM_ERROR <= allowed).all(axis=1)
+    for orders in (positive_orders, -positive_orders):
+        allowed_logs = np.outer(mean, orders) - np.outer(mean_error, np.abs(orders))
+        allowed_logs += moments.rho * (orders**2 - gap**2 / 4)
+        excess = _moments_less_1(losses, masses, orders)
+        is_allowed = np.log1p(excess.bounds) + SUM_ERROR <= allowed_logs
+        holds &= excess.is_known & is_allowed.all(axis=1)
     # Between the two orders nearest to 0, where M >= e^{-|λ| E|L|}.
-    second = (losses**2 * np.exp(first * np.abs(losses)) * masses).sum(axis=1)
-    return holds & (second * np.exp(first * size) <= 2 * moments.rho * (1 - ORDER_ERROR))
+    second_moment = (losses**2 * np.exp(first * np.abs(losses)) * masses).sum(axis=1)
+    second_derivative = second_moment * np.exp(first * mean_size)
+    return holds & (second_derivative <= 2 * moments.rho * (1 - ORDER_ERROR))

@@ -15,6 +15,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,9 +39,10 @@ class RangeOnGrid:
 
     Attributes:
         epsilon: ε.
-        below, above: the multiples, as numbers of steps; both are the same where ε is nearly one.
-        chance: the probability of the larger one, rounded up.
-        short: the larger multiple less ε, at least 0.
+        below: the smaller multiple, as a number of steps.
+        above: the larger one; the same as ``below`` where ε is nearly a multiple.
+        chance: the probability, rounded up, with which a coin shows the larger one.
+        short: by how much ε is short of the larger multiple, at least 0; in units of ε.
     """
 
     epsilon: float
@@ -52,7 +54,7 @@ class RangeOnGrid:
 
 @lru_cache(maxsize=1024)
 def range_on_grid(epsilon: float, h: float) -> RangeOnGrid:
-    """Return where ε lies on a grid; compared as rationals.
+    """Return where ε lies on a grid; it is compared with multiples of the step as a rational.
 
     Args:
         epsilon: ε.
@@ -71,7 +73,8 @@ def range_on_grid(epsilon: float, h: float) -> RangeOnGrid:
 
 
 def range_step_above(on_grid: RangeOnGrid, value: ValueFunction, last: int) -> Floats:
-    """Return upper bounds on the step at the nodes 0, ..., last.
+    """Return upper bounds on the value of playing a range first, at the nodes 0, ..., last: the
+    mean, over the coin, of the steps of the two multiples.
 
     Args:
         on_grid: the range.
@@ -105,7 +108,8 @@ def _step_of_multiple(steps: int, value: ValueFunction, last: int) -> Floats:
 def range_step_below(
     on_grid: RangeOnGrid, lower: ValueFunction, upper: ValueFunction, last: int
 ) -> Floats:
-    """Return lower bounds on the step at the nodes 0, ..., last.
+    """Return lower bounds on the value of playing a range first, at the nodes 0, ..., last: the
+    best chord over each node whose near end, to the left, is a node.
 
     Args:
         on_grid: the range.
@@ -113,34 +117,56 @@ def range_step_below(
         upper: upper bounds on it.
         last: the last node.
     """
-    near_weights, far_weights = chord_weights(on_grid.epsilon, lower.h)
-    before = len(near_weights)
+    weights = chord_weights(on_grid.epsilon, lower.h)
+    before = len(weights.near)
     nodes = np.arange(-before, last + on_grid.above + 1)
+    count = last + 1  # of the nodes of the answer, of which node 0 is at the place ``before``
     near = lower.at(nodes) * INWARD
+    # The node ``above`` steps after a near end lies ``short`` to the right of the far end.
     far = between_nodes(lower, upper, nodes, on_grid.short) * INWARD
     # A chord over a node with its near end there is worth V itself.
-    best = near[before:][: last + 1]
+    best = near[before : before + count]
     for offset in range(before):
         begin = before - offset  # the place of the near end of the chord over node 0
-        chord = near_weights[offset] * near[begin:][: last + 1]
-        chord += far_weights[offset] * far[begin + on_grid.above :][: last + 1]
+        begin_far = begin + on_grid.above
+        chord = weights.near[offset] * near[begin : begin + count]
+        chord += weights.far[offset] * far[begin_far : begin_far + count]
         best = np.maximum(best, chord)
     bounds: Floats = best * (1 - CHORD_ROUNDING)
     return bounds
 
 
+class ChordWeights(NamedTuple):
+    """The weights of both ends of chords over a node, one entry for each *offset*: the number of
+    nodes, 0, 1, ..., by which the near end of the chord lies to the left of the node.
+
+    The chord is worth near · H(near end) + far · H(far end) at the node.
+
+    Attributes:
+        near: of the near ends, those to the left.
+        far: of the far ends, ε to the right of these.
+    """
+
+    near: Floats
+    far: Floats
+
+
 @lru_cache(maxsize=256)
-def chord_weights(epsilon: float, h: float) -> tuple[Floats, Floats]:
-    """Return the weights of the near and of the far ends of the chords over a node whose near ends
-    lie 0, 1, ... nodes to the left of it.
+def chord_weights(epsilon: float, h: float) -> ChordWeights:
+    """Return the weights of all chords of ratio e^ε over a node whose near ends are nodes; within a
+    few roundings.
+
+    Args:
+        epsilon: ε.
+        h: the grid step.
     """
     exact = Fraction(epsilon)
     step = Fraction(h)
     offsets = range(math.floor(exact / step) + 1)
-    behind = np.array([float(offset * step) for offset in offsets])
-    left = np.array([float(exact - offset * step) for offset in offsets])
-    near = np.exp(behind) * np.expm1(left) / math.expm1(epsilon)
-    return near, np.expm1(behind) / math.expm1(epsilon)
+    to_node = np.array([float(offset * step) for offset in offsets])
+    from_node = np.array([float(exact - offset * step) for offset in offsets])
+    near = np.exp(to_node) * np.expm1(from_node) / math.expm1(epsilon)
+    return ChordWeights(near, np.expm1(to_node) / math.expm1(epsilon))
 
 
 def between_nodes(
@@ -161,8 +187,10 @@ def between_nodes(
     right_values = lower.at(nodes)
     best = right_values
     for apart in CONTINUED_OVER:
+        # The line through the node and one to its right, continued to the left.
         share = -math.expm1(-distance) / math.expm1(apart * lower.h)
         best = np.maximum(best, right_values + share * (right_values - upper.at(nodes + apart)))
+        # The line through the node before and one to its left, continued to the right.
         share = math.expm1(lower.h - distance) / -math.expm1(-apart * lower.h)
         line = left_values - share * (upper.at(nodes - 1 - apart) - left_values)
         # A difference of numbers up to (1 + share) times the larger one.

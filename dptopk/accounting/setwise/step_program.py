@@ -192,11 +192,10 @@ class _StepProgram:
         no_worth = np.zeros((len(nodes), self.columns.shape[2] - self.number_of_losses))
         self.worth = np.concatenate([worth, no_worth], axis=1)
         # ``solve`` sets these.
-        self.basis: NDArray[np.int64] = np.zeros(
-            (len(nodes), self.number_of_constraints), dtype=np.int64
-        )
-        self.multipliers: Floats = np.zeros((len(nodes), self.number_of_constraints))
-        self.masses: Floats = np.zeros((len(nodes), self.number_of_constraints))
+        shape = (len(nodes), self.number_of_constraints)
+        self.basis: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
+        self.multipliers: Floats = np.zeros(shape)
+        self.masses: Floats = np.zeros(shape)
         self.failed: NDArray[np.bool_] = np.zeros(len(nodes), dtype=np.bool_)
 
     def _all_columns(self, of_losses: Floats) -> Floats:
@@ -208,9 +207,8 @@ class _StepProgram:
         Args:
             of_losses: shape (x's, constraints, losses).
         """
-        slacks = np.vstack(
-            [np.zeros((2, self.number_of_constraints - 2)), np.eye(self.number_of_constraints - 2)]
-        )
+        with_slack = self.number_of_constraints - 2
+        slacks = np.vstack([np.zeros((2, with_slack)), np.eye(with_slack)])
         columns = [of_losses, np.broadcast_to(slacks, (len(self.nodes), *slacks.shape))]
         if self.moments.centred:
             columns += self._rising_columns()
