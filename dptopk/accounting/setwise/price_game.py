@@ -53,12 +53,16 @@ LEAST_WORTH = 1e-6
 
 
 def weights_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[float, int]:
-    """Return integer prices about proportional to ε^1.93, which suits games of many costs;
-    any prices give a sound bound.
+    """Return an integer price for each of several bounded ranges, about proportional to ε^1.93,
+    which suits games of many costs; any prices give a sound bound.
 
     The smallest range gets the least price, up to 8, with which all prices are within 2% of the
-    proportions, or as near as possible. The price of the largest range is at most ``largest``,
-    unless even the least prices exceed it: long games need less precise prices.
+    proportions, or as near as possible.
+
+    Args:
+        ranges: the ε's.
+        largest: a limit on the price of the largest range, kept unless even the least prices exceed
+            it: long games need less precise prices.
 
     >>> weights_of((0.1, 0.05))
     {0.1: 15, 0.05: 4}
@@ -74,24 +78,25 @@ def proportional_prices(worth: Mapping[Key, float], largest: float = math.inf) -
 
     Args:
         worth: for each cost a positive number.
-        largest: a limit on the largest price.
+        largest: a limit on the largest price, kept unless even the least prices exceed it.
     """
     least = LEAST_WORTH * max(worth.values())
     smallest_worth = max(min(worth.values()), least)
-    shares = [max(value, least) / smallest_worth for value in worth.values()]
+    # What each cost is worth in units of the cheapest one.
+    multiples = [max(value, least) / smallest_worth for value in worth.values()]
 
     def misfit(unit: int) -> float:
         """Return the largest relative distance of a price from its proportion, if the cheapest cost
         has the price ``unit``.
         """
-        exact = [unit * share for share in shares]
+        exact = [unit * multiple for multiple in multiples]
         return max(abs(_price(price) / price - 1) for price in exact)
 
     units = range(1, tuning.FINEST_WEIGHT + 1)
-    affordable = [unit for unit in units if unit == 1 or unit * max(shares) <= largest]
-    close_enough = [unit for unit in affordable if misfit(unit) <= tuning.WEIGHT_MISFIT]
-    unit = close_enough[0] if close_enough else min(affordable, key=misfit)
-    return {key: _price(unit * share) for key, share in zip(worth, shares, strict=True)}
+    allowed = [unit for unit in units if unit == 1 or unit * max(multiples) <= largest]
+    close_enough = [unit for unit in allowed if misfit(unit) <= tuning.WEIGHT_MISFIT]
+    unit = close_enough[0] if close_enough else min(allowed, key=misfit)
+    return {key: _price(unit * multiple) for key, multiple in zip(worth, multiples, strict=True)}
 
 
 def _price(exact: float) -> int:
@@ -102,6 +107,10 @@ def _price(exact: float) -> int:
 def weight_layers(rules: Rules, weights: tuple[int, ...]) -> Iterator[Layer]:
     """Yield upper bounds on W_0, W_1, W_2, ... of the bounded ranges of ``rules``, as node values,
     without an end.
+
+    Args:
+        rules: the ranges and their grid.
+        weights: the price of each range.
     """
     return game_layers(rules, weights, lambda money: window_of(rules, weights, money))
 
@@ -158,15 +167,17 @@ def affordable_copies(cost: Cost, epsilon: float, delta: float) -> float:
     """
     game = CustomRules([cost], delta, steps=tuning.WEIGHT_STEPS)
     log_delta = math.log(delta)
-    previous = -math.inf
+    log_delta_before = -math.inf  # of one copy less
+    # With a price of 1, the money is the number of copies.
     for count, layer in enumerate(game.layers((1,))):
         log_delta_of_count = math.log(layer.delta(epsilon))
         if log_delta_of_count > log_delta:
             if count <= 1:
                 break
-            fraction = (log_delta - previous) / (log_delta_of_count - previous)
-            return max(count - 1 + fraction, 1.0)
-        previous = log_delta_of_count
+            # Between two numbers of copies ln δ is taken to be linear.
+            rise = log_delta_of_count - log_delta_before
+            return max(count - 1 + (log_delta - log_delta_before) / rise, 1.0)
+        log_delta_before = log_delta_of_count
     return 1.0
 
 
@@ -190,8 +201,8 @@ def capacity(weights: Mapping[Cost, int], epsilon: float, delta: float, work: Wo
     game = CustomRules(list(weights), delta, steps=tuning.WEIGHT_STEPS, reach=reach)
     prices = tuple(weights[cost] for cost in game.costs)
     for money, layer in enumerate(game.layers(prices)):
-        amount = len(prices) * (tuning.PER_STEP + tuning.PER_NODE * len(layer.values))
-        if layer.delta(epsilon) > delta or not work.take(amount):
+        work_of_layer = len(prices) * (tuning.PER_STEP + tuning.PER_NODE * len(layer.values))
+        if layer.delta(epsilon) > delta or not work.take(work_of_layer):
             break
         largest = money
     if late():
@@ -199,18 +210,22 @@ def capacity(weights: Mapping[Cost, int], epsilon: float, delta: float, work: Wo
     return largest
 
 
-_BEYOND_GRIDS = 2**40  # a node beyond every grid: V is positive everywhere
+# A node beyond every grid, for costs whose V is positive everywhere: it is the number of grid steps
+# that they are said to have, after which a V that is 0 would begin.
+_BEYOND_GRIDS = 2**40
 
 
 @dataclass(frozen=True)
 class _Step:
-    """One cost other than a bounded range, by a pair (P, Q) whose losses are nodes.
+    """The step of one cost that is no bounded range: an expectation over a pair (P, Q) that
+    dominates the cost, and whose losses are nodes.
 
     Attributes:
         first: the smallest loss, in nodes.
-        masses: under P, at consecutive nodes, rounded up.
+        masses: the probabilities under P of losses at consecutive nodes, rounded up.
         infinite: the mass at an infinite loss, rounded up.
-        mean, spread: about the mean and the variance of the loss; only windows depend on them.
+        mean: about the mean of the loss; only windows depend on it.
+        spread: about the variance of the loss; only windows depend on it.
     """
 
     first: int
@@ -229,22 +244,27 @@ class _Step:
             delta: the mass that is moved to an infinite loss is small against this δ.
         """
         x = np.arange(_profile_nodes(cost, h, delta) + 1, dtype=np.float64) * h
-        right: Floats = np.clip(profile(cost, x, h), FLOOR, 1.0)
-        pair = pair_of_symmetric(right, h)
+        profile_from_0: Floats = np.clip(profile(cost, x, h), FLOOR, 1.0)
+        pair = pair_of_symmetric(profile_from_0, h)
         nodes = np.rint(pair.losses / h).astype(np.int64)
         # Of the logarithm of a mass and of its exponential, with a margin.
         rounding = 64 * ROUNDOFF * (2 + np.abs(pair.log_masses))
         masses = np.exp(pair.log_masses) * (1 + rounding)
+        # The pair names only the nodes that have a mass.
         places = nodes - nodes[0]
-        dense = np.zeros(int(places[-1]) + 1)
-        dense[places] = masses
+        masses_of_all_nodes = np.zeros(int(places[-1]) + 1)
+        masses_of_all_nodes[places] = masses
         mean = float(masses @ pair.losses)
         spread = float(masses @ (pair.losses - mean) ** 2)
-        return cls(int(nodes[0]), dense, pair.infinite, mean, spread)
+        return cls(int(nodes[0]), masses_of_all_nodes, pair.infinite, mean, spread)
 
     def apply(self, before: Layer, window: Sequence[int]) -> Floats:
-        """Return upper bounds on E_P[V(x - L)] at the nodes of a window, where ``before``
-        bounds V.
+        """Return upper bounds on E_P[V(x - L)], which is what playing the cost first is worth, at
+        the nodes of a window.
+
+        Args:
+            before: upper bounds on V of what is left after the cost.
+            window: the first and the last node.
         """
         last = self.first + len(self.masses) - 1
         values = before.values_between(window[0] - last, window[1] - self.first)
@@ -255,7 +275,7 @@ class _Step:
 
 
 def profile(cost: Cost, x: Floats, h: float) -> Floats:
-    """Return upper bounds on δ(x) of every mechanism with one cost, in either direction.
+    """Return upper bounds on the δ at ε = x of every mechanism with one cost, in either direction.
 
     They come from the cost's dominating pair where it has one (split on a grid finer than h), and
     from its Rényi curve otherwise.
@@ -278,8 +298,8 @@ def profile(cost: Cost, x: Floats, h: float) -> Floats:
 
 
 def _profile_nodes(cost: Cost, h: float, delta: float) -> int:
-    """Return the number of nodes beyond which the profile of a cost is negligible, or the largest
-    number that is looked at.
+    """Return about the number of nodes beyond which the profile of a cost is negligible, or
+    PROFILE_NODES where that is smaller; any number is sound.
 
     Args:
         cost: without failure mass.
@@ -312,13 +332,17 @@ def _deviation(cost: Cost) -> float:
 class CustomRules:
     """The rules of a price game with costs of any class: a grid and a step for each cost.
 
-    The order of costs is that of ``self.costs``: bounded ranges first.
-
     Args:
         costs: distinct costs without failure mass, each with a dominating pair or a Rényi curve.
         delta: the δ that is asked about; mass far below it may be moved to an infinite loss.
         steps: the least number of grid steps to the largest range.
         reach: of the windows, in standard deviations.
+
+    Attributes:
+        costs: the costs, bounded ranges first; prices and places of costs are in this order.
+        h: the grid step.
+        steps: for each cost the number of grid steps to its largest loss; of costs that are no
+            bounded ranges one that is beyond every grid.
     """
 
     upper = True
@@ -336,10 +360,10 @@ class CustomRules:
         largest = max((cost.epsilon for cost in ranges), default=8 * least_deviation)
         fine_enough = math.ceil(tuning.SPREAD_STEPS * largest / least_deviation)
         steps = min(max(steps, fine_enough), tuning.MOST_STEPS)
-        counts = {cost.epsilon: 1 for cost in ranges}
-        if not counts:
-            counts = {largest: 1}
-        self._rules = Rules.of(counts, steps, upper=True, reach=reach)
+        one_of_each = {cost.epsilon: 1 for cost in ranges}
+        if not one_of_each:
+            one_of_each = {largest: 1}
+        self._rules = Rules.of(one_of_each, steps, upper=True, reach=reach)
         self.h = self._rules.h
         self._count = len(ranges)
         self._others = [_Step.of(cost, self.h, delta) for cost in others]
@@ -365,24 +389,30 @@ class CustomRules:
     def window(self, prices: Sequence[int], money: int) -> tuple[int, int]:
         """Return the first and the last node that matter when the money may be spent on any one
         cost.
-        """
-        counts = [money / price for price in prices]
-        ends = []  # (first, last) of each kind of cost
-        if self._count:
-            windows = self._rules.windows(np.diag(counts[: self._count]))
-            first = int(windows[:, 0].min())
-            last = int(windows[:, 1].max())
-            ends.append((first, last))
-        for count, other in zip(counts[self._count :], self._others, strict=True):
-            ends.append(self._window_of_other(count, other))
-        return min(low for low, _ in ends), max(high for _, high in ends)
 
-    def _window_of_other(self, count: float, step: _Step) -> tuple[int, int]:
-        """Return the first and the last node that matter when ``count`` copies of one cost may be
-        played.
+        Args:
+            prices: the price of each cost.
+            money: the sum that is left.
         """
-        mean = count * step.mean
-        sigma = math.sqrt(count * step.spread)
+        affordable = [money / price for price in prices]  # copies of each cost
+        windows = []  # the first and the last node for each kind of cost
+        if self._count:
+            of_ranges = self._rules.windows(np.diag(affordable[: self._count]))
+            windows.append((int(of_ranges[:, 0].min()), int(of_ranges[:, 1].max())))
+        for copies, other in zip(affordable[self._count :], self._others, strict=True):
+            windows.append(self._window_of_other(copies, other))
+        return min(first for first, _ in windows), max(last for _, last in windows)
+
+    def _window_of_other(self, copies: float, step: _Step) -> tuple[int, int]:
+        """Return the first and the last node that matter when some copies of one cost may be
+        played.
+
+        Args:
+            copies: how many, perhaps with a fraction.
+            step: the step of the cost.
+        """
+        mean = copies * step.mean
+        sigma = math.sqrt(copies * step.spread)
         last = step.first + len(step.masses) - 1
         # One more step reads nodes as far to the left as its largest loss.
         low = mean - tuning.BELOW * sigma - last * self.h

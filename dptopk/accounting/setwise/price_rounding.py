@@ -46,8 +46,8 @@ LEVEL_ROUNDING = 1e-12  # relative, far above that of a product of a step and a 
 
 @dataclass(frozen=True)
 class RoundingLevels:
-    """The few ranges that coins may choose: multiples of one grid step, each with its price; both
-    rising.
+    """The few ranges, *levels*, that coins may choose: multiples of one grid step, each with its
+    price; both rising.
 
     Attributes:
         steps: the number of grid steps of each level.
@@ -69,8 +69,12 @@ class RoundingLevels:
         return self.steps[-1] / self.steps[0]
 
     def rules(self, largest: float, reach: float) -> Rules:
-        """Return the grid on which the last level is ``scale`` times ``largest``, or a rounding
-        more; ``reach`` is that of the windows.
+        """Return the levels as ranges on their grid, with the last level ``scale`` times
+        ``largest``, or a rounding more.
+
+        Args:
+            largest: the largest ε that is rounded.
+            reach: the half-width of the windows in standard deviations.
         """
         last = max(largest * self.scale, largest)
         grid = Rules.of({last: 1}, self.steps[-1], upper=True, reach=reach)
@@ -82,8 +86,8 @@ class RoundingLevels:
 def law_of_price_sum(
     ranges: Mapping[float, int], levels: Floats, weights: tuple[int, ...]
 ) -> tuple[int, Floats]:
-    """Return the law of the sum of prices S: its smallest possible value, and the masses from there
-    on, rounded up.
+    """Return the law of the sum of prices S, of all ranges after their coins: its smallest possible
+    value, and the masses of that value and of all larger ones in turn, rounded up.
 
     W_S rises with S: so the chance of the larger price is rounded up, and so are all masses
     afterwards, by the rounding of the sums.
@@ -127,8 +131,8 @@ def _chance_of_larger(epsilon: float, a: float, b: float) -> float:
 
 
 def _sum_with_coins(masses: Floats, error: int, coin: Floats, count: int) -> tuple[Floats, int]:
-    """Return the law of a sum with several equal coins added, by repeated squaring, and a bound on
-    its relative error in units of roundoff.
+    """Return the law of a sum with several equal coins added, and a bound on its relative error in
+    units of roundoff. The law of 2^i coins is that of 2^(i-1) coins added to itself.
 
     Args:
         masses: the law of the sum, the probabilities of 0, 1, ...
@@ -193,7 +197,7 @@ class Money:
         least, masses = law_of_price_sum(dict(ranges), np.array(rules.epsilons), weights)
         rounding = 2 * ROUNDOFF * len(masses)
         sums_from = np.cumsum(masses[::-1])[::-1]
-        tails = np.append(sums_from, 0.0) * (1 + rounding)
+        tails = np.append(sums_from, 0.0) * (1 + rounding)  # the mass from each place on
         whole = tails[0]
         negligible = math.exp(-(rules.reach**2) / 2)
         nearly_all = whole * (1 - tuning.LOW_WEIGHT_MASS)
@@ -209,8 +213,7 @@ class Money:
         return self.first + len(self.masses) - 1
 
     def pair(self, rules: Rules, weights: tuple[int, ...], layers: Iterable[Layer]) -> GroupPair:
-        """Return the pair of E[W_S], where ``layers`` are upper bounds on W_0, W_1, ...
-        in order.
+        """Return a pair whose profile is at least E[W_S].
 
         Args:
             rules: the levels as ranges, and their grid.
@@ -235,17 +238,20 @@ Ranges = tuple[tuple[float, int], ...]
 
 @lru_cache(maxsize=128)
 def tuned_levels(ranges: Ranges, order: float) -> tuple[RoundingLevels, ...]:
-    """Return rounding levels for ranges (ε, count), ε rising, by rising work and falling noise.
+    """Return rounding levels for a few ranges, by rising work and falling noise; any levels give a
+    sound bound.
 
-    A range is worth its log-MGF at the order λ = ``order``; any levels give a sound bound.
+    Args:
+        ranges: (ε, count) of each, ε rising.
+        order: λ; a range is taken to be worth its log-MGF at this order.
     """
     chosen = []
-    least = math.inf
+    least_noise = math.inf
     candidates = _candidate_levels(_Band(ranges, order))
     by_work = sorted(candidates, key=lambda candidate: (candidate.work, candidate.noise))
     for candidate in by_work:
-        if candidate.noise < least * tuning.LESS_NOISE:
-            least = candidate.noise
+        if candidate.noise < least_noise * tuning.LESS_NOISE:
+            least_noise = candidate.noise
             chosen.append(candidate.levels)
     return tuple(chosen)
 
@@ -271,6 +277,13 @@ class _Band:
     Args:
         ranges: (ε, count) of each range, ε rising.
         order: λ; a range is worth its log-MGF at this order, between some points by interpolation.
+
+    Attributes:
+        epsilons: the ε's, rising.
+        counts: the number of costs of each.
+        count: the number of all costs.
+        spread: Σ n ε², four times a bound on the variance of the loss.
+        total: what all costs together are worth.
     """
 
     def __init__(self, ranges: Ranges, order: float) -> None:
@@ -342,12 +355,12 @@ class _RoundingCoins(NamedTuple):
     """How ranges are rounded to the levels with prices 1, 2, 3, ...
 
     Attributes:
-        paid: the mean price of each range.
-        used: the places of the levels that a coin may show.
+        mean_prices: the mean price of each range.
+        shown: the places of the levels that a coin may show.
     """
 
-    paid: Floats
-    used: NDArray[np.int64]
+    mean_prices: Floats
+    shown: NDArray[np.int64]
 
     @classmethod
     def of(cls, epsilons: Floats, levels: Floats) -> _RoundingCoins:
@@ -369,10 +382,10 @@ class _RoundingCoins(NamedTuple):
 
 def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate:
     """Return the levels ``steps`` · h with prices 1, 2, 3, ..., without those that no coin shows,
-    with their work and noise.
+    with estimates of their work and noise.
 
-    If every level paid exactly unit · worth, the mean of S would be unit · total; the share above
-    that is noise.
+    If every price were exactly a unit times what the range is worth, the mean of the sum of prices
+    would be the unit times what all ranges are worth; by what share it is more is noise.
 
     Args:
         band: the ranges.
@@ -381,12 +394,12 @@ def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate
     """
     levels = np.asarray(steps * h, dtype=np.float64)
     coins = _RoundingCoins.of(band.epsilons, levels)
-    prices = coins.used + 1
+    prices = coins.shown + 1
     # All levels pay in the unit of the one that is cheapest for its worth; the excess of the others
     # is noise.
-    worths = band.worth(levels[coins.used])
+    worths = band.worth(levels[coins.shown])
     unit = float((prices / worths).min())
-    mean_sum_of_prices = float(band.counts @ coins.paid)
+    mean_sum_of_prices = float(band.counts @ coins.mean_prices)
     last = int(steps[-1])
     noise = mean_sum_of_prices / (unit * band.total) - 1
     # A step adds CELL h² to the variance, which is spread / 4.
@@ -395,6 +408,6 @@ def _candidate_at(band: _Band, steps: NDArray[np.int64], h: float) -> _Candidate
     # candidates for one band are compared.
     work_of_step = tuning.PER_STEP + tuning.PER_NODE * tuning.LAYER_NODES * last
     scale = max(last * h / float(band.epsilons[-1]), 1.0) * (1 + LEVEL_ROUNDING)
-    used_steps = tuple(steps[coins.used].tolist())
-    chosen = RoundingLevels(used_steps, tuple(prices.tolist()), noise, scale)
+    shown_steps = tuple(steps[coins.shown].tolist())
+    chosen = RoundingLevels(shown_steps, tuple(prices.tolist()), noise, scale)
     return _Candidate(mean_sum_of_prices * len(prices) * work_of_step, noise, chosen)

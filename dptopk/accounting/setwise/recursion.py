@@ -2,8 +2,8 @@
 between two bounds.
 
 With nothing left V = [1 - e^x]_+; with a multiset E left, V_E is the largest of step_ε(V_{E - ε})
-over the distinct ε in E (``bellman_step`` bounds one step from both sides). States are the counts
-of each distinct ε.
+over the distinct ε in E: the value of playing a cost of that ε first (``bellman_step`` bounds one
+step from both sides). The state of the game is what is left, as the count of each distinct ε.
 
 Given everything before, the loss of an ε-BR mechanism has a mean of at most maxkl(ε) and is
 ε/2-subgaussian around it (Hoeffding), so that V_E(x) <= e^{-z²/2} for x = Σ maxkl + z σ, σ² = Σ
@@ -103,17 +103,17 @@ class Rules:
         epsilons = np.array(self.epsilons)
         mean_losses = np.array([mean_loss(epsilon) for epsilon in self.epsilons])
         counts = states.astype(float)
-        top = counts @ epsilons
+        largest_loss = counts @ epsilons
         mean = counts @ mean_losses
         # A loss with range ε has a standard deviation of at most ε/2 (Popoviciu), and variances
         # add.
         sigma = np.sqrt(counts @ epsilons**2) / 2
         # To the left of a node a step reads up to the largest ε further.
-        low = np.maximum(mean - tuning.BELOW * sigma - max(self.epsilons), -top)
+        low = np.maximum(mean - tuning.BELOW * sigma - max(self.epsilons), -largest_loss)
         # Where a share f of the variance is left, the walk is near reach·sqrt(f) deviations of what
         # is left, within STRAY·sqrt(1 - f): at most the hypot (Cauchy-Schwarz).
         above = math.hypot(self.reach, tuning.STRAY)
-        high = np.minimum(mean + above * sigma, top)
+        high = np.minimum(mean + above * sigma, largest_loss)
         low = np.minimum(low, high)
         # A node to spare on each side, as the quotients are rounded.
         first = np.floor(low / self.h) - 1
@@ -212,8 +212,8 @@ def _whole_multiples(multiples: Floats, *, upper: bool) -> Floats:
 def _variance_changes(
     epsilons: tuple[float, ...], counts: State, steps: int, cell: float, *, upper: bool
 ) -> Floats:
-    """Return estimates of the amounts by which grids of ``steps`` to ``2 steps`` steps change the
-    variance Σ ε²/4, the error of interpolation included; one value for each grid.
+    """Return estimates of the amounts by which grids of ``steps`` to ``2 steps`` steps to the
+    largest ε change the variance Σ ε²/4, the error of interpolation included; one for each grid.
 
     Args:
         epsilons: the ε's.
@@ -259,9 +259,9 @@ class Layer:
     The nodes are at x = (first + j) h. Methods give bounds outside of them and between them.
 
     Attributes:
-        first: the first node.
+        first: the first node, j of x = jh.
         values: the bounds, shape (nodes,) or (states, nodes).
-        top: the node from which on V = 0; for several states a column.
+        top: the node of the largest loss, from which on V = 0; for several states a column.
         h: the grid step.
         upper: whether these are upper bounds.
     """
@@ -431,13 +431,14 @@ def solve(rules: Rules, counts: State) -> Layer:
         counts: how often each ε occurs.
     """
     remainders = _Remainders.of(rules, counts)
-    rows = np.zeros(len(remainders.tops), dtype=np.int64)  # of states, in the layer of their size
+    # For each state, its row in the layer of the states of its size.
+    rows_in_layers = np.zeros(len(remainders.tops), dtype=np.int64)
     layer = rules.empty_layer()
     layer = replace(layer, values=layer.values[None])
     for total in range(1, sum(counts) + 1):
         states = remainders.of_size(total)
-        layer = _layer_of_states(rules, remainders, states, layer, rows)
-        rows[states] = np.arange(len(states))
+        layer = _layer_of_states(rules, remainders, states, layer, rows_in_layers)
+        rows_in_layers[states] = np.arange(len(states))
     return replace(layer, values=layer.values[0], top=int(remainders.tops[-1]))
 
 
@@ -446,7 +447,7 @@ def _layer_of_states(
     remainders: _Remainders,
     states: NDArray[np.intp],
     smaller: Layer,
-    rows: NDArray[np.int64],
+    rows_in_layers: NDArray[np.int64],
 ) -> Layer:
     """Return bounds on V of all states of one size, from bounds for the states with one cost less.
 
@@ -455,14 +456,16 @@ def _layer_of_states(
         remainders: all states.
         states: the rows of the states of this size.
         smaller: the layer of the states with one cost less.
-        rows: for each row of ``remainders``, its place in the layer of its size.
+        rows_in_layers: for each state of ``remainders``, its row in the layer of the states of its
+            size.
     """
     first = int(remainders.windows[states, 0].min())
     last = int(remainders.windows[states, 1].max())
     best = np.zeros((len(states), last - first + 1))
     for play in remainders.first_plays(states, best.shape[1]):
         raise_if_late()
-        after = smaller.of_states(rows[play.rows_after], remainders.tops[play.rows_after])
+        rows_after = rows_in_layers[play.rows_after]
+        after = smaller.of_states(rows_after, remainders.tops[play.rows_after])
         values = rules.step(after, play.part, (first, last))
         # Bellman: V is the largest value over the cost that is played first.
         best[play.places] = np.maximum(best[play.places], values)
@@ -483,7 +486,7 @@ def solve_in_order(rules: Rules, played: Sequence[int]) -> Layer:
         rules: the game and its grid.
         played: for each cost the place of its ε in ``rules.epsilons``, first played first.
     """
-    parts = list(reversed(played))
+    parts = list(reversed(played))  # the cost that is played last is the first that is valued
     is_played = np.array(parts)[:, None] == np.arange(len(rules.epsilons))
     states = np.cumsum(is_played, axis=0)
     tops = (states @ np.array(rules.steps)).tolist()

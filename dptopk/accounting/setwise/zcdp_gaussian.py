@@ -77,8 +77,11 @@ def variance_after(rho: float, total: float, start: Starts) -> Starts:
 
 
 def _exponents_of_beta(rho: float, start: Starts) -> tuple[Starts, Starts]:
-    """Return κ and g of Theorem H, β = (e^κ - 1) e^g, for costs up to ρ on a Gaussian of variance
-    s_0 = ``start``.
+    """Return κ and g of Theorem H, which give β = (e^κ - 1) e^g.
+
+    Args:
+        rho: the largest ρ of a cost.
+        start: s_0, the variance of the Gaussian before the first step, or several.
     """
     slope = 2 * rho / start  # a of the theorem
     longer = 1 + rho / 4 + rho**2 / start  # at least 1 + β
@@ -196,8 +199,8 @@ class DominatingGaussian(Curve):
     gaussian: GaussianDP
 
     def answer(self, query: Query) -> Answer:
-        """Return the Gaussian's answer as the upper bound, and what a strategy attains as the lower
-        one.
+        """Return the Gaussian's answer as the upper bound, and for an ε what a strategy attains as
+        the lower one.
         """
         mu = self.gaussian.mu
         if query.epsilon is not None:
