@@ -1,4 +1,9 @@
-"""The text of a certificate: its claim, and its factors, the costs as the checker reads them."""
+"""The text of a certificate: its claim, and its *factors*.
+
+A factor is one part of the product of pairs that proves the claim: a JSON object whose "kind" says
+how the checker finds its profile, with the costs that it bounds. Where there are several factors,
+"low" and "high" are the places of the product's lattice between which its profile is read.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +43,7 @@ PARAMETERS: dict[type[Cost], tuple[str, ...]] = {
     DiscreteGaussianDP: ("scale", "shift"),
 }
 LISTED = PARAMETERS | {ZCDP: ("rho", "xi"), CDP: ("mu", "tau"), BoundedRange: ("epsilon",)}
-Entry = dict[str, Any]
+Entry = dict[str, Any]  # a factor, or some of its names with their values
 
 
 @dataclass(frozen=True)
@@ -108,22 +113,28 @@ def factor_of_game(certified: CertifiedGame, concentrated: Charge) -> Entry:
 
 
 def factor_of_small(small: Charge, gaussian: Cost, step: float, reach: float) -> Entry:
-    """Return small costs as the factor that the checker bounds by the Gaussian that stands for
-    them.
+    """Return small costs as one factor, which the checker bounds by a Gaussian of its own
+    (Theorem H).
 
     Args:
         small: the small costs.
-        gaussian: the Gaussian cost that stands for them (Theorem H).
+        gaussian: the Gaussian cost that stands for them, which decides the places that are read.
         step: the step of the lattice.
         reach: how many standard deviations of the loss are read.
     """
-    like = closed_form(gaussian, 1, step, reach)
-    return factor_of_list("Smoothed", small) | {end: like[end] for end in ("low", "high")}
+    of_gaussian = closed_form(gaussian, 1, step, reach)
+    return factor_of_list("Smoothed", small) | {
+        "low": of_gaussian["low"],
+        "high": of_gaussian["high"],
+    }
 
 
 def one_gaussian(charge: Charge) -> Mapping[Cost, int]:
-    """Return all Gaussian costs as one whose μ² is at least their sum, where they are of several
-    kinds.
+    """Return Gaussian costs as a charge's costs with counts, with one kind of cost at most: several
+    kinds become one cost whose μ² is at least the sum of theirs, in rationals.
+
+    Args:
+        charge: GaussianDP costs only, perhaps none.
     """
     if len(charge.costs) < 2:
         return charge.costs
@@ -138,8 +149,8 @@ def one_gaussian(charge: Charge) -> Mapping[Cost, int]:
 
 
 def place_range(low: float, high: float, step: float) -> Entry:
-    """Return, as entries of a factor, the places of the lattice between which a profile is read:
-    one beyond ``low`` and ``high`` on either side.
+    """Return "low" and "high" of a factor, the places of the lattice between which its profile is
+    read: one beyond the smallest and the largest loss.
 
     Args:
         low: the smallest loss.

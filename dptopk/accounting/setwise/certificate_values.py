@@ -1,5 +1,10 @@
 """Node values of groups of bounded ranges as a certificate states them, above what the checker
 computes.
+
+A certificate lists, for each *state* of a group's recursion (a multiset of ranges, or a sum of
+prices, that may be left), upper bounds on V at consecutive nodes. The checker computes the steps
+from the values stated for smaller states, in interval arithmetic, and refuses a value that is below
+one of them: so each value here is moved up by more than the checker's intervals are wide.
 """
 
 from __future__ import annotations
@@ -32,6 +37,8 @@ EMPTY_LIFT = 1e-13
 EMPTY_MARGIN = 2e-15
 WIDEST_INTERVAL = 1e-6  # relative, of the checker's floats
 LOW_BITS = 2**24 - 1  # of a node value, 0 in the file: they are 2^-28 of it at most
+# By how much a value is raised for each cost in its state, relatively: more than 2^-28, by which
+# the values of smaller states, with which it is compared, may have been rounded up.
 LIFT_PER_DEPTH = 2.0**-27
 # A node right of all others: beyond the last stored value the checker goes on with that value.
 BEYOND_TOPS = 2**40
@@ -39,8 +46,15 @@ State = tuple[int, ...]
 
 
 def factor_of_group(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPair]]:
-    """Return a group of ranges as a factor, with node values of everything that may be left, and
-    the pairs that these make; ``reach`` is how many standard deviations of the loss matter.
+    """Return a group of ranges as a factor of a certificate, with node values of everything that
+    may be left, and the pairs that these make.
+
+    Args:
+        group: the ranges.
+        reach: how many standard deviations of the loss matter.
+
+    Raises:
+        NotCertified: for numbers that the checker's intervals do not hold.
     """
     if group.levels:
         return _factor_of_prices(group, group.levels, reach)
@@ -147,6 +161,7 @@ def _layers_of_states(
     for state, (first, last) in zip(states, windows, strict=True):
         best = _values_without_costs(first, last, rules.h)
         if weights and state[0]:
+            # More money is worth no less.
             with_less_money = rows[(state[0] - 1,)].values_between(first, last)
             # A little more, as the checker compares with the upper end of an interval.
             best = np.maximum(best, with_less_money * (1 + 4 * EPS))
@@ -175,7 +190,8 @@ def _values_without_costs(first: int, last: int, h: float) -> Floats:
 
 
 def _moves(kinds: int, weights: Sequence[int]) -> list[State]:
-    """Return what playing each range takes from a state: its price, or one cost of its kind.
+    """Return, for each range, what playing one of its costs takes from a state: its price, or one
+    cost of its kind.
 
     Args:
         kinds: the number of ranges.
@@ -207,12 +223,13 @@ def _step_above_checker(values: Floats, N: int, h: float) -> Floats:
     # for all of their chords; none of these is above both of its ends.
     inner = np.where(inner >= 1, np.maximum(inner, values.max()), inner)
     inner = np.minimum.accumulate(inner)
-    # Slopes are quotients by differences of e^x; a chord's ends are divided by e^ε - 1.
+    # How wide the checker's intervals are, relatively: slopes are quotients by differences of e^x,
+    # and a chord's ends are divided by e^ε - 1.
     width = tuning.CHECKER_LIFT * EPS / (h * -math.expm1(-N * h))
     if width > WIDEST_INTERVAL:
         raise NotCertified("a range so small that the checker's intervals say nothing")
     lift = width * (values[: len(inner)] + falls[: len(inner)])
-    lift = np.maximum.accumulate(lift[::-1])[::-1]
+    lift = np.maximum.accumulate(lift[::-1])[::-1]  # decreasing, as the step must stay so
     above: Floats = inner + lift + UNDERFLOW
     return above
 

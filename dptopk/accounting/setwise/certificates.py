@@ -80,8 +80,8 @@ def certify(
         charge: of PureDP, ApproxDP, BoundedRange, GaussianDP, DiscreteGaussianDP, ZCDP and CDP
             costs.
         delta: in [0, 1); 0 for pure costs only.
-        aim: the ε of ``compose``; where another bound than the set-wise one found it, runs are
-            finer.
+        aim: the ε of ``compose``, which the certificate should have; inf: that of the set-wise
+            engine, which is computed first.
         rtol: as for ``compose``.
         effort: as for ``compose``.
 
@@ -102,13 +102,13 @@ def certify(
         query = Query(delta=claim.delta_left, rtol=rtol, work=Work.of(effort))
         aim = _optimum(claim.failure_free, query)
     candidates = _all_of(_single_factor_certificates(claim, aim))
-    good = aim * (1 + rtol / 2)
+    good_enough = aim * (1 + rtol / 2)
     least = _least_epsilon(candidates)
     if least > aim * (1 + STEP_BY_STEP):  # no curve of everything is as good as ``compose``
         start = min(least, 2 * aim)
         candidates += _all_of(_game_certificates(claim, start, effort))
-    if claim.delta_left >= SMALLEST_DELTA and _least_epsilon(candidates) > good:
-        candidates += _all_of(product_certificates(claim, Aim(good, rtol, effort)))
+    if claim.delta_left >= SMALLEST_DELTA and _least_epsilon(candidates) > good_enough:
+        candidates += _all_of(product_certificates(claim, Aim(good_enough, rtol, effort)))
     if not candidates:
         raise NotCertified("these costs have no finite ε that can be certified at this delta")
     return min(candidates, key=lambda certificate: certificate.epsilon)
@@ -133,7 +133,9 @@ def _claim_of(charge: Charge, delta: float) -> Claim:
 
 
 def _all_of(certificates: Iterator[Certificate]) -> list[Certificate]:
-    """Return certificates as they are made, until numbers go beyond the range of floats."""
+    """Return all certificates of an iterator, or those made before numbers went beyond the range of
+    floats.
+    """
     finished = []
     with suppress(ArithmeticError), _strict_floats():
         for certificate in certificates:
@@ -177,12 +179,12 @@ def _least_epsilon(certificates: Sequence[Certificate]) -> float:
 
 
 def _game_certificates(claim: Claim, start: float, effort: Effort) -> Iterator[Certificate]:
-    """Yield the certificate of a few concentrated costs by their game, if there is one with an ε
-    below ``start``.
+    """Yield the certificate of a few concentrated costs, with no others beside them, by their game,
+    if there is one with an ε below ``start``.
 
     Args:
         claim: what the certificate is about.
-        start: an ε that is known already.
+        start: an upper bound on ε that is known already.
         effort: how much work the game may take.
     """
     if claim.delta_left < CONCENTRATED_DELTA or not math.isfinite(start):

@@ -32,7 +32,8 @@ from dptopk.accounting.setwise.moment_program import (
 )
 from dptopk.accounting.setwise.recursion import FLOOR
 
-# The checker computes with some ten roundings; the multipliers are raised by ROUNDING for them.
+# Relative, of the size of a tangent: far above the ten roundings or so with which the checker
+# computes it.
 CHECKER_ROUNDING = ROUNDING / 4
 MOST_MAJORANTS = 3000  # of a file: the checker takes about 5 ms for each
 LAST_PROGRAMS = 3  # x's at which the first cost is solved again, near the answer
@@ -45,6 +46,8 @@ ORDERS = (1e-2, 1e6, 4000)
 # The number of x's, to a deviation of the first class, for which a conversion is tried.
 CONVERTED_SPACING = 12.0
 
+# A majorant as a certificate lists it: x, its first and its last node, a, b, and [e_i, γ_i] of each
+# term (``Provable.statement``).
 StatedMajorant = list[float | list[list[float]]]
 
 
@@ -54,9 +57,11 @@ class StatedGame(TypedDict):
     Attributes:
         grid: the distance of two nodes.
         nodes: the last node of the tables of V.
-        left, far: the nodes -left and far are the outermost at which a majorant is compared with V.
-        states: for each multiset its counts, the majorants of each class that may come first, and
-            the orders of its Rényi conversion.
+        left: the first node at which a majorant is compared with V is -left.
+        far: the last node at which a majorant is compared with V, or that after ``nodes`` if it is
+            larger.
+        states: for each multiset a list of three: its counts, for each class the majorants of its
+            step (none where the class has no cost left), and the orders of its Rényi conversion.
     """
 
     grid: float
@@ -71,9 +76,9 @@ class _Tangents:
     """Tangents of a majorant at points where the checker compares them with V, one entry each.
 
     Attributes:
-        shortfalls: the amount by which V exceeds the tangent.
-        moments: the part of the tangent that comes from the moments.
-        sizes: the sum of the absolute values of the tangent's terms.
+        shortfalls: the amount by which V exceeds the tangent; below 0 where the tangent is above V.
+        moments: the part of the tangent that comes from the moments, Σ γ_i w^{-e_i}.
+        sizes: the sum of the absolute values of the tangent's terms, which bounds its rounding.
     """
 
     shortfalls: Floats
@@ -92,10 +97,11 @@ class _Tangents:
 
 @dataclass(frozen=True)
 class Provable:
-    """A majorant with the nodes at which the checker compares it with V.
+    """A majorant with the nodes at which the checker compares it with V; once it comes from ``of``
+    the checker can prove it.
 
     Attributes:
-        majorant: the majorant.
+        majorant: the majorant, without terms in ln t.
         nodes: consecutive nodes.
     """
 
@@ -106,8 +112,8 @@ class Provable:
     def of(
         cls, solution: ProgramSolution, moments: MomentClass, value: ValueTable
     ) -> Provable | None:
-        """Return the multipliers of a program, raised until the checker can prove that they are a
-        majorant of V; None where they cannot be raised so far.
+        """Return the majorant that the multipliers of a program make, raised until the checker can
+        prove that it is above V; None where it cannot be raised so far, or has too large exponents.
 
         Args:
             solution: the solution of a program.
@@ -125,7 +131,11 @@ class Provable:
         return raised if raised.is_proven(value) else None
 
     def with_rising_end(self, h: float) -> Provable:
-        """Return this majorant with a slope with which F rises at the last node."""
+        """Return this majorant with a slope with which F rises at the last node, and so beyond.
+
+        Args:
+            h: the distance of two nodes.
+        """
         majorant = self.majorant
         rise, size = majorant.derivative_with_size(float(self.nodes[-1]) * h - majorant.x)
         slope = majorant.slope + max(ROUNDING * size - rise, 0.0)
@@ -137,8 +147,11 @@ class Provable:
         return bool((tangents.shortfalls <= -CHECKER_ROUNDING / 2 * tangents.sizes).all())
 
     def with_shortfall_added(self, value: ValueTable) -> Provable:
-        """Return this majorant with its shortfall added: as a constant, or as a share of the
-        moments, whichever adds less at x.
+        """Return this majorant raised by the largest shortfall of its tangents: as a constant, or
+        by raising all moments in one proportion, whichever adds less at x.
+
+        Args:
+            value: upper bounds on V of what is left.
         """
         majorant = self.majorant
         tangents = self._tangents(value)
@@ -192,14 +205,15 @@ class Provable:
         return _Tangents.join(tangents)
 
     def statement(self) -> StatedMajorant:
-        """Return the majorant as a certificate states it: x, the ends of the nodes, a, b, and (e,
-        γ) of each term.
+        """Return the majorant as a certificate states it: x, the first and the last node, a, b, and
+        [e_i, γ_i] of each term.
         """
         majorant = self.majorant
         pairs = zip(majorant.exponents.tolist(), majorant.weights.tolist(), strict=True)
         terms = [[exponent, weight] for exponent, weight in pairs if weight > 0]
-        ends = [int(self.nodes[0]), int(self.nodes[-1])]
-        return [majorant.x, *ends, majorant.constant, majorant.slope, terms]
+        first = int(self.nodes[0])
+        last = int(self.nodes[-1])
+        return [majorant.x, first, last, majorant.constant, majorant.slope, terms]
 
 
 @dataclass(frozen=True)
@@ -207,12 +221,13 @@ class CertifiedGame:
     """A game with the majorants that prove its upper bounds.
 
     Attributes:
-        game: the costs.
+        game: the costs, with their classes as they are certified: none of them is centred.
         steps: of each multiset that may be left, the majorants of each class that may come first.
         orders: of each multiset, the orders of the Rényi conversion that are better than the
             majorants somewhere.
         tables: upper bounds on V of each multiset, computed from these alone.
-        declared: the classes of the costs, in the order of the game's own, which are not centred.
+        declared: the classes of the costs as they are, in the order of ``game.classes``; some may
+            be centred.
     """
 
     game: ConcentratedGame
@@ -223,15 +238,15 @@ class CertifiedGame:
 
     @classmethod
     def of(cls, game: ConcentratedGame, *, whole: bool) -> CertifiedGame | None:
-        """Return the game with majorants from the programs that were solved for it; None where a
+        """Return the game with majorants from the programs that are solved for it; None where a
         step has no majorant, or where there are too many for a file.
 
         A CDP cost is certified as one whose mean is bounded (``with_uncentred_classes``).
 
         Args:
-            game: the costs.
-            whole: whether V of all costs is certified too, on all nodes; otherwise that of what is
-                left after the first cost.
+            game: the costs, without ranges.
+            whole: whether V of all costs together is certified too, on all nodes; otherwise only V
+                of what may be left after the first cost.
         """
         declared = game.classes
         game = game.with_uncentred_classes()
@@ -255,7 +270,9 @@ class CertifiedGame:
         return cls(game, steps, orders, tables, declared)
 
     def pair(self) -> GroupPair:
-        """Return a pair whose profile is at least V of all costs (Theorem C)."""
+        """Return a pair whose profile is at least V of all costs (Theorem C); the game must be one
+        that was certified as a ``whole``.
+        """
         table = self.tables[self.game.counts]
         last = len(table.values) - 1
         nodes = np.arange(-last, last + 1)
@@ -265,14 +282,14 @@ class CertifiedGame:
     def with_majorants_near_answer(
         self, delta: float, start: float
     ) -> tuple[CertifiedGame, float] | None:
-        """Return the game with majorants of the first cost near the answer, and the answer: an
-        upper bound on ε at δ = ``delta``. None where a class of the first cost has no majorant.
+        """Return the game with one majorant of the first step for each class, near the answer, and
+        the answer: an upper bound on ε at δ = ``delta``. None where a class has no majorant.
 
         Args:
             delta: δ.
-            start: the ε near which the search begins.
+            start: the ε at which the search begins, an upper bound on the answer.
         """
-        last: dict[MomentClass, list[Provable]] = {}
+        first_step: dict[MomentClass, list[Provable]] = {}
         epsilon = 0.0
         for moments, after_first in self.game.left_after_classes(self.game.counts).items():
             candidates = list(
@@ -280,16 +297,17 @@ class CertifiedGame:
             )
             if not candidates:
                 return None
-            best, provable = min(candidates, key=lambda candidate: candidate[0])
-            last[moments] = [provable]
-            epsilon = max(epsilon, best)
-        return replace(self, steps={**self.steps, self.game.counts: last}), epsilon
+            epsilon_of_class, provable = min(candidates, key=lambda candidate: candidate[0])
+            first_step[moments] = [provable]
+            # Whichever class comes first, δ is at most ``delta`` there.
+            epsilon = max(epsilon, epsilon_of_class)
+        return replace(self, steps={**self.steps, self.game.counts: first_step}), epsilon
 
     def _majorants_near_answer(
         self, moments: MomentClass, value: ValueTable, delta: float, start: float
     ) -> Iterator[tuple[float, Provable]]:
-        """Yield majorants near the x at which the step is δ, each with the least x at which it is
-        at most δ.
+        """Yield majorants near the x at which the step is δ, each with the least x at which its
+        bound was found to be at most δ; the next one is made at that x.
 
         Args:
             moments: the class of the first cost.
@@ -410,8 +428,11 @@ def _least_majorants(provables: Sequence[Provable], x: Floats) -> tuple[list[Pro
 def _orders_of_conversion(
     game: ConcentratedGame, costs_left: Multiset, x: Floats, bounds: Floats
 ) -> tuple[list[float], Floats]:
-    """Return the orders whose Rényi conversions are below the bounds at an x, and the least bound
-    at each x.
+    """Return the orders λ whose Rényi conversions are below the given bounds at some x, and the
+    bounds at each x with these conversions.
+
+    The conversion of an order is δ(x) <= e^{K(λ) - λx} λ^λ / (1 + λ)^{1 + λ} (CKS20), with the
+    limit K of the log-MGF.
 
     Args:
         game: the costs.
@@ -420,7 +441,7 @@ def _orders_of_conversion(
         bounds: upper bounds on V of this multiset at each x.
     """
     orders = np.geomspace(*ORDERS)
-    logs = _log_moments(game, costs_left, orders)
+    logs = _log_moments(game, costs_left, orders)  # of δ at x = 0, by each order
     logs += orders * np.log(orders) - (1 + orders) * np.log1p(orders)
     spacing = max(round(game.classes[0].deviation / CONVERTED_SPACING / game.h), 1)
     spaced = x[spacing::spacing].tolist()
@@ -435,7 +456,7 @@ def _orders_of_conversion(
 
 
 def _log_moments(game: ConcentratedGame, costs_left: Multiset, orders: Floats) -> Floats:
-    """Return the limits of the log-MGF of the loss of all costs of a multiset at some orders.
+    """Return the limit of the log-MGF of the loss of all costs of a multiset at each order.
 
     Args:
         game: the costs.

@@ -1,10 +1,13 @@
-"""Certificates of products of pairs: runs of the set-wise engine that take the checker seconds."""
+"""Certificates of products of pairs: evaluations (*runs*) of the set-wise engine, written down so
+that the checker takes seconds.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from dptopk._internal.choices import Effort
 from dptopk.accounting.curves import Query
@@ -56,7 +59,7 @@ LARGEST_CHECKER_SHARE = 0.05  # of δ
 
 @dataclass(frozen=True)
 class Aim:
-    """The ε that is good enough, and how finely and with how much work to look for it.
+    """The ε that a certificate should have, and how finely and with how much work to look for it.
 
     Attributes:
         epsilon: an ε at or below which no further certificate is looked for.
@@ -90,8 +93,8 @@ def product_certificates(claim: Claim, aim: Aim) -> Iterator[Certificate]:
         run = _checkable_run(setwise.proof(query))
         if run is None:
             return
-        # Any tilt is sound. This one moves the mean, by its product with the variance, by no more
-        # than WINDOW deviations.
+        # Any tilt is sound. A tilt moves the mean of the loss by the tilt times the variance: here
+        # by WINDOW deviations at most.
         tilt = min(run.order, tuning.WINDOW / math.sqrt(run.variance))
         left_for_product = claim.delta_left * (1 - _checker_share(run, failure_free))
         try:
@@ -105,8 +108,12 @@ def product_certificates(claim: Claim, aim: Aim) -> Iterator[Certificate]:
 
 
 def _checker_share(run: Evaluation, failure_free: Charge) -> float:
-    """Return the share of δ that is left for the checker's rounding; where losses are large their
-    rounding counts for more.
+    """Return the share of δ that is left for the checker's rounding: a guess, as the checker itself
+    decides whether it is enough. Where losses are large their rounding counts for more.
+
+    Args:
+        run: the evaluation that is certified.
+        failure_free: the costs.
     """
     kinds = {type(cost) for cost in failure_free.costs}
     has_single_kind = len(kinds) == 1 and run.game.stand_in is None
@@ -115,7 +122,7 @@ def _checker_share(run: Evaluation, failure_free: Charge) -> float:
         least_share = tuning.CHECKER_ROOM
     else:
         least_share = tuning.CHECKER_ROOM_OF_MANY
-    # The share grows with ε²: a guess; the checker decides whether it is enough.
+    # The share grows with ε².
     growth = max(1.0, (run.guess / LARGE_GUESS) ** 2)
     return min(least_share * growth, LARGEST_CHECKER_SHARE)
 
@@ -145,26 +152,42 @@ def _checkable_run(run: Evaluation) -> Evaluation | None:
     """Return the run, or a coarser one, whose file is of a size that the checker reads in seconds;
     None if even the coarsest is too large.
     """
-    for coarser in COARSER_RUNS:
-        coarse = replace(run, tolerance=run.tolerance * coarser)
-        sizes = [_estimated_size(group, coarse.reach) for group in coarse.groups]
-        nodes = sum(nodes for nodes, _ in sizes)
-        compared = sum(nodes * steps for nodes, steps in sizes)
+    for factor in COARSER_RUNS:
+        coarse = replace(run, tolerance=run.tolerance * factor)
+        sizes = [_SizeOfFile.estimated(group, coarse.reach) for group in coarse.groups]
+        nodes = sum(size.nodes for size in sizes)
+        compared = sum(size.nodes * size.cells_per_node for size in sizes)
         if nodes <= MOST_NODES and compared <= MOST_COMPARED:
             return coarse
     return None
 
 
-def _estimated_size(group: CostGroup, reach: float) -> tuple[float, float]:
-    """Return estimates of the number of node values in a group's file, and of the number of cells
-    that each is compared with.
+class _SizeOfFile(NamedTuple):
+    """An estimate of how much of a certificate a group of ranges takes.
+
+    Attributes:
+        nodes: the number of node values that are stated.
+        cells_per_node: the number of cells with which the checker compares each of them.
     """
-    # ``reach`` deviations of one copy's loss to either side, in grid steps; a deviation is at most
-    # half the root of Σ n ε².
-    width = 2 * reach * math.sqrt(group.spread / group.copies) / 2 / (group.largest / group.steps)
-    nodes = group.states * (width + 2 * group.steps)
-    moves = len(group.levels.steps) if group.levels else len(group.ranges)
-    return nodes, group.steps * moves
+
+    nodes: float
+    cells_per_node: float
+
+    @classmethod
+    def estimated(cls, group: CostGroup, reach: float) -> _SizeOfFile:
+        """Return the estimate for one group.
+
+        Args:
+            group: the ranges.
+            reach: how many standard deviations of the loss matter.
+        """
+        # ``reach`` deviations of one copy's loss to either side, in grid steps; a deviation is at
+        # most half the root of Σ n ε².
+        deviation = math.sqrt(group.spread / group.copies) / 2
+        width = 2 * reach * deviation / (group.largest / group.steps)
+        nodes = group.states * (width + 2 * group.steps)
+        moves = len(group.levels.steps) if group.levels else len(group.ranges)
+        return cls(nodes, group.steps * moves)
 
 
 def product_certificate(claim: Claim, run: Evaluation, delta_left: float) -> Certificate:
@@ -208,8 +231,10 @@ class Concentrated:
 
     Attributes:
         bound: the upper bound on ε of the whole product.
-        split: which costs are one Gaussian, and which are one Rényi curve.
-        certified_game: the game of the concentrated costs, where it is used instead of the split.
+        split: which costs are one Gaussian, and which are one Rényi curve; both empty where a game
+            is used.
+        certified_game: the game of the concentrated costs, where it is used instead of the split;
+            else None.
     """
 
     bound: float
@@ -218,11 +243,11 @@ class Concentrated:
 
     @classmethod
     def best(cls, run: Evaluation, pairs: Sequence[GroupPair], step: float) -> Concentrated:
-        """Return the way with the least upper bound.
+        """Return the way with the least upper bound on ε.
 
         Args:
             run: the evaluation.
-            pairs: those of the bounded ranges.
+            pairs: the pairs of the bounded ranges.
             step: the step of the lattice.
         """
         ways = [cls(run.bound_of_split(split, pairs, step), split) for split in run.splits()]
@@ -242,18 +267,25 @@ class Concentrated:
             last = self.certified_game.game.reach
             factor = factor_of_game(self.certified_game, game.concentrated)
             return [factor | place_range(-last, last, step)]
-        gaussian, together = self.split
-        small = {cost: times for cost, times in game.concentrated if cost not in together.costs}
-        entries = [factor_of_small(Charge(small), cost, step, run.reach) for cost in gaussian.costs]
-        if together.costs:
-            last = run.renyi_pair(step, together).losses[-1]
-            entries.append(factor_of_list("Renyi", together) | place_range(-last, last, step))
+        by_renyi = self.split.by_renyi
+        small = {cost: times for cost, times in game.concentrated if cost not in by_renyi.costs}
+        entries = [
+            factor_of_small(Charge(small), gaussian, step, run.reach)
+            for gaussian in self.split.gaussian.costs
+        ]
+        if by_renyi.costs:
+            last = run.renyi_pair(step, by_renyi).losses[-1]
+            entries.append(factor_of_list("Renyi", by_renyi) | place_range(-last, last, step))
         return entries
 
 
 def _closed_forms(run: Evaluation, step: float) -> list[Entry]:
-    """Return as factors the costs whose profile the checker knows, and the Gaussian that stands for
-    small ones.
+    """Return as factors the costs of a run whose profile the checker knows, and the small costs for
+    which a Gaussian stands.
+
+    Args:
+        run: the evaluation.
+        step: the step of the lattice.
     """
     game = run.game
     stated = Charge({cost: times for cost, times in game.dominated if cost != game.stand_in})
