@@ -36,7 +36,7 @@ from dptopk.accounting.registry import Builder, bound
 from dptopk.costs import BoundedRange, Charge, Cost, sum_up
 from dptopk.errors import InvalidParameter
 
-Moment = Callable[[Floats], Floats]
+OfEpsilons = Callable[[Floats], Floats]  # maps an array of ε's to one value for each
 
 # Squares of an ε below 1e-146 lose digits or are 0, and some count may be large enough to make up
 # for it: rounded up.
@@ -55,10 +55,10 @@ def _max_kl(epsilon: Floats) -> Floats:
 
 
 def _register_quadratic_bound(
-    name: str, source: str, takes: tuple[type[Any], ...], mean: Moment, variance: Moment
+    name: str, source: str, takes: tuple[type[Any], ...], mean: OfEpsilons, variance: OfEpsilons
 ) -> Builder:
-    """Register the bound ε(δ) = min(Σ ε, Σ mean + sqrt(2 Σ variance ln(1/δ))), and return its
-    function.
+    """Register the bound ε(δ) = min(Σ ε, Σ mean + sqrt(2 Σ variance ln(1/δ))), and return the
+    function that makes its curve for a charge.
 
     Args:
         name: of the bound.
@@ -107,16 +107,17 @@ _opt_kl = _register_quadratic_bound(
 
 @bound("mgf", source="Dong-Durfee-Rogers 2020, Theorem 5", takes=_PURE, published=True)
 def _mgf(charge: Charge) -> ChernoffCurve:
-    """Return the Chernoff curve of the summed log-MGFs.
+    """Return the Chernoff curve of the summed log-MGFs: δ(ε) = inf over λ of e^{Σ h(λ) - λε}, where
+    h is the log-MGF of a cost's loss.
 
-    ``renyi`` has the same moments, and a better conversion at every order.
+    The bound ``renyi`` has the same moments, and a better conversion at every order.
     """
     ranges = charge.of(BoundedRange)
     pure = pure_epsilons(Charge({cost: times for cost, times in charge if cost not in ranges}))
     ranged = {cost.epsilon: times for cost, times in ranges.items()}
 
     def log_mgf(lam: Floats) -> Floats:
-        """Return the sum over all costs at each λ."""
+        """Return the sum of the log-MGFs of all costs at each λ."""
         total = np.zeros(lam.shape)
         if ranged:
             total = total + _summed_log_mgfs(ranged, bounded_range_log_mgf, lam)

@@ -116,16 +116,21 @@ def _validated_counts(epsilons: Mapping[float, int] | Sequence[float]) -> dict[f
 
 
 def number_of_outcomes(counts: Mapping[float, int]) -> int:
-    """Return how many outcomes the exact formula lists."""
+    """Return how many outcomes the exact formula lists, ∏ (n_i + 1).
+
+    Args:
+        counts: n_i, the number of costs of each ε.
+    """
     return math.prod(times + 1 for times in counts.values())
 
 
 def _product_of_binomials(counts: Mapping[float, int], *, attained: bool = True) -> LossCurve:
-    """Return the curve of the product of binomial losses, all outcomes listed.
+    """Return the curve of the product of randomised responses, all outcomes listed: the losses of n
+    copies of one ε sum up to (2j - n) ε, j binomial.
 
     Args:
         counts: the number of costs of each ε.
-        attained: whether the optimum is attained, so that a lower bound is reported.
+        attained: whether costs attain this curve, so that it is a lower bound as well.
 
     Raises:
         InvalidParameter: for more than MOST_TERMS outcomes.

@@ -1,6 +1,8 @@
 """f-DP composed through several (ε, δ) constraints: a trade-off function approximated from below
 and from above.
 
+A *slope* is stated as the ε >= 0 for which it is -e^ε.
+
 - *From below*: tangents. The constraints (ε_i, δ(ε_i)) hold for every f-DP mechanism, so what they
   compose to is an upper bound on δ. In the upper half of the graph (above the diagonal) the n
   tangents that leave the least area touch f in the middle of their own segments.
@@ -41,6 +43,8 @@ LARGEST_SLOPE = 1e3
 NEGLIGIBLE_WIDTH = 1e-12  # a type I error: what is left of the graph before it is ignored
 TURNED_ROUNDING = 1e-13  # relative: so close to its end a point of the turned graph counts as it
 SLOPE_AT_0 = 1e6  # an ε at which a line touches f at t = 0 only
+# Of a root: a few units of roundoff. Tangents of other slopes are sound too.
+ROOT_TOLERANCE = 1e-14
 LENGTH_POINTS = 20_001  # at which the affine length is summed by the trapezoid rule
 
 
@@ -76,10 +80,11 @@ def from_above(f: TradeoffFunction, epsilons: ArrayLike) -> PiecewiseLinear:
     slopes = _slopes(epsilons)
     if min(slopes) > 0:
         slopes = np.append(slopes, 0.0)
+    # The points where f has these slopes; 1 - f there is computed without cancellation.
     type_1 = f.touch(slopes)
-    reached = f.delta(slopes) + np.exp(slopes) * type_1  # 1 - f there, without cancellation
+    one_less_f = f.delta(slopes) + np.exp(slopes) * type_1
     widths = np.diff(type_1, prepend=0.0)
-    drops = np.diff(reached, prepend=0.0)
+    drops = np.diff(one_less_f, prepend=0.0)
     is_segment = (widths > 0) | (drops > 0)
     widths = widths[is_segment]
     drops = drops[is_segment]
@@ -188,12 +193,12 @@ def best_chords(f: TradeoffFunction, pieces: int) -> PiecewiseLinear:
         slopes = np.append(epsilons, 0.0)
         touching = f.touch(slopes)
         # The line of slope -e^ε through (t, f(t)) meets t = 0 at 1 - δ(ε).
-        power = f.delta(slopes) + np.exp(slopes) * touching  # 1 - f(t)
+        one_less_f = f.delta(slopes) + np.exp(slopes) * touching
         at_0 = float(f.delta(SLOPE_AT_0))  # 1 - f(0) = δ(∞)
         type_1 = np.append(0.0, touching)
-        power = np.append(at_0, power)
-        chords = (power[2:] - power[:-2]) / (type_1[2:] - type_1[:-2])
-        return np.asarray(np.log(chords) - epsilons)
+        one_less_f = np.append(at_0, one_less_f)
+        slopes_of_chords = (one_less_f[2:] - one_less_f[:-2]) / (type_1[2:] - type_1[:-2])
+        return np.asarray(np.log(slopes_of_chords) - epsilons)
 
     if validate.count(pieces=pieces) == 1:
         return from_above(f, [0.0])
@@ -239,43 +244,73 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
     """
     from scipy.optimize import brentq
 
-    def point_in_turned_graph(epsilon: float) -> tuple[float, float]:
-        """Return the point of slope -e^ε in the turned graph: u and the height."""
-        t = float(f.touch(epsilon))
-        value = float(f(f.touch(epsilon)))
+    graph = _TurnedGraph(f)
+    z = graph.left_end
+
+    def gap(meeting: float) -> float:
+        """Return the difference of the heights of both tangents where they ought to meet."""
+        left_tangent = graph.tangent_height((meeting + z) / 2, at=meeting)
+        right_tangent = graph.tangent_height(meeting / 2, at=meeting)
+        return left_tangent - right_tangent
+
+    # Inside the ends z and 0, where the two tangents would be one.
+    meeting = float(brentq(gap, z * (1 - 1e-9), z * 1e-9, xtol=ROOT_TOLERANCE))
+    return from_below(f, [graph.epsilon_at((meeting + z) / 2), graph.epsilon_at(meeting / 2)])
+
+
+class _TurnedGraph:
+    """The left half of the graph of a trade-off function, turned by 45 degrees: the height
+    (t + f(t))/√2 over u = (t - f(t))/√2, where u runs from a left end to 0 at the diagonal.
+
+    Args:
+        f: a symmetric trade-off function, strictly convex.
+
+    Attributes:
+        left_end: z = -f(0)/√2, which is u at t = 0.
+    """
+
+    def __init__(self, f: TradeoffFunction) -> None:
+        """Look for a slope at which the turned graph has come to its left end."""
+        self._f = f
+        self.left_end = -float(f(0.0)) / math.sqrt(2)
+        near_left_end = self.left_end * (1 - TURNED_ROUNDING)
+        self._largest_epsilon = 1.0
+        while self._point(self._largest_epsilon)[0] > near_left_end:
+            if self._largest_epsilon >= LARGEST_SLOPE:
+                break
+            self._largest_epsilon *= SLOPE_GROWTH
+
+    def _point(self, epsilon: float) -> tuple[float, float]:
+        """Return (u, height) of the point at which f has the slope -e^ε."""
+        t = float(self._f.touch(epsilon))
+        value = float(self._f(self._f.touch(epsilon)))
         return (t - value) / math.sqrt(2), (t + value) / math.sqrt(2)
 
-    z = -float(f(0.0)) / math.sqrt(2)
-    top = 1.0  # an ε at which the turned graph has come to its end z
-    while point_in_turned_graph(top)[0] > z * (1 - TURNED_ROUNDING) and top < LARGEST_SLOPE:
-        top *= SLOPE_GROWTH
+    def epsilon_at(self, u: float) -> float:
+        """Return the ε for which f has the slope -e^ε at u; 0 at the diagonal and beyond."""
+        from scipy.optimize import brentq
 
-    def slope_at(u: float) -> float:
-        """Return the ε of the slope -e^ε of f at u <= 0 in the turned graph."""
         if u >= 0:
             return 0.0
 
         def excess(epsilon: float) -> float:
             """Return by how much u at a slope is too large."""
-            u_at_slope, _ = point_in_turned_graph(epsilon)
+            u_at_slope, _ = self._point(epsilon)
             return u_at_slope - u
 
-        # To a few units of roundoff, here and below; tangents of other slopes are sound too.
-        return float(brentq(excess, 0.0, top, xtol=1e-14))
+        return float(brentq(excess, 0.0, self._largest_epsilon, xtol=ROOT_TOLERANCE))
 
-    def gap(meeting: float) -> float:
-        """Return the difference of the heights of both tangents where they ought to meet."""
-        heights = []
-        for u in ((meeting + z) / 2, meeting / 2):
-            epsilon = slope_at(u)
-            _, height = point_in_turned_graph(epsilon)
-            # In the turned graph the slope is (1 - e^ε)/(1 + e^ε).
-            heights.append(height - math.tanh(epsilon / 2) * (meeting - u))
-        return heights[0] - heights[1]
+    def tangent_height(self, u: float, *, at: float) -> float:
+        """Return the height, over another place, of the tangent that touches the turned graph.
 
-    # Inside the ends z and 0, where the two tangents would be one.
-    meeting = float(brentq(gap, z * (1 - 1e-9), z * 1e-9, xtol=1e-14))
-    return from_below(f, [slope_at((meeting + z) / 2), slope_at(meeting / 2)])
+        Args:
+            u: where the tangent touches.
+            at: the place at which its height is asked for.
+        """
+        epsilon = self.epsilon_at(u)
+        _, height = self._point(epsilon)
+        # In the turned graph the slope is (1 - e^ε)/(1 + e^ε).
+        return height - math.tanh(epsilon / 2) * (at - u)
 
 
 def area_between(
@@ -298,7 +333,7 @@ def area_between(
 
 
 def _slopes(epsilons: ArrayLike) -> Floats:
-    """Return the distinct ε's, falling.
+    """Return the distinct ε's, falling, which stand for the slopes -e^ε from the steepest on.
 
     Raises:
         InvalidParameter: unless they are a one-dimensional array of finite numbers >= 0.
@@ -315,14 +350,16 @@ def _solve(residual: Callable[[Floats], Floats], guess: Floats) -> Floats:
 
     Args:
         residual: maps the ε's to what the conditions are off by.
-        guess: where the search starts.
+        guess: the ε's > 0, falling, where the search starts.
     """
     from scipy.optimize import root
 
-    def finite_residual(logs: Floats) -> Floats:
-        """Return the residuals of ε's with these ln-differences, 1000 where they are no numbers."""
+    def finite_residual(log_gaps: Floats) -> Floats:
+        """Return the residuals of the ε's whose differences have these logarithms, so that they are
+        in order; 1000 where they are no numbers.
+        """
         with np.errstate(all="ignore"):
-            values = residual(np.cumsum(np.exp(logs))[::-1])
+            values = residual(np.cumsum(np.exp(log_gaps))[::-1])
         return np.where(np.isfinite(values), values, 1e3)
 
     # Any ε's are sound: the tolerance decides only how close to the least area they come.
