@@ -247,20 +247,36 @@ class _Cells:
         return gain
 
     def out_of_order(self, reached: Floats) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-        """Return cells and offsets, as two arrays, of the chords that are looked at besides those
-        of ``best``.
+        """Return the chords that are looked at besides those of ``best``, as two arrays: the cells
+        in whose first points they end, as places in the flattened ``first``, and the offsets of the
+        nodes over which they are valued.
 
-        In the usual order the best chord of a cell ends in its last points where that of the next
-        cell ends in its first. Where ``first`` jumps by more than 1 from one cell to the next, the
-        worth may rise in one cell, or be constant, and fall in the next: the chords that end
-        between them are tried at all offsets of the jump. So are those of hollow cells, where R and
-        S are not positive, at every offset.
+        They are those of cells that are out of order (``_jumps``), and of hollow cells at every
+        offset; without those that can be above nothing that is reached already.
 
         Args:
-            reached: the least value reached so far at each node of the answer and those left of it.
+            reached: for each node of the answer the least value reached so far at it and at the
+                nodes left of it.
         """
         N = self.geometry.N
         hollow = self._hollow
+        jumps = self._jumps()
+        cells = np.append(jumps.cells, hollow)
+        low = np.append(jumps.low, np.ones(len(hollow))).astype(np.intp)
+        high = np.append(jumps.high, np.full(len(hollow), N)).astype(np.intp)
+        # The offset of the last node of the answer, from each cell.
+        last = reached.shape[1] - 1 + N - cells % self.first.shape[1]
+        low = np.maximum(low, self._first_that_gain(cells, reached))
+        return _pairs_of_cell_and_offset(cells, low, np.minimum(high, last))
+
+    def _jumps(self) -> _Jumps:
+        """Return the cells at which ``first`` jumps by more than 1 from the cell before.
+
+        In the usual order the best chord of a cell ends in its last points where that of the next
+        cell ends in its first. At a jump the worth may rise in one cell, or be constant, and fall
+        in the next: the chords that end between them may be the best at the offsets of the jump.
+        """
+        N = self.geometry.N
         at_most = self.first[:, :-1] + 1
         in_order = self.first[:, 1:] <= at_most
         row, place = np.nonzero(~in_order)
@@ -270,15 +286,7 @@ class _Cells:
         low = np.clip(np.fmax(at_most[row, place], 1.0), 1.0, N)
         high = np.clip(first_here - 1, 0.0, N)
         high[np.isnan(first_here)] = 0.0
-        cells = row * self.first.shape[1] + place + 1
-        # In a hollow cell every offset is looked at.
-        cells = np.append(cells, hollow)
-        low = np.append(low, np.ones(len(hollow))).astype(np.intp)
-        high = np.append(high, np.full(len(hollow), N)).astype(np.intp)
-        # The offset of the last node of the answer, from each cell.
-        last = reached.shape[1] - 1 + N - cells % self.first.shape[1]
-        low = np.maximum(low, self._first_that_gain(cells, reached))
-        return _pairs_of_cell_and_offset(cells, low, np.minimum(high, last))
+        return _Jumps(row * self.first.shape[1] + place + 1, low, high)
 
     def _first_that_gain(self, cells: NDArray[np.intp], reached: Floats) -> NDArray[np.intp]:
         """Return the least offset of each cell at whose node a chord may be above what is reached
@@ -304,6 +312,20 @@ class _Cells:
                 -values, -highest_chord[cells_of_row], side="right"
             )
         return nodes + N - place
+
+
+class _Jumps(NamedTuple):
+    """Cells at which ``_Cells.first`` jumps, with the offsets between its two values.
+
+    Attributes:
+        cells: places in the flattened ``first``.
+        low: the first offset of each.
+        high: the last offset of each; below ``low`` where there is none.
+    """
+
+    cells: NDArray[np.intp]
+    low: Floats
+    high: Floats
 
 
 def _pairs_of_cell_and_offset(

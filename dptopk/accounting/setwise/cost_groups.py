@@ -36,10 +36,12 @@ from dptopk.costs import Charge
 
 @dataclass(frozen=True)
 class GroupPair(LossComponent):
-    """A pair whose profile is at least that of a group, taken ``count`` times.
+    """A pair of laws whose profile, δ as a function of ε, is at least that of a group; taken
+    ``count`` times.
 
     Attributes:
-        losses, log_masses: shape (n,), rising; what is finite.
+        losses: the finite losses of one copy, shape (n,), rising.
+        log_masses: the logarithms of their probabilities under P.
         infinite: the mass at an infinite loss, of one copy.
         count: how many such groups there are.
     """
@@ -52,8 +54,7 @@ class GroupPair(LossComponent):
     def on_grid(self, step: float) -> GroupPair:
         """Return a pair with losses at multiples of ``step`` that dominates this one.
 
-        Its profile consists of the chords of this profile between the multiples. Between two losses
-        the profile falls by (1 - e^{x - l}) times the mass beyond, so all terms are positive.
+        Its profile consists of the chords of this profile between the multiples.
         """
         first = math.floor(self.losses[0] / step)
         last = math.ceil(self.losses[-1] / step)
@@ -70,11 +71,14 @@ class GroupPair(LossComponent):
     def _profile(self, x: Floats) -> Floats:
         """Return δ(x) of one copy of the pair at each x up to the last loss, without a margin for
         rounding.
+
+        It is the infinite mass, plus what the profile falls by from x on: from x to the next loss
+        l by (1 - e^{x - l}) times the sum Σ e^{l - l_j} p_j from there on. All terms are positive.
         """
         falls, sums_beyond = self._suffix_falls_and_sums()
-        right = np.searchsorted(self.losses, x)
-        fall_before = np.expm1(x - self.losses[right]) * sums_beyond[right]
-        profile: Floats = self.infinite + falls[right] - fall_before
+        next_loss = np.searchsorted(self.losses, x)
+        fall_to_next = -np.expm1(x - self.losses[next_loss]) * sums_beyond[next_loss]
+        profile: Floats = self.infinite + falls[next_loss] + fall_to_next
         return profile
 
     def _suffix_falls_and_sums(self) -> tuple[Floats, Floats]:

@@ -69,9 +69,11 @@ def _epsilon_above(game: ConcentratedGame, delta: float, start: float) -> float:
     above = game.tables(game.counts).upper
     upper = start
     if above.values[-1] <= delta:
+        # V falls: from the first such node on it is low enough.
         first_node = int(np.argmax(above.values <= delta))
         upper = min(first_node * game.h * (1 + PRODUCT_ROUNDING), start)
     if math.isfinite(upper):
+        # The answer may lie between that node and the one before.
         points = np.linspace(max(upper - game.h, 0.0), upper, POINTS_IN_CELL)
         low_enough = points[game.above(points) <= delta]
         if low_enough.size:

@@ -199,12 +199,11 @@ def _with_one_before(
     offsets = np.full(len(worth), NO_CHORD)
     for block in blocks_with_offsets(near.worth, len(worth), N, h):
         _raise_to_chords(worth, offsets, chords, block)
-    # The mass of a chord is that of its ends' strategies, in the same proportions as its worth.
-    chosen = np.maximum(offsets, 0)
-    places = np.arange(len(worth)) + N - chosen
-    mass_from_near = chords.weights.near[chosen] * near.mass[places]
-    mass_from_far = chords.weights.far[chosen] * far.mass[places + N]
-    mass = np.where(offsets != NO_CHORD, mass_from_near + mass_from_far, near.mass[N:-N])
+    mass = np.where(
+        offsets != NO_CHORD,
+        _masses_of_chords(near.mass, far.mass, chords, np.maximum(offsets, 0)),
+        near.mass[N:-N],
+    )
     rounding = CHORD_ROUNDINGS * ROUNDOFF * (1 + on_grid.epsilon)
     return PlayedInOrder(window[0], h, worth * (1 - rounding), mass, far.mass_error + rounding)
 
@@ -224,6 +223,25 @@ class _Chords(NamedTuple):
     far_worth: Floats
     weights: ChordWeights
     N: int
+
+
+def _masses_of_chords(
+    near_mass: Floats, far_mass: Floats, chords: _Chords, offsets: NDArray[np.int64]
+) -> Floats:
+    """Return the mass of the strategy of one chord over each node of the answer: that of the
+    strategies at its ends, in the same proportions as its worth.
+
+    Args:
+        near_mass: the masses of the strategies at possible near ends, stored as their worths are.
+        far_mass: those at far ends.
+        chords: the chords.
+        offsets: the offset of the chord over each node, at least 0.
+    """
+    near_ends = np.arange(len(offsets)) + chords.N - offsets
+    from_near = chords.weights.near[offsets] * near_mass[near_ends]
+    from_far = chords.weights.far[offsets] * far_mass[near_ends + chords.N]
+    masses: Floats = from_near + from_far
+    return masses
 
 
 def _raise_to_chords(

@@ -234,8 +234,8 @@ def _is_subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDA
         return np.zeros(0, dtype=np.bool_)
     positive_orders = _centred_orders(float((np.abs(losses) * (masses > 0)).max()), moments)
     first = float(positive_orders[0])
-    ratio = positive_orders[1] / positive_orders[0]
-    gap = positive_orders * (ratio - 1) * (1 + ORDER_ERROR)  # to the next order
+    # From each order to the next; they have equal ratios.
+    gap = positive_orders * (positive_orders[1] / positive_orders[0] - 1) * (1 + ORDER_ERROR)
     mean = (losses * masses).sum(axis=1)
     mean_size = (np.abs(losses) * masses).sum(axis=1)  # E|L|
     mean_error = SUM_ERROR * mean_size + LAW_ERROR
@@ -248,5 +248,6 @@ def _is_subgaussian(losses: Floats, masses: Floats, moments: MomentClass) -> NDA
         holds &= excess.is_known & is_allowed.all(axis=1)
     # Between the two orders nearest to 0, where M >= e^{-|λ| E|L|}.
     second_moment = (losses**2 * np.exp(first * np.abs(losses)) * masses).sum(axis=1)
-    second_derivative = second_moment * np.exp(first * mean_size)
-    return holds & (second_derivative <= 2 * moments.rho * (1 - ORDER_ERROR))
+    return holds & (
+        second_moment * np.exp(first * mean_size) <= 2 * moments.rho * (1 - ORDER_ERROR)
+    )

@@ -57,8 +57,9 @@ Starts = TypeVar("Starts", float, Floats)
 
 
 def variance_after(rho: float, total: float, start: Starts) -> Starts:
-    """Return upper bounds on the variance s to which steps of small costs lead from G_s of other
-    variances.
+    """Return upper bounds on the variances to which steps of small costs lead from other variances
+    (Theorem H): small costs, and after them a game that is worth at most a Gaussian of variance
+    s_0, are together worth at most a Gaussian of the variance returned.
 
     Args:
         rho: the largest ρ of a cost, at most LARGEST_RHO.
@@ -70,7 +71,7 @@ def variance_after(rho: float, total: float, start: Starts) -> Starts:
     largest = rho * factor
     whole = total * factor
     share = largest / start
-    # Σ ρ²/s over all costs: the integral, and the first terms of its error.
+    # Σ ρ²/s of all costs, divided by half the largest ρ: an integral and terms of its error.
     squares = np.log1p(2 * whole / start) + share + share**2 / 3
     after: Starts = start + 2 * whole + largest * squares / 2
     return after * (1 + 128 * ROUNDOFF)  # some dozens of operations on positive numbers
