@@ -96,7 +96,7 @@ def _q(t: float | Floats, e: float) -> Floats:
 
 
 def _larger_response(e: float) -> float:
-    """Return q_{2ε,ε}, the probability of +ε in randomised response."""
+    """Return q_{2ε,ε}, the probability of the loss +ε in randomised response of ε."""
     return float(1 / (1 + np.exp(-e)))
 
 

@@ -227,8 +227,8 @@ class ConcentratedGame:
         little; where one is far smaller, programs at few nodes say little.
         """
         least_mean = min(moments.mean / moments.rho for moments in self.classes)
-        between = tuning.SPARSE_MEANS[0] < least_mean < tuning.SPARSE_MEANS[1]
-        return self.sparsity > 1 and not between
+        is_middling = tuning.SPARSE_MEANS[0] < least_mean < tuning.SPARSE_MEANS[1]
+        return self.sparsity > 1 and not is_middling
 
     def has_exact_programs(self, costs_left: Multiset) -> bool:
         """Return whether programs of centred losses are solved for the steps from a multiset, as

@@ -221,13 +221,13 @@ def slopes_of_equal_length(f: TradeoffFunction, pieces: int) -> Floats:
         InvalidParameter: for another number of pieces.
     """
     validate.count(pieces=pieces)
-    top = 1.0
-    while float(f.touch(top)) > NEGLIGIBLE_WIDTH and top < LARGEST_SLOPE:
-        top *= SLOPE_GROWTH
-    epsilons = np.linspace(0, top, LENGTH_POINTS)
+    steepest = 1.0  # an ε from which on the lines touch f at almost 0
+    while float(f.touch(steepest)) > NEGLIGIBLE_WIDTH and steepest < LARGEST_SLOPE:
+        steepest *= SLOPE_GROWTH
+    epsilons = np.linspace(0, steepest, LENGTH_POINTS)
     with np.errstate(divide="ignore", invalid="ignore"):
-        slopes = np.abs(np.gradient(f.touch(epsilons), epsilons))
-        density = np.exp(epsilons / 3) * slopes ** (2 / 3)
+        speeds = np.abs(np.gradient(f.touch(epsilons), epsilons))  # |t'(ε)|
+        density = np.exp(epsilons / 3) * speeds ** (2 / 3)
     length = np.append(0.0, np.cumsum((density[1:] + density[:-1]) / 2))
     wanted = length[-1] * (np.arange(pieces) + 0.5) / pieces
     return np.asarray(np.interp(wanted, length, epsilons)[::-1])
