@@ -139,9 +139,8 @@ class Atoms:
             rounds = pair.count * len(pair.losses)  # so often one of its rows was added
             largest_loss = float(np.abs(losses).max())
             loss_error += rounds * (pair.loss_error + 4 * ROUNDOFF * largest_loss)
-            largest_log = float(np.abs(log_masses).max())
-            error_of_pair = float(np.max(pair.log_error))
-            log_error += rounds * (error_of_pair + 4 * ROUNDOFF * (1 + largest_log))
+            log_rounding = 4 * ROUNDOFF * (1 + float(np.abs(log_masses).max()))
+            log_error += rounds * (float(np.max(pair.log_error)) + log_rounding)
             tilted_error += rounds * pair.error
             log_scale += pair.log_mgf(grid.tilt)
         masses = np.exp(log_masses - log_error - 64 * ROUNDOFF)
