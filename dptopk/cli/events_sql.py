@@ -41,6 +41,6 @@ def events_sql(
         labels_per_user=labels_per_user,
         key_table=key_table,
     )
-    tested, _ = DIALECTS[dialect]
+    tested = DIALECTS[dialect].tested
     typer.echo(f"-- dptopk events-sql, {dialect}: {tested}. The result is private data.")
     typer.echo(text)

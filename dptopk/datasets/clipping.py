@@ -88,7 +88,7 @@ def users_by_labels(
 
 
 def _bin_names() -> list[str]:
-    """Return the labels of the bins."""
+    """Return the labels of the bins: "1", "2", ..., "7-8", ..., "65 or more"."""
     names = []
     start = 1
     for end in ENDS:
@@ -99,7 +99,7 @@ def _bin_names() -> list[str]:
 
 @dataclass(frozen=True)
 class ClippingLoss:
-    """Estimates of what a cap of Δ labels per user cuts off.
+    """Estimates of what a cap of Δ labels per user cuts off, from counts with noise.
 
     Attributes:
         labels_per_user: the cap Δ.
@@ -123,7 +123,7 @@ class _BinMeans:
 
     Attributes:
         share_above: the share of users above the cap.
-        labels_above: the mean number of labels above the cap.
+        labels_above: the mean number of a user's labels beyond the cap.
         labels: the mean number of labels.
     """
 

@@ -5,6 +5,9 @@ An engine sorts rows once faster than it numbers them within each user, and whoe
 this order knows the place of a label, and how many labels its user has, from the rows before and
 after. The counts are those of ``bounding.contributions`` and
 ``bounding.counts_with_and_without_cap``, row by row.
+
+Rows are added up by label and *cell*: a cell is a range of places that every column of PROFILE
+counts alike, all of them or none. It is known by the index of its first place in CUTS.
 """
 
 from __future__ import annotations
@@ -31,14 +34,14 @@ if TYPE_CHECKING:
 
 # Rows that are counted at one time.
 ROWS = 2**16
-# The most labels, each in several cells, that are summed up in Python; the engine sums up more.
+# The most sums, one for a label and a cell, that are held in Python; with more of them the engine
+# counts instead.
 MOST_SUMS = 2**20
 # The most events of which the texts of users are sorted; more of them would take more memory than
 # their codes do, and spill.
 MOST_TEXTS = 2**22
-_SUMS = "dptopk_sums"
-# A cell is a range of places between two of CUTS, by the index of the lower one: the cell of each
-# place up to the last cut.
+_SUMS_TABLE = "dptopk_sums"  # the engine's table of the sums
+# The cell of each place up to the last cut, at which the last cell begins.
 _CELL_OF_PLACE = np.searchsorted(CUTS, np.arange(CUTS[-1] + 1), side="right") - 1
 _CELL_OF_PLACE = _CELL_OF_PLACE.astype(np.int8)
 
@@ -48,9 +51,9 @@ class CellSums(NamedTuple):
 
     Attributes:
         item: the labels, integers.
-        cell: the cells, as places in CUTS.
-        rows: the numbers of users.
-        capped: the sums under the cap on labels.
+        cell: the cells, as indices in CUTS.
+        rows: how many users have the label at a place of the cell.
+        capped: the sum of what these users add under the cap on labels.
     """
 
     item: Array
@@ -61,13 +64,15 @@ class CellSums(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class CountsInOrder:
-    """The sums of the labels of all users, of rows that come in order.
+    """A function that adds up the labels of all users, from rows that come in order; it is a
+    ``counting.CountInOrder``.
 
     Attributes:
         bounds: the bounds.
         sums: the names of the sums, as for ``counting.label_counts``. Where ``capped`` is one of
             them, ``count`` is without the cap on labels.
-        weights: whether ``capped`` is a sum of weights.
+        weights: whether ``capped`` is a sum of weights, as for
+            ``bounding.counts_with_and_without_cap``.
     """
 
     bounds: Bounds
@@ -87,10 +92,10 @@ class CountsInOrder:
         """
         if source.load is None or source.stream is None:
             return None
-        if not events.item.type().is_integer() or not self._ranks_once(source):
+        if not events.item.type().is_integer() or not self._order_shows_places(source):
             return None
-        # Before codes are sorted, it is made sure that no two texts share one, which takes little
-        # time of the few users of pairs that were made distinct.
+        # Texts are sorted instead of codes if that is faster. Codes are stored and compared first,
+        # so that no two texts share one; this takes little time where pairs were made distinct.
         sorts_texts = not source.distinct and first is not None and first.have_short_users
         if sorts_texts:
             (size,) = run_query(source, events.agg(rows=events.count())).to_pylist()
@@ -101,30 +106,37 @@ class CountsInOrder:
         if not (sorts_texts or events[user].type().is_integer()):
             return None
         counted = events_that_count(events)
-        lots = hash_columns(source, counted, self.bounds)
-        rows = counted.select("item", user=counted[user], **lots)
-        in_order = rows.order_by(["user", *lots, "item"])
-        count = partial(source.stream, in_order, self._counts_of)
+        hashes = hash_columns(source, counted, self.bounds)
+        rows = counted.select("item", user=counted[user], **hashes)
+        in_order = rows.order_by(["user", *hashes, "item"])
+        count = partial(source.stream, in_order, self._sums_of_batches)
         counts = call_engine(source, count)
         if counts is None:
             return None
-        return source.load(_SUMS, counts)
+        return source.load(_SUMS_TABLE, counts)
 
     @property
     def _cap(self) -> int:
         """Return the cap on labels; rows are counted in order only where there is one."""
-        assert self.bounds.labels_per_user is not None  # noqa: S101 - ``_ranks_once`` has asked
+        # ``_order_shows_places`` has asked.
+        assert self.bounds.labels_per_user is not None  # noqa: S101
         return self.bounds.labels_per_user
 
-    def _ranks_once(self, source: OpenTable) -> bool:
-        """Return whether a label counts once a user, and its place is by the engine's hash."""
+    def _order_shows_places(self, source: OpenTable) -> bool:
+        """Return whether rows in the order of the engine's hash show which labels count: there is a
+        cap on labels alone, each label counts once a user, and its place is by that hash.
+        """
         bounds = self.bounds
         if bounds.labels_per_user is None or bounds.total_per_user is not None:
             return False
         return bounds.counts_once and not uses_digest(source, bounds)
 
-    def _counts_of(self, batches: pa.RecordBatchReader) -> pa.Table | None:
-        """Return the columns item and ``sums`` of the rows; None if there are very many labels."""
+    def _sums_of_batches(self, batches: pa.RecordBatchReader) -> pa.Table | None:
+        """Return the columns item and ``sums`` of the rows; None if there are very many labels.
+
+        Args:
+            batches: the rows, as for ``rows_of_users``.
+        """
         parts = [_no_sums(batches.schema.field("item").type)]
         # Twice as many are collected before sums of one label and cell are added up, which is then
         # done seldom.
@@ -134,25 +146,24 @@ class CountsInOrder:
             parts.append(self._sums_by_cell(user, item))
             size += len(parts[-1].item)
             if size > most:
-                parts = [_sum_by_cell(parts)]
+                parts = [_sums_of_parts(parts)]
                 size = len(parts[0].item)
                 if size > MOST_SUMS:
                     return None
-        return self._sums_by_label(_sum_by_cell(parts))
+        return self._sums_by_label(_sums_of_parts(parts))
 
     def _sums_by_cell(self, user: Array, item: Array) -> CellSums:
-        """Return the number of users (``rows``) and the sum of ``capped`` by label and cell of
-        places.
+        """Return the sums by label and cell of some users, of whom all rows are there.
 
         Args:
             user: the user of each row, in order, shape (n,).
-            item: the label of each row.
+            item: the label of each row, in the user's order, shape (n,); none is repeated.
         """
-        starts = np.flatnonzero(_differs_from_last(user))
+        starts = np.flatnonzero(_differs_from_previous(user))
         labels = np.diff(starts, append=len(user))
         place = np.arange(len(user)) - np.repeat(starts, labels)
         is_under_cap = place < self._cap
-        capped = np.where(is_under_cap, np.repeat(self._amounts(labels), labels), 0)
+        capped = np.where(is_under_cap, np.repeat(self._amounts_under_cap(labels), labels), 0)
         cell = _CELL_OF_PLACE[np.minimum(place, CUTS[-1])]
         if not PROFILE.keys() <= self.sums.keys():  # no sum depends on the place
             cell = np.zeros_like(cell)
@@ -162,7 +173,7 @@ class CountsInOrder:
             capped = capped[is_under_cap]
         return _sums_of_rows(item, cell, capped)
 
-    def _amounts(self, labels: Array) -> Array:
+    def _amounts_under_cap(self, labels: Array) -> Array:
         """Return what a user adds to each label under the cap: 1 or, with weights,
         isqrt(WEIGHT² // d) for the d labels of the user under the cap.
 
@@ -179,7 +190,7 @@ class CountsInOrder:
         """Return the sums of the labels, made of those by label and cell."""
         import pyarrow as pa
 
-        labels, code = _encoded(cells.item)
+        labels, code = _distinct_and_indices(cells.item)
         add_up = partial(_sums_at, code, len(labels))
         columns = {"item": labels, "count": add_up(cells.rows)}
         if "capped" in self.sums:
@@ -193,7 +204,13 @@ class CountsInOrder:
 
 
 def _sums_at(places: Array, size: int, values: Array) -> Array:
-    """Return the sums of integers by their places, shape (size,); they must be below 2^53."""
+    """Return the sums of values with equal places, int64, shape (size,); they are exact below 2^53.
+
+    Args:
+        places: the place of each value, from 0 and below ``size``, shape (n,).
+        size: how many places there are.
+        values: integers, shape (n,).
+    """
     return np.bincount(places, weights=values, minlength=size).astype(np.int64)
 
 
@@ -213,11 +230,11 @@ def rows_of_users(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[Array, Ar
             rows = batch.slice(start, ROWS)
             user = np.concatenate([*users, numbers.of(rows["user"])])
             item = np.concatenate([*items, np.from_dlpack(rows["item"])])
-            is_first = _differs_from_last(user) | _differs_from_last(item)
+            is_first = _differs_from_previous(user) | _differs_from_previous(item)
             user = user[is_first]
             item = item[is_first]
             # The rows of the last user may go on in the next batch.
-            last = int(np.flatnonzero(_differs_from_last(user))[-1])
+            last = int(np.flatnonzero(_differs_from_previous(user))[-1])
             if last:
                 yield user[:last], item[:last]
             users = [user[last:]]
@@ -252,7 +269,7 @@ class _UserNumbers:
         return numbers
 
 
-def _differs_from_last(values: Array) -> Array:
+def _differs_from_previous(values: Array) -> Array:
     """Return whether each value differs from the one before it, as the first value does."""
     differs = np.ones(len(values), dtype=bool)
     np.not_equal(values[1:], values[:-1], out=differs[1:])
@@ -260,12 +277,18 @@ def _differs_from_last(values: Array) -> Array:
 
 
 def _sums_of_rows(item: Array, cell: Array, capped: Array) -> CellSums:
-    """Return the sums of some rows by label and cell, with 1 as the number of users of each row."""
-    labels, label = _encoded(item)
+    """Return the sums of some rows by label and cell, with 1 as the number of users of each row.
+
+    Args:
+        item: the label of each row, shape (n,).
+        cell: the cell of its place.
+        capped: what it adds under the cap on labels.
+    """
+    labels, label = _distinct_and_indices(item)
     cells = int(cell.max(initial=0)) + 1
     size = cells * len(labels)
     if size > MOST_SUMS:  # the rows of a user with very many labels
-        return _sum_by_cell([CellSums(item, cell, np.ones_like(capped), capped)])
+        return _sums_of_parts([CellSums(item, cell, np.ones_like(capped), capped)])
     pair = label * cells + cell
     rows = np.bincount(pair, minlength=size)
     pairs = np.flatnonzero(rows)
@@ -275,12 +298,12 @@ def _sums_of_rows(item: Array, cell: Array, capped: Array) -> CellSums:
     )
 
 
-def _sum_by_cell(parts: list[CellSums]) -> CellSums:
-    """Return the sums of several parts, by label and cell."""
+def _sums_of_parts(parts: list[CellSums]) -> CellSums:
+    """Return the sums of several parts as one, in which a label and a cell have one sum."""
     together = CellSums(*map(np.concatenate, zip(*parts, strict=True)))
-    labels, label = _encoded(together.item)
+    labels, label = _distinct_and_indices(together.item)
     # One number stands for a label and a cell; the cells are less than len(CUTS).
-    pairs, pair = _encoded(label.astype(np.int64) * len(CUTS) + together.cell)
+    pairs, pair = _distinct_and_indices(label.astype(np.int64) * len(CUTS) + together.cell)
     add_up = partial(_sums_at, pair, len(pairs))
     item = labels[pairs // len(CUTS)]
     cell = (pairs % len(CUTS)).astype(np.int8)
@@ -294,8 +317,10 @@ def _no_sums(kind: pa.DataType) -> CellSums:
     return CellSums(item, nothing.astype(np.int8), nothing, nothing)
 
 
-def _encoded(values: Array) -> tuple[Array, Array]:
-    """Return the different ones of some integers, and of each integer its place among them."""
+def _distinct_and_indices(values: Array) -> tuple[Array, Array]:
+    """Return the different ones of some integers, in the order in which they come first, and the
+    index of each integer among them, shape (n,).
+    """
     encoded = _arrow_array(values).dictionary_encode()
     return np.from_dlpack(encoded.dictionary), np.from_dlpack(encoded.indices)
 

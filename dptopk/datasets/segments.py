@@ -224,11 +224,12 @@ class _Counting:
 def _counting_in_two_phases(
     bounds: Bounds, top: int | None, *, weights: bool, profile: bool, clipped: bool
 ) -> _Counting:
-    """Return how the labels of each segment are counted without and with a cap on labels.
+    """Return how the labels of each segment are counted without and with a cap on labels, as
+    EventCounts.
 
     Args:
         bounds: the bounds in each segment, with that cap.
-        top: the largest counts to be read, which must be None.
+        top: how many of the largest counts were asked for; it must be None.
         weights: whether labels are found by sums of weights.
         profile: whether users are counted by their number of labels.
         clipped: whether what one user adds to a label is cut at τ.
@@ -248,16 +249,16 @@ def _counting_in_two_phases(
 
 
 def _rows_of_segments(
-    sums: Mapping[str, Array], places: NDArray[np.int64], parts: int
+    sums: Mapping[str, Array], places: NDArray[np.int64], segments: int
 ) -> Iterator[dict[str, Array]]:
     """Yield the rows of each segment, in the order of the list.
 
     Args:
-        sums: the columns of all segments.
-        places: the index of each row's segment in the list.
-        parts: the number of segments.
+        sums: the columns of all segments, shape (rows,) each.
+        places: the index of each row's segment in the list, shape (rows,).
+        segments: the number of segments.
     """
-    for place in range(parts):
+    for place in range(segments):
         rows = places == place
         yield {name: values[rows] for name, values in sums.items()}
 
@@ -278,8 +279,12 @@ class _SegmentColumn:
     names: ir.Table | None
 
     def places(self, segments: Array) -> NDArray[np.int64]:
-        """Return the index in the list of each segment that the engine returned; -1 if it is none
-        of them.
+        """Return the index in the list of each segment that the engine returned, shape (rows,); -1
+        for a segment that is not in the list.
+
+        Args:
+            segments: the column of segments of a result, shape (rows,): values of the column, or
+                indices where there is a table ``names``.
         """
         # With a table of names the engine returns indices.
         values = self.values if self.names is None else range(len(self.values))
@@ -352,7 +357,9 @@ def _segment_indices(source: OpenTable, events: ir.Table, names: Sequence[Any]) 
 
 
 def _with_segment_indices(events: ir.Table, names: ir.Table | None) -> ir.Table:
-    """Return the events with the index of their segment in the list instead of its name."""
+    """Return the events with the index of their segment in the list instead of its name; unchanged
+    if ``names``, the table of these indices (``_segment_indices``), is None.
+    """
     if names is None:
         return events
     joined = events.join(names, events.segment == names.segment_name)

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.base import OpenTable
     from dptopk.datasets.backends.inputs import Condition, EventTable
 
-FORMAT = 2  # of the file; a store of another one is refused
+FORMAT = 2  # of the file; a store of another format is refused
 # DuckDB's type of a label -> its code, as hashing.code_of.
 _CODE = {"VARCHAR": "hash(hash('item', item))", "BIGINT": "item", "UBIGINT": "item"}
 # Whether the choice is portable -> the order of a user's labels, as hashing.hash_order has it: by

@@ -154,15 +154,15 @@ def _columns_of_events(
     progress: Progress | None,
 ) -> CountsAndLabels:
     """Return the columns of both histograms of events, and their labels if these stay in the
-    engine; None: the labels are the column item.
+    engine.
 
     Args:
         source: the opened table.
         events: its events, with the columns user and item and perhaps weight.
         bounds: the bounds of the second histogram.
-        weights: whether that has sums of weights.
+        weights: whether the second histogram has sums of weights.
         profile: whether the columns of PROFILE are added.
-        progress: a function that is called with (passes done, all passes); None: nobody asks.
+        progress: a function that is called with (passes done, all passes); None: none is called.
     """
     sums = summed_columns(weights=weights, profile=profile)
     first = first_events(source, events)
@@ -210,11 +210,12 @@ def _counts_of_statement(
     Args:
         result: the result, with the cap that the statement counted under.
         cap: the cap that the caller wants.
-        weights: take the weighted counts instead of the capped ones.
-        profile: keep the columns ``PROFILE`` as well.
+        weights: whether the second histogram has the sums of weights instead of the counts under
+            the cap.
+        profile: whether the columns of PROFILE are taken too.
 
     Raises:
-        InvalidParameter: if that is another cap.
+        InvalidParameter: if the statement counted under another cap than the caller's.
     """
     if result.labels_per_user != cap:
         raise InvalidParameter(

@@ -1,7 +1,8 @@
 """The counts of events with very many labels, whose texts stay in the engine until they are shown.
 
-One table in the engine has the counts by code, the next one the labels in the order of a histogram.
-Python reads the counts in this order, and draws noise row after row as if it had the labels.
+One table in the engine has the counts by code, the next one the labels in the order of a histogram:
+by falling counts, ties by label. Python reads the counts in this order, and draws noise row after
+row as if it had the labels.
 """
 
 from __future__ import annotations
@@ -32,12 +33,14 @@ if TYPE_CHECKING:
     import ibis.expr.types as ir
 
 
-# Labels count as many if there are this many events, and more than the share MANY of the labels of
-# the first ones are different: only then the texts take more time than the counts.
+# There are many labels if at least this many first events were looked at, and these have more
+# different labels than the share MANY of their number: only then the texts of labels take more time
+# than the counts.
 MANY_EVENTS = 2**15
 MANY = 1 / 8
 # At most this many labels are read with their counts if the engine holds both.
 FEW = 2**16
+# The engine's tables of the counts by code, and of the labels and counts in order.
 _COUNTS = "dptopk_counts"
 _ROWS = "dptopk_ranked"
 NO_CELL = -1  # the value of ``cell`` in the row of a label
@@ -52,12 +55,8 @@ def unread_counts(
     weights: bool,
     sums: Mapping[str, str],
 ) -> CountsAndLabels | None:
-    """Return the sums of ``label_counts`` in the order of a histogram, and the unread labels.
-
-    ``labels`` is None if few of them were read with the sums, in any order. The result is None if
-    there are few labels, or if the engine cannot store them; the counts are then read
-    in another way and are the same. Of a column of PROFILE for users (``above_``) only the sum has
-    a meaning.
+    """Return the sums of ``label_counts`` in the order of a histogram, and labels that stay in the
+    engine; None where these counts are to be read by ``label_counts``, which are the same.
 
     Args:
         source: the table.
@@ -66,6 +65,12 @@ def unread_counts(
         first: the first events; None if they were not looked at.
         weights: whether ``capped`` is a sum of weights.
         sums: name of a sum -> column, as for ``label_counts``.
+
+    Returns:
+        The sums and the labels. Where ``labels`` is None, there were so few that they were read with
+        the sums, in any order. Of the columns of PROFILE for users (``above_``) only the sum over
+        all labels has a meaning, and perhaps they have one row alone. None if there are few labels,
+        or if the engine cannot store them.
     """
     kind = events.item.type()
     # Labels of other types, which no engine with ``count`` has, would be read in another way.
@@ -94,10 +99,10 @@ def unread_counts(
 def _read_held_counts(
     count: Callable[[], HeldCounts | None], sums: Mapping[str, str]
 ) -> CountsAndLabels | None:
-    """Return the result of ``unread_counts`` of an engine that holds what one query has counted.
+    """Return the result of ``unread_counts`` on an engine that holds what one query has counted.
 
     Args:
-        count: the function that runs the query; None of it: the engine holds nothing.
+        count: the function that runs the query and returns what is held; None: nothing is.
         sums: name of a sum -> column.
     """
     held_counts = count()
@@ -132,7 +137,9 @@ def _store_counts(
 ) -> CountsAndLabels | None:
     """Return the result of ``unread_counts`` for many labels; None if two texts share a code.
 
-    The arguments are those of ``unread_counts``.
+    The counts are stored first, by the codes of labels; then the texts are numbered in their order;
+    then the labels, as these numbers, are stored in the order of a histogram. The arguments are
+    those of ``unread_counts``.
     """
     events = with_user_codes(source, events)
     keeps_items = bounds.portable or events.item.type().is_integer()
@@ -168,12 +175,22 @@ def _store_in_order(source: OpenTable, labels: ir.Table) -> None:
 
 
 def _sums_by_label(rows: ir.Table, *, profile: bool) -> ir.Table:
-    """Return the sums of each label and, with a profile, further rows for users.
+    """Return the sums of each label and, with a profile, a further row for each of CELLS.
 
-    The column ``cell`` distinguishes them: it is NO_CELL in the row of a label. In the further
-    rows, which have no label, ``count`` is the number of users who have a label in the place
-    ``cell``, one of CELLS. Rows are counted rather than summed where that is enough: the engine
-    sums 64-bit numbers with 128 bits.
+    The column ``cell`` distinguishes them: it is NO_CELL in the row of a label. In a further row,
+    which has no label, ``count`` is the number of users who have a label at the place ``cell``:
+    those with more labels than this number. Rows are counted rather than summed where that is
+    enough: the engine sums 64-bit numbers with 128 bits.
+
+    Args:
+        rows: what each user adds to each label, as ``counts_with_and_without_cap`` returns it
+            without a profile.
+        profile: whether users and labels under narrow caps are counted as well; users must add at
+            most 1 to a label.
+
+    Returns:
+        A table with the columns item, cell, count, capped and, with a profile, those of PROFILE
+        for narrow caps (``under_``).
     """
     import ibis
 
@@ -192,17 +209,21 @@ def _sums_by_label(rows: ir.Table, *, profile: bool) -> ir.Table:
 
 def _rows_with_cells(rows: ir.Table) -> ir.Table:
     """Return the ranked rows in small integers, with NO_CELL in a column ``cell``, and those of a
-    place in CELLS once more, with this cell and without their label.
+    place in CELLS once more, with this place as the cell and without their label.
 
-    A second query of the same rows would need all of them in memory or on disk.
+    Each row gets a list of one or two cells, which is then unnested: a second query of the same
+    rows would need all of them in memory or on disk.
+
+    Args:
+        rows: what each user adds to each label, with the columns item, place and capped.
     """
     import ibis
 
-    label = ibis.literal(NO_CELL, "int16")
+    no_cell = ibis.literal(NO_CELL, "int16")
     # The engine may cast places that are in no cell too.
     place = ibis.least(rows.place, CELLS[-1]).cast("int16")
-    label_and_cell = ibis.array([label, place])
-    cells = ibis.ifelse(rows.place.isin(CELLS), label_and_cell, ibis.array([label]))
+    both = ibis.array([no_cell, place])
+    cells = ibis.ifelse(rows.place.isin(CELLS), both, ibis.array([no_cell]))
     rows_with_cell = rows.select(
         "item",
         capped=rows.capped.cast("int16"),  # a weight, at most WEIGHT
@@ -216,7 +237,8 @@ def _rows_with_cells(rows: ir.Table) -> ir.Table:
 
 
 def _users_above_cells(source: OpenTable, table_of_counts: ir.Table) -> dict[str, Array]:
-    """Return how many users have more labels than each of CELLS, as columns of one row.
+    """Return how many users have more labels than each of CELLS, by name (``above_``), shape (1,)
+    each.
 
     Args:
         source: the opened table of the events.

@@ -38,23 +38,38 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.inputs import EventTable
 
 FORMAT = 1  # of a result, which states it; one of another format is refused
-# Dialect -> whether the tests run the statement or only parse it, and the dialect's SHA-256 of a
-# text in UTF-8 as lower-case hexadecimal digits.
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """The SQL of a warehouse.
+
+    Attributes:
+        tested: whether the tests run the statement ("run") or only parse it ("compiled, not run").
+        sha256: the SHA-256 of the text ``argument`` in UTF-8, as lower-case hexadecimal digits.
+    """
+
+    tested: str
+    sha256: str
+
+
 _PARSED = "compiled, not run"
-DIALECTS: dict[str, tuple[str, str]] = {
-    "bigquery": (_PARSED, "TO_HEX(SHA256(argument))"),
-    "clickhouse": ("run", "LOWER(HEX(SHA256(argument)))"),
-    "databricks": (_PARSED, "SHA2(argument, 256)"),
-    "duckdb": ("run", "SHA256(argument)"),
-    "postgres": ("run", "ENCODE(SHA256(CONVERT_TO(argument, 'UTF8')), 'hex')"),
-    "redshift": (_PARSED, "SHA2(argument, 256)"),
-    "snowflake": (_PARSED, "SHA2(argument, 256)"),
-    "spark": ("run", "SHA2(argument, 256)"),
-    "trino": (_PARSED, "LOWER(TO_HEX(SHA256(TO_UTF8(argument))))"),
+DIALECTS: dict[str, Dialect] = {
+    "bigquery": Dialect(_PARSED, "TO_HEX(SHA256(argument))"),
+    "clickhouse": Dialect("run", "LOWER(HEX(SHA256(argument)))"),
+    "databricks": Dialect(_PARSED, "SHA2(argument, 256)"),
+    "duckdb": Dialect("run", "SHA256(argument)"),
+    "postgres": Dialect("run", "ENCODE(SHA256(CONVERT_TO(argument, 'UTF8')), 'hex')"),
+    "redshift": Dialect(_PARSED, "SHA2(argument, 256)"),
+    "snowflake": Dialect(_PARSED, "SHA2(argument, 256)"),
+    "spark": Dialect("run", "SHA2(argument, 256)"),
+    "trino": Dialect(_PARSED, "LOWER(TO_HEX(SHA256(TO_UTF8(argument))))"),
 }
-# The columns of a result: the sums of a label, after what a row is about.
+# The columns of a result: what a row is about ("label", "caps" or "key"), its label or text, and
+# the sums over the users of that label.
 SUMS = ("users", "capped", "weights", *PROFILE)
 COLUMNS = ("dptopk_row", "dptopk_label", *SUMS)
+# Stands for the dialect's SHA-256 in the statement until that is written for a dialect.
 _MARK = "DPTOPK_SHA256"
 # The characters of a header line that are looked at; the names of COLUMNS take far fewer.
 _LONGEST_HEADER = 2**16
@@ -149,7 +164,12 @@ def events_statement(
 
 
 def _sums(cap: int) -> dict[str, str]:
-    """Return the sums over the users of a label, in SQL, by name; places count from 1."""
+    """Return name of a sum -> its SQL: the sums over the users of a label, of which ``place``
+    counts from 1.
+
+    Args:
+        cap: the cap Δ on labels per user.
+    """
     sums = {
         "users": "COUNT(*)",
         "capped": f"SUM(CASE WHEN place <= {cap} THEN 1 ELSE 0 END)",
@@ -162,12 +182,17 @@ def _sums(cap: int) -> dict[str, str]:
 
 
 def _with_sha256(node: exp.Expression, sqlglot: ModuleType, dialect: str) -> exp.Expression:
-    """Return the dialect's SHA-256 for a node that is the mark of one; other nodes as they are."""
+    """Return the dialect's SHA-256 in the place of a call of ``_MARK``; other nodes as they are.
+
+    Args:
+        node: a node of the statement's tree.
+        sqlglot: that module, which is imported only where a statement is made.
+        dialect: one of DIALECTS.
+    """
     if not (isinstance(node, sqlglot.exp.Anonymous) and node.name.upper() == _MARK):
         return node
     (argument,) = node.expressions
-    _, template = DIALECTS[dialect]
-    before, _, after = template.partition("argument")
+    before, _, after = DIALECTS[dialect].sha256.partition("argument")
     # The template is inserted as text: if it was parsed, its functions could be translated from
     # another dialect.
     text = argument.transform(_with_sha256, sqlglot, dialect).sql(dialect)
@@ -206,7 +231,8 @@ class CountedEvents:
 
     Attributes:
         labels_per_user: the cap Δ that it states.
-        columns: the arrays item, count, capped, weights and those of PROFILE.
+        columns: the arrays item (the labels), count (their users), capped (their users under the
+            cap), weights (the sums of weights under the cap) and those of PROFILE, shape (n,) each.
     """
 
     labels_per_user: int
@@ -214,7 +240,9 @@ class CountedEvents:
 
 
 def is_statement_result(names: Iterable[Hashable]) -> bool:
-    """Return whether columns with these names are of such a result, perhaps an incomplete one."""
+    """Return whether columns with these names are of the result of ``events_statement``, perhaps an
+    incomplete one.
+    """
     return "dptopk_row" in {str(name).casefold() for name in names}
 
 

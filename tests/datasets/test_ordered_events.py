@@ -160,7 +160,7 @@ from dptopk.datasets.bounds import Bounds
 from dptopk.datasets.ordered_events import CountsInOrder
 rows = duckdb.sql("SELECT range // 3 AS user, range % 3 AS item FROM range(9)")
 counts = CountsInOrder(bounds=Bounds(labels_per_user=2), sums={"count": "", "capped": ""})
-found = counts._counts_of(pa.RecordBatchReader.from_stream(rows))
+found = counts._sums_of_batches(pa.RecordBatchReader.from_stream(rows))
 print({"pandas", "pyarrow.dataset"} & sys.modules.keys(), found.to_pydict())
 """
 

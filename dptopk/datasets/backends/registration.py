@@ -1,4 +1,4 @@
-"""Letting a backend in: it is engine on every clause of the contract, on the user's own
+"""Letting a backend in: it is tried on every clause of the contract, on the user's own
 connection.
 """
 
@@ -17,15 +17,17 @@ if TYPE_CHECKING:
 
 
 def check_backend(connection: BaseBackend, backend: Backend) -> pd.DataFrame:
-    """Test an engine on every clause of the contract, on made-up temporary tables.
+    """Try an engine on every clause of the contract, on made-up temporary tables, and say which
+    hold.
 
     Args:
         connection: an Ibis connection to it, such as ibis.clickhouse.connect(...).
         backend: what it does in its own way.
 
     Returns:
-        A row a clause: check, clause, passed, found (what the engine did in its place, or the error
-        it raised).
+        A data frame with a row a clause: check (the name of the function), clause (its text),
+        passed (a truth value), and found (what the engine did instead, or the error it raised; ""
+        where the clause holds).
     """
     import pandas as pd
 
@@ -54,7 +56,7 @@ def register_backend(connection: BaseBackend, backend: Backend) -> None:
     are.
 
     Args:
-        connection: an Ibis connection to the engine, on which the contract is engine.
+        connection: an Ibis connection to the engine, on which the contract is tried.
         backend: what the engine does in its own way.
 
     Raises:
