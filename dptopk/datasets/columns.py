@@ -252,9 +252,9 @@ def _dates_as_text(column: ir.DateColumn) -> ir.StringColumn:
     return ibis.ifelse(text.re_search(_DAY) & ~is_before_christ, text, None)
 
 
-def _is_empty(kind: ibis_types.DataType) -> bool:
-    """Return whether a type has only NULL values, as a column of a file without rows; Ibis may not
-    know that type.
+def _has_only_null(kind: ibis_types.DataType) -> bool:
+    """Return whether a type is that of NULL alone, as of a column of a file without rows; Ibis may
+    not know that type.
     """
     if kind.is_null():
         return True
@@ -266,14 +266,14 @@ _WEIGHTS: tuple[Reading, ...] = (
     (lambda kind: kind.is_decimal(), _decimals_without_nan),
     (lambda kind: kind.is_numeric(), _same_column),
     (lambda kind: kind.is_string(), _numbers_of_text),
-    (_is_empty, lambda column: _numbers_of_text(column.cast("string"))),
+    (_has_only_null, lambda column: _numbers_of_text(column.cast("string"))),
 )
 _LABELS: tuple[Reading, ...] = (
     (lambda kind: kind.is_string(), _same_column),
     (lambda kind: kind.is_integer(), _as_64_bits),
     (lambda kind: kind.is_decimal(), _whole_decimals_as_text),
     (
-        lambda kind: kind.is_boolean() or kind.is_uuid() or _is_empty(kind),
+        lambda kind: kind.is_boolean() or kind.is_uuid() or _has_only_null(kind),
         lambda column: column.cast("string"),
     ),
     (lambda kind: kind.is_date(), _dates_as_text),

@@ -241,7 +241,7 @@ class EventsStore:
 
     def _make(self, stated_settings: dict[str, Any]) -> dict[str, Any]:
         """Make the tables of a new store, and return its settings."""
-        settings = {"format": FORMAT, "hash": self._fingerprint(), **stated_settings}
+        settings = {"format": FORMAT, "hash": self._hash_fingerprint(), **stated_settings}
         with self._transaction():
             self._file.execute("CREATE TABLE settings (content VARCHAR)")
             self._file.execute("INSERT INTO settings VALUES (?)", [canonical_json(settings)])
@@ -267,7 +267,7 @@ class EventsStore:
             raise InvalidParameter(
                 f"path: the store has format {settings['format']}, this version reads {FORMAT}"
             )
-        if not settings["portable"] and settings["hash"] != self._fingerprint():
+        if not settings["portable"] and settings["hash"] != self._hash_fingerprint():
             raise InvalidParameter(
                 "path: the store was made by a version of DuckDB whose hash is another, so a new "
                 "day would not fit the earlier ones; use that version, or make the store again, "
@@ -280,7 +280,7 @@ class EventsStore:
                 )
         return settings
 
-    def _fingerprint(self) -> str:
+    def _hash_fingerprint(self) -> str:
         """Return a text that distinguishes DuckDB's own hash from others."""
         ((value,),) = self._file.execute(_FINGERPRINT).fetchall()
         return str(value)
@@ -360,7 +360,7 @@ class EventsStore:
         schema = day.schema
         kinds = [_duckdb_type(schema.field(name).type) for name in ("user", "item")]
         with self._transaction():
-            self._fix_types(kinds)
+            self._make_or_check_tables(kinds)
             hide_data_of_errors(
                 "partition", "the store could not be changed", partial(self._add_day, day, kinds[1])
             )
@@ -390,7 +390,7 @@ class EventsStore:
             run(_ADD_DAY.format(day=chosen(rows="day"), fewer=condition), values)
         self._file.unregister("day")
 
-    def _fix_types(self, kinds: list[str]) -> None:
+    def _make_or_check_tables(self, kinds: list[str]) -> None:
         """Make the tables of rows for the first partition; refuse other types in a later one.
 
         Args:

@@ -67,9 +67,9 @@ def unread_counts(
         sums: name of a sum -> column, as for ``label_counts``.
 
     Returns:
-        The sums and the labels. Where ``labels`` is None, there were so few that they were read with
-        the sums, in any order. Of the columns of PROFILE for users (``above_``) only the sum over
-        all labels has a meaning, and perhaps they have one row alone. None if there are few labels,
+        The sums and the labels. Where ``labels`` is None, there were so few that they were read
+        with the sums, in any order. Of the columns of PROFILE for users (``above_``) only the sum
+        over all labels has a meaning; they may have one row alone. None if there are few labels,
         or if the engine cannot store them.
     """
     kind = events.item.type()

@@ -279,7 +279,7 @@ def test_making_that_was_cut_short_is_done_again(tmp_path, monkeypatch):
 def test_a_store_is_refused_by_a_duckdb_of_another_hash(tmp_path, monkeypatch):
     for portable in (False, True):
         EventsStore(tmp_path / f"{portable}.store", **COLUMNS, portable=portable).close()
-    monkeypatch.setattr(EventsStore, "_fingerprint", lambda _: "another")
+    monkeypatch.setattr(EventsStore, "_hash_fingerprint", lambda _: "another")
     EventsStore(tmp_path / "True.store").close()
     with pytest.raises(InvalidParameter, match="version of DuckDB"):
         EventsStore(tmp_path / "False.store")

@@ -4,6 +4,10 @@ to be the same.
 Each check is a function of a TrialEngine; its docstring is the clause of the contract, and it
 raises Broken with what was found. All data are made up here, so what is found may be shown. All of
 them pass before a backend is let in.
+
+A *lot* is what puts the items of one user in an order: the values of ``hashing.hash_order``, of
+which the first is the hash of key, user and item. Where a cap is below the number of a user's
+items, those with the smallest lots count.
 """
 
 from __future__ import annotations
@@ -107,8 +111,11 @@ class TrialEngine:
     def lots(
         self, pairs: Sequence[tuple[Any, Any]], bounds: Bounds
     ) -> dict[tuple[Any, Any], tuple[Any, ...]]:
-        """Return the lot of each (user, item), by which the engine orders the items of a user; each
-        pair is asked for once.
+        """Return the lot of each (user, item), by which the engine orders the items of a user.
+
+        Args:
+            pairs: the different pairs of a user and an item.
+            bounds: the bounds, whose key varies the hash and which say whether it is SHA-256.
         """
         table = self.table(u=[user for user, _ in pairs], i=[item for _, item in pairs])
         user = table.exact_text(table.table.u)

@@ -50,11 +50,13 @@ if TYPE_CHECKING:
 
     from dptopk.datasets.backends.inputs import EventTable
 
+    # Stores the rows of an expression in a table of a name, and returns that table.
     Keep = Callable[[str, ir.Table], ir.Table]
 
 _LOG = logging.getLogger(__name__)
+# A size or a share of the memory, as DuckDB reads it.
 MEMORY = re.compile(r"[0-9]+([.][0-9]+)? ?(([KMGT]i?)?B|%)", re.IGNORECASE)
-_FIRST_LINES = 20_000  # of JSON: their keys are the columns
+_FIRST_LINES = 20_000  # the lines of JSON that are looked at: their keys are the columns
 MOST_PASSES = 10_000  # each reads the whole table
 # DuckDB starts as many threads as it is told, each with memory of its own.
 MOST_THREADS = 1024

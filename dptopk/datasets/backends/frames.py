@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 
 
 def package_of(table: EventTable) -> str:
-    """Return the name of the package that a table comes from, without importing that package."""
+    """Return the name of the package of a table's class, such as "pandas", without importing that
+    package.
+    """
     return type(table).__module__.partition(".")[0]
 
 
@@ -90,7 +92,7 @@ def _has_objects(column: pd.Series[Any]) -> bool:
 
 
 def _as_texts(column: pd.Series[Any]) -> pd.Series[Any]:
-    """Return a column of objects as one of texts."""
+    """Return a column of objects, or of categories that are objects, as one of texts."""
     import pandas as pd
 
     values = column.cat.categories if isinstance(column.dtype, pd.CategoricalDtype) else column
@@ -118,8 +120,8 @@ def _object_text(value: Any) -> str | None:
 def _from_polars(
     frame: pl.DataFrame | pl.LazyFrame, columns: Sequence[str] | None
 ) -> pa.Table | pa.RecordBatchReader:
-    """Return a polars frame as a table, or a lazy one as a stream, which is never in memory as a
-    whole.
+    """Return the needed columns of a polars frame as a table, or of a lazy one as a stream, which
+    is never in memory as a whole.
     """
     import polars as pl
     import pyarrow as pa
@@ -184,12 +186,13 @@ def _from_arrow(
 def _from_duckdb(
     relation: DuckDBPyRelation, columns: Sequence[str] | None
 ) -> pa.Table | pa.RecordBatchReader:
-    """Return a relation of DuckDB as a stream."""
+    """Return the needed columns of a relation of DuckDB as a stream."""
     names = _needed_names(columns, relation.columns)
     return _from_arrow(from_relation(relation, names), names)
 
 
-# A package -> the function that returns its frames, tables or relations as Arrow data.
+# A package -> the function that returns its frames, tables or relations as Arrow data. Its
+# arguments are the table and the names of the columns that are needed (None: all).
 FRAMES: dict[str, Callable[..., pa.Table | pa.RecordBatchReader]] = {
     "pandas": _from_pandas,
     "polars": _from_polars,
@@ -241,7 +244,7 @@ def _without_uncastable_type(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def _type_known_to_ibis(kind: pa.DataType) -> pa.DataType:
-    """Return the type of ``_plain_columns`` for values of a type."""
+    """Return the type that ``_plain_columns`` gives a column of a type."""
     import pyarrow as pa
 
     if pa.types.is_dictionary(kind):

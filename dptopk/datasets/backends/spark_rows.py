@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 # Rows that come to Python at one time.
 BATCH = 2**20
-# A row's number, as Spark's monotonically_increasing_id gives it: its partition, and in the last
-# bits its place there.
+# A row's number, as Spark's monotonically_increasing_id gives it, has the index of its partition
+# and, in this many last bits, the row's place there, from 0.
 PLACE_BITS = 33
-_ROW = "dptopk_row"
+_ROW = "dptopk_row"  # the column of these numbers
 
 
 @dataclass(frozen=True)
@@ -77,9 +77,11 @@ class SparkCounts:
 class SparkRows:
     """Labels and counts in the order of a histogram, in blocks of Spark's executors.
 
+    A row is known by its index in that order, from 0. Spark has another number for it, which is
+    larger in later rows, with gaps between partitions.
+
     Attributes:
-        frame: the columns ``item``, the counts, and ``dptopk_row``: the number of the row, which is
-            larger in later rows.
+        frame: the columns ``item``, the counts, and ``dptopk_row``: Spark's number of the row.
         partitions: the partitions that have rows, ascending; shape (p,).
         starts: the first row of each of these partitions, and the number of all rows; shape
             (p + 1,).
@@ -116,36 +118,42 @@ class SparkRows:
         return int(self.starts[-1])
 
     def columns(self, names: Sequence[str]) -> CountsAndLabels:
-        """Return the counts of all rows, and labels that are read when they are asked for."""
+        """Return the counts of all rows by name, shape (rows,) each, and labels that are read when
+        they are asked for.
+        """
         columns = self._all_rows(names)
         is_integer = dict(self.frame.dtypes)["item"] == "bigint"
         dtype: np.dtype[Any] = np.dtype(np.int64) if is_integer else np.dtypes.StringDType()
-        return CountsAndLabels(columns, StoredLabels(len(self), dtype, self.labels, self.places))
+        return CountsAndLabels(
+            columns, StoredLabels(len(self), dtype, self.labels_of_rows, self.rows_of_labels)
+        )
 
-    def labels(self, rows: Array | None) -> Array:
-        """Return the labels of rows, in their order; None stands for all rows."""
+    def labels_of_rows(self, rows: Array | None) -> Array:
+        """Return the labels of the rows of these indices, in their order; None: of all rows."""
         if rows is None:
             result = self._all_rows(["item"])["item"]
         else:
-            result = self._lookup(_ROW, self._numbers(rows), "item")["value"]
+            result = self._lookup(_ROW, self._numbers_of_rows(rows), "item")["value"]
         if result.dtype.kind in "iu":  # integers, which were read in the smallest type
             return result.astype(np.int64)
         return result
 
-    def places(self, labels: Sequence[Any]) -> Array:
-        """Return the row of each label; -1 where there is none."""
+    def rows_of_labels(self, labels: Sequence[Any]) -> Array:
+        """Return the index of each label's row, int64, shape (labels,); -1 for a label without
+        one.
+        """
         rows = np.full(len(labels), -1, dtype=np.int64)
         result = self._lookup("item", labels, _ROW)
-        rows[result["place"]] = self._rows_of(result["value"].astype(np.int64))
+        rows[result["place"]] = self._rows_of_numbers(result["value"].astype(np.int64))
         return rows
 
-    def _numbers(self, rows: Array) -> Array:
-        """Return Spark's numbers of rows."""
+    def _numbers_of_rows(self, rows: Array) -> Array:
+        """Return Spark's numbers of the rows of these indices."""
         parts = np.searchsorted(self.starts, rows, side="right") - 1
         return (self.partitions[parts] << PLACE_BITS) + (rows - self.starts[parts])
 
-    def _rows_of(self, numbers: Array) -> Array:
-        """Return the rows that have these numbers of Spark's."""
+    def _rows_of_numbers(self, numbers: Array) -> Array:
+        """Return the indices of the rows that have these numbers of Spark's."""
         parts = np.searchsorted(self.partitions, numbers >> PLACE_BITS)
         return self.starts[parts] + (numbers & (2**PLACE_BITS - 1))
 
@@ -180,7 +188,9 @@ class SparkRows:
         return _read(read)
 
     def _all_rows(self, names: Sequence[str]) -> dict[str, Array]:
-        """Return columns of all rows, in order; a part of them is in Arrow's memory at one time."""
+        """Return columns of all rows by name, in order; only a part of them is in Arrow's memory at
+        one time.
+        """
         import pyarrow as pa
 
         def read() -> dict[str, Array]:
@@ -204,12 +214,16 @@ class SparkRows:
         if start == end:
             wanted = self.frame.limit(0)
         else:
-            first, last = self._numbers(np.array([start, end - 1])).tolist()
+            first, last = self._numbers_of_rows(np.array([start, end - 1])).tolist()
             wanted = self.frame.where(number.between(first, last))
         rows = wanted.select(_ROW, *names).toArrow()
         return rows.sort_by(_ROW).drop_columns(_ROW)
 
 
 def _read(action: Callable[[], Result]) -> Result:
-    """Return what an action on Spark returns; its errors show nothing of the data."""
+    """Return what an action on Spark returns.
+
+    Raises:
+        InvalidParameter: for any error of Spark's; the message shows nothing of the data.
+    """
     return hide_data_of_errors("table", "Spark could not read the labels", action)

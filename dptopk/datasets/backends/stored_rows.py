@@ -29,6 +29,7 @@ FLUSH_THRESHOLD = "16MiB"
 # A size as DuckDB writes it, such as "1.5 MiB".
 _SIZE = re.compile(r"([0-9.]+) (bytes|[KMGT]iB)")
 _UNITS = {"bytes": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+# The table of the rows or labels that a query looks up.
 _WANTED = "dptopk_wanted"
 # The connection's database of tables of our own, which a checkpoint compresses, and its schema.
 KEPT = "dptopk_kept"
@@ -82,7 +83,8 @@ if hasattr(os, "register_at_fork"):
 
 @dataclass(frozen=True)
 class StoredRows:
-    """The rows of a table of a connection's own, in their order.
+    """The rows of a table of a connection's own, in their order; a row is known by its index, from
+    0.
 
     Attributes:
         connection: an Ibis connection to DuckDB.
@@ -126,7 +128,7 @@ class StoredRows:
         is_integer = str(kind.types[0]) == "BIGINT"
         dtype: np.dtype[Any] = np.dtype(np.int64) if is_integer else np.dtypes.StringDType()
         size = len(columns[sums[0]])
-        labels = StoredLabels(size, dtype, self.labels, self.places)
+        labels = StoredLabels(size, dtype, self.labels_of_rows, self.rows_of_labels)
         # The labels refer to this object, by the two methods they were given: it goes with them.
         self.holder.hold()
         weakref.finalize(self, self.holder.close)
@@ -145,8 +147,8 @@ class StoredRows:
             "ON ranked.item = named.rowid)"
         )
 
-    def labels(self, rows: Array | None) -> Array:
-        """Return the labels of some rows, in the order of these; None asks for all."""
+    def labels_of_rows(self, rows: Array | None) -> Array:
+        """Return the labels of the rows of these indices, in their order; None: of all rows."""
         if rows is None:
             query = f"SELECT item FROM {self._labels_query} ORDER BY row"  # noqa: S608
             result = self._rows(query)["item"]
@@ -158,8 +160,10 @@ class StoredRows:
             return result.astype(np.int64)
         return result
 
-    def places(self, labels: Sequence[Any]) -> Array:
-        """Return the row of each label; -1 where there is none."""
+    def rows_of_labels(self, labels: Sequence[Any]) -> Array:
+        """Return the index of each label's row, int64, shape (labels,); -1 for a label without
+        one.
+        """
         rows = np.full(len(labels), -1, dtype=np.int64)
         joined = f"{_WANTED} JOIN {self._labels_query} AS labelled ON labelled.item = wanted"
         result = self._rows(f"SELECT place, row FROM {joined}", wanted=labels)  # noqa: S608

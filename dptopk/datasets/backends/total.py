@@ -36,7 +36,7 @@ _PLAIN = frozenset((
     "StringContains", "StartsWith", "EndsWith", "StringLength", "StringConcat", "StringReplace",
     "StringFind", "Translate",
 ))  # fmt: skip
-# These compare or choose among values, of which the engine converts some if their types differ.
+# These compare values or choose among values; the engine converts some if their types differ.
 _CHOOSING = frozenset((
     "Equals", "NotEquals", "Greater", "GreaterEqual", "Less", "LessEqual", "IdenticalTo",
     "Between", "InValues", "NullIf", "Coalesce", "Greatest", "Least", "IfElse", "SimpleCase",
@@ -210,28 +210,34 @@ def never_fails(operation: ops.Value) -> bool:
     if name in _PLAIN:
         return True
     if name in _CHOOSING:
-        return _has_one_kind(operation)
+        return _converts_safely(operation)
     if name in _PATTERNS:
         return _has_constant_pattern(operation)
     # Ibis writes the second one as the first for an engine that has it not, such as PostgreSQL.
     if name in ("Cast", "TryCast"):
-        return _widens(operation.arg.dtype, operation.to)
+        return _fits_every_value(operation.arg.dtype, operation.to)
     if name in ("Substring", "StrRight"):
         return _has_constant_places(operation)
     return name in ("Abs", "Negate") and operation.arg.dtype.is_floating()
 
 
-def _has_one_kind(operation: ops.Value) -> bool:
-    """Return whether the arguments are of one kind, so that the engine converts none that may not
-    fit.
+def _converts_safely(operation: ops.Value) -> bool:
+    """Return whether the engine converts no argument of an operation of _CHOOSING to a type that it
+    may not fit, and whether the result is of the type that Ibis states.
     """
-    compared, chosen = _argument_groups(operation)
-    return _are_of_one_kind(compared) and _are_of_one_kind(chosen) and _are_of_one_type(chosen)
+    compared, chosen = _compared_and_chosen(operation)
+    return (
+        _are_compared_safely(compared)
+        and _are_compared_safely(chosen)
+        and _keep_stated_type(chosen)
+    )
 
 
-def _argument_groups(operation: ops.Value) -> tuple[tuple[ops.Value, ...], tuple[ops.Value, ...]]:
-    """Return the arguments of an operation that are compared, and those that it chooses among. The
-    engine brings each of these groups to one type.
+def _compared_and_chosen(
+    operation: ops.Value,
+) -> tuple[tuple[ops.Value, ...], tuple[ops.Value, ...]]:
+    """Return the arguments of an operation of _CHOOSING that it compares, and those among which it
+    chooses its result. The engine converts all arguments of each of these two groups to one type.
     """
     name = type(operation).__name__
     if name == "IfElse":
@@ -245,26 +251,28 @@ def _argument_groups(operation: ops.Value) -> tuple[tuple[ops.Value, ...], tuple
     return tuple(operation.__children__), ()
 
 
-def _are_of_one_kind(values: tuple[ops.Value, ...]) -> bool:
-    """Return whether values that the engine brings to one type are of one kind."""
+def _are_compared_safely(values: tuple[ops.Value, ...]) -> bool:
+    """Return whether values that the engine converts to one type can all be converted, whatever
+    the rows hold.
+    """
     constants, types = _constants_and_types(values)
-    if len({_group_of(kind) for kind in types} - {"boolean", "null"}) > 1:
+    if len({_group_compared_safely(kind) for kind in types} - {"boolean", "null"}) > 1:
         return False
     return all(_is_comparable(constant, kind) for constant in constants for kind in types)
 
 
-def _are_of_one_type(values: tuple[ops.Value, ...]) -> bool:
-    """Return whether the engine takes what is chosen among values for the type that Ibis states,
-    by which the next operation is judged. Beside a UUID a constant text is a UUID, and a text to
-    Ibis; beside a time a constant day is a time, and a day to Ibis.
+def _keep_stated_type(values: tuple[ops.Value, ...]) -> bool:
+    """Return whether the engine gives what is chosen among values the type that Ibis states, by
+    which the next operation is judged. Beside a UUID a constant text is a UUID, and a text to Ibis;
+    beside a time a constant day is a time, and a day to Ibis.
     """
     constants, types = _constants_and_types(values)
     pairs = [(constant.dtype, kind) for constant in constants for kind in types]
-    return all(_is_chosen_as(constant_type, kind) for constant_type, kind in pairs)
+    return all(_keeps_type_beside(constant_type, kind) for constant_type, kind in pairs)
 
 
-def _is_chosen_as(constant_type: dt.DataType, kind: dt.DataType) -> bool:
-    """Return whether a constant beside a column leaves its type to what is chosen of both.
+def _keeps_type_beside(constant_type: dt.DataType, kind: dt.DataType) -> bool:
+    """Return whether what is chosen between a constant and a column has the type that Ibis states.
 
     Args:
         constant_type: the type of the constant.
@@ -301,13 +309,14 @@ def _is_comparable(constant: ops.Literal, kind: dt.DataType) -> bool:
     if kind.is_decimal() and constant_type.is_floating() and not math.isfinite(constant.value):
         return False  # PostgreSQL's decimals may be beyond its floating-point numbers
     if constant_type.is_date() or constant_type.is_timestamp():
-        return _is_moment(constant.value, constant_type, kind)
-    return _class_of(constant_type) == _class_of(kind)
+        return _becomes_day_or_time(constant.value, constant_type, kind)
+    return _group_beside_constant(constant_type) == _group_beside_constant(kind)
 
 
-def _is_moment(value: date, constant_type: dt.DataType, kind: dt.DataType) -> bool:
-    """Return whether a constant day or time can become a value of a type. Days are beside days
-    alone: as times, those of the largest years do not fit.
+def _becomes_day_or_time(value: date, constant_type: dt.DataType, kind: dt.DataType) -> bool:
+    """Return whether a constant day or time can become a value of a type, so that each value of
+    the type can be compared with it. A column of days is compared with days alone: as times, those
+    of the largest years do not fit.
 
     Args:
         value: the day or time.
@@ -330,12 +339,12 @@ def _is_within_decimals(operation: ops.Value, digits: int | None) -> bool:
     """Return whether what an operation compares or chooses among fits a decimal type of the engine.
 
     Args:
-        operation: the operation, whose arguments are of one kind.
+        operation: the operation, whose arguments the engine can convert (``_converts_safely``).
         digits: the most digits of a decimal number; None: there is no limit.
     """
     if digits is None or type(operation).__name__ not in _CHOOSING:
         return True
-    return all(_has_common_decimal(values, digits) for values in _argument_groups(operation))
+    return all(_has_common_decimal(values, digits) for values in _compared_and_chosen(operation))
 
 
 def _has_common_decimal(values: tuple[ops.Value, ...], digits: int) -> bool:
@@ -390,16 +399,17 @@ def _has_room(number: float | Decimal, kind: dt.Decimal, digits: int) -> bool:
     return max(kind.precision - kind.scale, whole) + scale <= digits
 
 
-def _class_of(kind: dt.DataType) -> str:
-    """Return the name of the types of which an engine compares all values with a constant of one.
+def _group_beside_constant(kind: dt.DataType) -> str:
+    """Return the name of the group of a type: an engine compares all values of a group with a
+    constant of it.
 
-    With a constant of another class it would convert each value, such as a text to a date.
+    With a constant of another group it would convert each value, such as a text to a date.
     """
     if kind.is_numeric() or kind.is_boolean():
         return "number"
     if kind.is_date() or kind.is_timestamp():
         return "moment"
-    return _group_of(kind)
+    return _group_compared_safely(kind)
 
 
 def _spells(text: str | None, kind: dt.DataType) -> bool:
@@ -418,8 +428,9 @@ def _spells(text: str | None, kind: dt.DataType) -> bool:
     return False
 
 
-def _group_of(kind: dt.DataType) -> str:
-    """Return the name of a group of types that engines compare without a conversion that can fail.
+def _group_compared_safely(kind: dt.DataType) -> str:
+    """Return the name of the group of a type: engines compare the values of a group with each other
+    without a conversion that can fail.
 
     Decimals are a group for each number of digits: an integer of 64 bits does not fit most of them.
     """
@@ -430,7 +441,7 @@ def _group_of(kind: dt.DataType) -> str:
     return str(kind.copy(nullable=True))
 
 
-def _widens(source: dt.DataType, target: dt.DataType) -> bool:
+def _fits_every_value(source: dt.DataType, target: dt.DataType) -> bool:
     """Return whether a cast has a value for every value of the type ``source``."""
     is_same = source.copy(nullable=True) == target.copy(nullable=True)
     if is_same or target.is_string():
@@ -486,12 +497,14 @@ def _is_regular(pattern: str) -> bool:
 
 
 def _has_constant_places(operation: ops.Value) -> bool:
-    """Return whether the places in a text are constants that are not negative."""
+    """Return whether the positions and lengths in a text, all arguments but the first, are
+    constants that are not negative.
+    """
     return all(place is None or _is_natural(place) for place in operation.args[1:])
 
 
 def _is_natural(place: ops.Node) -> bool:
-    """Return whether a place is a constant integer of at least 0."""
+    """Return whether a position or length is a constant integer of at least 0."""
     import ibis.expr.operations as ops
 
     return isinstance(place, ops.Literal) and place.value is not None and place.value >= 0
