@@ -40,7 +40,13 @@ Rows = TypeVar("Rows")
 
 @dataclass(frozen=True)
 class _File:
-    """A file of counts, and how it is read; the attributes are the arguments of ``read_counts``."""
+    """A file of counts, and how it is read.
+
+    Attributes:
+        path, label, count, where, decimal: as for ``read_counts``; ``columns_of``, which reads no
+            column, has "" for label and count.
+        separator, encoding: those that are stated; None: the header line decides.
+    """
 
     path: Path
     label: str
@@ -65,15 +71,16 @@ class _File:
 
 
 def _csv_table(file: _File) -> pd.DataFrame:
-    """Return the columns of a text file; labels and values of conditions are text."""
+    """Return the columns of a text file that are read; labels and values of conditions are text.
+    Without a column of labels or of counts the frame has the file's column names and no rows.
+    """
     import pandas as pd
 
     file_format = _text_format(file)
     _refuse_repeated_columns(file, file_format)
     if not {file.label, file.count} <= set(file_format.names):
-        return pd.DataFrame(
-            columns=list(file_format.names)
-        )  # the caller refuses the missing column
+        # The caller refuses the missing column.
+        return pd.DataFrame(columns=list(file_format.names))
     # Labels are text as written ("null", "NA" and "007" are labels); only an empty count is
     # missing.
     return pd.read_csv(
@@ -182,7 +189,7 @@ def _integer(digits: str) -> int | None:
 
 
 def _scalar(value: object) -> object:
-    """Return a cell of JSON; None for a list or an object, which is no label."""
+    """Return a value that JSON holds in a cell; None for a list or an object, which is no label."""
     return None if isinstance(value, list | dict) else value
 
 
@@ -219,19 +226,20 @@ def _json_table(file: _File) -> pd.DataFrame:
     return pd.DataFrame(columns)
 
 
+# Ending of a file's name -> the function that reads its columns.
 _READERS: dict[str, Callable[[_File], pd.DataFrame]] = {
     **dict.fromkeys(TEXT_ENDINGS, _csv_table),
     **dict.fromkeys((".parquet", ".pq"), _parquet_table),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), _json_table),
 }
-# The readers of the names of a file's columns.
-_NAMES: dict[str, Callable[[_File], Iterable[str]]] = {
+# Ending of a file's name -> the function that reads the names of its columns.
+_COLUMN_NAME_READERS: dict[str, Callable[[_File], Iterable[str]]] = {
     **dict.fromkeys(TEXT_ENDINGS, lambda file: _text_format(file).names),
     **dict.fromkeys((".parquet", ".pq"), lambda file: _pyarrow().read_schema(file.path).names),
     **dict.fromkeys((".jsonl", ".ndjson", ".json"), lambda file: next(_json_rows(file), {})),
 }
 # The endings of files that are no list of public labels; such a list may be a .txt.
-_TABLES = {*_READERS, ".gz", ".store"} - {".txt"}
+_ENDINGS_OF_TABLES = {*_READERS, ".gz", ".store"} - {".txt"}
 # The formats that may be compressed with gzip.
 _COMPRESSED = (*TEXT_ENDINGS, ".jsonl", ".ndjson", ".json")
 
@@ -253,11 +261,11 @@ def columns_of(
         InvalidParameter: when the file cannot be read.
     """
     file = _File(Path(path), "", "", separator, encoding, {})
-    names = _NAMES.get(file.kind)
+    names = _COLUMN_NAME_READERS.get(file.kind)
     if names is None:
         refuse_workbook(file.path)
         raise InvalidParameter(
-            f"source must end in one of {', '.join(_NAMES)}; got {file.path.name!r}"
+            f"source must end in one of {', '.join(_COLUMN_NAME_READERS)}; got {file.path.name!r}"
         )
     columns = []
     for name in _read_with(names, file):
@@ -348,7 +356,7 @@ def _refuse_missing_columns(frame: pd.DataFrame, file: _File) -> None:
     roles_and_columns += [("where", column) for column in file.where]
     for role, column in roles_and_columns:
         if column not in frame.columns:
-            present = _read_with(_NAMES[file.kind], file)
+            present = _read_with(_COLUMN_NAME_READERS[file.kind], file)
             hint = hint_of_columns(column, list(present))
             raise InvalidParameter(
                 f"{role}: {file.path.name!r} has no column {column!r}{hint}", parameter=role
@@ -445,7 +453,7 @@ def read_labels(path: str | Path) -> list[str]:
             table, such as CSV, whose lines are not labels.
     """
     file = Path(path)
-    if not _TABLES.isdisjoint(suffix.lower() for suffix in file.suffixes):
+    if not _ENDINGS_OF_TABLES.isdisjoint(suffix.lower() for suffix in file.suffixes):
         raise InvalidParameter(
             f"domain: {file.name!r} is a table; give a text file of labels alone, one a line",
             parameter="domain",

@@ -29,7 +29,7 @@ _TABBED = (".tsv", ".tab")
 _COMPRESSED = (".gz", ".zst")
 # Of separators that make equally many columns the first one is taken.
 _SEPARATORS = (",", ";", "\t", "|")
-_NAMES = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
+_SEPARATORS_IN_WORDS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "bars"}
 # The mark of UTF-32 begins with that of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -92,7 +92,7 @@ class TextFormat:
 
     def in_words(self) -> str:
         """Return the format in words, such as "cells between semicolons, encoding utf-16"."""
-        between = _NAMES.get(self.separator, repr(self.separator))
+        between = _SEPARATORS_IN_WORDS.get(self.separator, repr(self.separator))
         return f"cells between {between}, encoding {self.encoding.removesuffix('-sig')}"
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import polars as pl
     import pyarrow as pa
 
-# Labels and their counts.
+# Labels and their counts, in the same order and of the same length.
 Pairs: TypeAlias = tuple[list[Any], Any]
 # Counts stay below 2^62, so that count + threshold + noise never overflows an int64.
 LARGEST_COUNT = 2**62
@@ -34,8 +34,8 @@ def _pandas_columns(frame: pd.DataFrame) -> list[Any]:
 
 
 def readable_series(series: pd.Series[Any]) -> pd.Series[Any]:
-    """Return a pandas series; one of Arrow's types as objects, with None for a value that Python
-    does not have.
+    """Return a pandas series with values of Arrow's days, times, spans and objects as Python's, None
+    for a value that Python does not have; a series of any other type unchanged.
     """
     import pandas as pd
 
@@ -100,7 +100,7 @@ def _without_rounded_times(column: pa.ChunkedArray, cells: list[object]) -> list
 
 
 def _python_cell(cell: pa.Scalar) -> object:
-    """Return one value of an Arrow column, as ``_python_cells`` does."""
+    """Return one value of an Arrow column; None for one that Python does not have."""
     try:
         value: object = cell.as_py()
     except (ValueError, OverflowError):

@@ -99,7 +99,9 @@ class Sensitivity:
         return min(bounds, default=None)
 
     def total(self, touched: int) -> int:
-        """Return the most that one user adds to ``touched`` counts together: min(t, τ·touched)."""
+        """Return the most that one user adds to ``touched`` counts together: min(t, τ·touched), or
+        τ·touched without a total t.
+        """
         most = self.linf * touched
         if self.l1 is None:
             return most
@@ -175,6 +177,16 @@ class Histogram:
             is the number of rows, which is right when there certainly were more labels.
         capped: whether contributions above the sensitivity were cut off to make these counts;
             releases then say so.
+
+    Attributes:
+        labels: the labels of the rows, shape (n,).
+        counts: the counts of the rows, int64, shape (n,); the array is read-only.
+        sensitivity, complete, capped: as given.
+        domain: "private" or "public".
+        domain_size: how many labels the domain has; for a private one the number of rows.
+        limit: as given, or the number of rows of an incomplete histogram; None if it is complete.
+        identity: random text by which an answer and a stream know the histogram that they were
+            made of; a copy under another sensitivity has the same one.
 
     Raises:
         InvalidParameter: on negative, fractional, missing or NaN counts, repeated or missing
@@ -361,14 +373,14 @@ class Histogram:
 
     @property
     def listed(self) -> bool:
-        """Return whether ``label_at`` knows every label of a public domain: all labels have rows,
-        or they are the integers 0, 1, ...
+        """Return whether ``label_at`` knows every label of the domain: all labels have rows, or
+        they are the integers 0, 1, ...; False if only a function names labels without a row.
         """
         return self._naming is None
 
     def label_at(self, index: int) -> Label:
-        """Return the label of row ``index``, from 0; if labels are numbered, of any index of the
-        domain.
+        """Return the label of row ``index``, from 0; if the labels are the integers 0, 1, ..., that
+        of any index of the domain, which is this integer.
         """
         if self._labels is None:
             return index
@@ -384,8 +396,8 @@ class Histogram:
         return self._naming(index)
 
     def whole_domain(self) -> tuple[Array, Array]:
-        """Return all labels of a public domain and their counts, shape (domain_size,) each; the
-        rows come first if they are listed.
+        """Return all labels of a public domain and their counts, shape (domain_size,) each: in the
+        order of the function that names them or, where there is none, the rows first.
         """
         if self._naming is not None:
             names = [self.label_in_domain(index) for index in range(self.domain_size)]
@@ -480,7 +492,8 @@ class _Contents(NamedTuple):
         counts: their counts, int64, shape (n,).
         domain: "private" or "public".
         domain_size: the number of labels in the domain.
-        naming: the function that names labels without a row; None if all are listed or numbered.
+        naming: the function of an index of the domain that names its label, as ``absent_label``;
+            None if all labels have a row or are the integers 0, 1, ...
     """
 
     labels: Array | StoredLabels | None
@@ -491,7 +504,9 @@ class _Contents(NamedTuple):
 
 
 class _Range:
-    """The labels of a public domain that is a range of integers: index -> label."""
+    """A function that names the labels of a public domain that is a range of integers: it takes an
+    index of the domain, from 0, and returns the integer there. ``in`` asks whether a label is one.
+    """
 
     def __init__(self, domain: range) -> None:
         self.domain = domain
@@ -583,7 +598,7 @@ def _size_and_naming(
         absent_label: the function that was given, or None.
         kind: "private" or "public".
         rows: how many labels have a row.
-        numbered: whether labels are the integers 0, 1, ...
+        numbered: whether labels are the integers 0, 1, ..., so that no function has to name them.
 
     Raises:
         InvalidParameter: for arguments that do not go together.
@@ -631,7 +646,7 @@ def _requested_rows(limit: int | None, *, rows: int, complete: bool) -> int | No
     """Return how many rows of an incomplete histogram were requested; None for a complete one.
 
     Args:
-        limit: that number; None: as many as there are.
+        limit: that number as it was given; None: as many as there are.
         rows: how many there are.
         complete: whether the histogram has all rows.
 

@@ -25,10 +25,10 @@ from dptopk._internal.json_text import canonical_json
 from dptopk.errors import InvalidParameter
 
 Label: TypeAlias = Hashable
-# A written label.
+# A label as ``to_plain`` writes it.
 Json: TypeAlias = dict[str, Any] | list[Any] | str | int | float | bool | None
 TEXT = np.dtypes.StringDType()
-INT64 = range(-(2**63), 2**63)
+INT64 = range(-(2**63), 2**63)  # the integers of 64 bits
 _REAL = (int, float, bool, Fraction)  # all comparable with one another, exactly
 # Functions call themselves for each level of a nested label.
 MOST_LEVELS = 32
@@ -101,7 +101,8 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
 
 
 def _integer_labels(labels: object) -> np.ndarray[Any, Any] | None:
-    """Return an array or series of integers as int64, shape (n,); None for anything else.
+    """Return labels that are an array or series of 64-bit integers as int64, shape (n,); None for
+    anything else.
 
     Raises:
         InvalidParameter: when a label is repeated.
@@ -121,7 +122,8 @@ def _integer_labels(labels: object) -> np.ndarray[Any, Any] | None:
 
 
 def _text_labels(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return an array of StringDType, copied unless it is read-only and owns its texts.
+    """Return labels that are an array of StringDType, copied unless it is read-only and owns its
+    texts.
 
     Raises:
         InvalidParameter: when a label is repeated.
@@ -179,8 +181,8 @@ def is_missing(label: Label) -> bool:
 
 
 def identity(label: Label) -> Label:
-    """Return a key that two labels share exactly if they are one label: type and value, so that 1,
-    1.0 and True differ.
+    """Return a hashable key that two labels share exactly if they are one label: of the same type
+    and value, so that 1, 1.0 and True differ.
 
     Raises:
         TypeError: when the label is not hashable.
@@ -226,6 +228,11 @@ def label_order(labels: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _sort_key(label: Label) -> tuple[Any, ...]:
     """Return a sort key: a function of the label alone, comparable with that of every other
     label.
+
+    Returns:
+        (0, the number, its type's name, the sign of a zero) for a real number; else (1, the text,
+        three names of the type, what distinguishes labels of one text and type). The last is a
+        text, or the keys of the parts of a label that has parts.
 
     Raises:
         InvalidParameter: for a label whose text is only the address of an object.
@@ -372,10 +379,13 @@ def _write_float(label: float) -> Json:
 
 
 def _write_numpy(tag: str) -> Callable[[Any], Any]:
-    """Return a function that writes NumPy's dates or time spans as their integer and unit."""
+    """Return a function that writes NumPy's dates or time spans under ``tag``: the integer, and the
+    name and multiple of the unit, as in [5, "D", 1].
+    """
     return lambda label: {tag: [int(label.view("i8")), *np.datetime_data(label.dtype)]}
 
 
+# Type of a label -> the function that writes it as JSON.
 _WRITERS: dict[type, Callable[[Any], Any]] = {
     str: _write_text,
     int: lambda label: label if label in INT64 else {"int": hex(label)},
@@ -396,7 +406,9 @@ _WRITERS: dict[type, Callable[[Any], Any]] = {
 
 
 def _writer(label: Label) -> Callable[[Any], Any] | None:
-    """Return the function that writes labels of this type; None for unknown types."""
+    """Return the function that writes labels of this label's type as JSON; None for types that are
+    not known here, and for tuples and frozen sets, which ``to_plain`` writes part by part.
+    """
     kind = type(label)
     if kind in _WRITERS:
         return _WRITERS[kind]
@@ -406,6 +418,7 @@ def _writer(label: Label) -> Callable[[Any], Any] | None:
     return None
 
 
+# The same for types of pandas, by their names.
 _PANDAS_WRITERS: dict[str, Callable[[Any], Any]] = {
     "Timestamp": lambda stamp: {"timestamp": [stamp.isoformat(), stamp.unit]},
     "Timedelta": lambda span: {"span": [int(span.asm8.view("i8")), span.unit]},
@@ -434,6 +447,7 @@ def _pandas_reader(read: Callable[[Any, Any], Any]) -> Callable[[Any], Any]:
     return reader
 
 
+# Tag of a written label -> the function that reads what is written under it.
 _READERS: dict[str, Callable[[Any], Any]] = {
     "utf-16": lambda value: bytes.fromhex(value).decode("utf-16-le", "surrogatepass"),
     "int": lambda value: int(value, 16),

@@ -24,10 +24,10 @@ class StoredLabels:
     Args:
         size: how many rows the table has.
         dtype: NumPy's StringDType or int64.
-        read: takes rows (int64, shape (n,)), or None for all; returns their labels as an array of
-            this dtype, in the order of the rows.
-        find: takes labels of the dtype's type; returns their rows, shape (n,), -1 for a label
-            without a row.
+        read: the function of row indices from 0 (int64, shape (n,)), or of None for all rows, that
+            returns their labels as an array of this dtype, in the same order.
+        find: the function of labels of the dtype's type that returns the indices of their rows,
+            shape (n,), -1 for a label without a row.
         rows: the rows of the table that this object stands for, ascending; None = all.
     """
 

@@ -27,10 +27,11 @@ if TYPE_CHECKING:
     from ibis.backends.duckdb import Backend as DuckDBConnection
 
 Planned = TypeVar("Planned")
-Execute = Callable[[str], list[tuple[Any, ...]]]
-_JOIN_ORDER = "join_order"
-_NAME = "dptopk_setting"
-_READ = "SELECT current_setting('disabled_optimizers'), current_setting('lock_configuration')"
+# A function that runs a statement and returns its rows.
+Execute = Callable[[str], list[tuple[Any, ...]]] _JOIN_ORDER = "join_order"  # the step of DuckDB's
+planner that reads the extremes _NAME = "dptopk_setting"  # the name of a relation in a statement
+beside it; none uses it _READ_SETTING = "SELECT current_setting('disabled_optimizers'),
+current_setting('lock_configuration')"
 # One for all databases, since connections do not say whether they share one. The same thread may
 # take it again, because the end of a reading that was dropped can come at any time.
 _LOCK = RLock()
@@ -78,27 +79,27 @@ def planned_without_extremes(execute: Execute, plan: Callable[[], Planned]) -> I
         InvalidParameter: where the configuration of the database is locked.
     """
     with _LOCK:
-        change = _turn_off(execute)
+        change = _turn_join_order_off(execute)
         try:
             planned = plan()
         except BaseException:
-            _restore(execute, change)
+            _restore_setting(execute, change)
             raise
     try:
         yield planned
     finally:
         with _LOCK:
-            _restore(execute, change)
+            _restore_setting(execute, change)
 
 
-def _turn_off(execute: Execute) -> tuple[str, str] | None:
-    """Turn off the step of DuckDB's planner that orders joins; return the setting before and after,
-    or None where it was off.
+def _turn_join_order_off(execute: Execute) -> tuple[str, str] | None:
+    """Turn off the step of DuckDB's planner that orders joins; return the values of the setting
+    before and after the change, or None where that step was off already.
 
     Raises:
         InvalidParameter: where it is on, and the configuration of the database is locked.
     """
-    ((earlier, is_locked),) = execute(_READ)
+    ((earlier, is_locked),) = execute(_READ_SETTING)
     steps = {step for step in earlier.split(",") if step}
     if _JOIN_ORDER in steps:
         return None
@@ -110,15 +111,21 @@ def _turn_off(execute: Execute) -> tuple[str, str] | None:
         )
     value = ",".join({*steps, _JOIN_ORDER})
     execute(f"SET disabled_optimizers = {text_literal(value)}")
-    ((present, _),) = execute(_READ)  # DuckDB orders the steps
+    ((present, _),) = execute(_READ_SETTING)  # DuckDB orders the steps
     return earlier, present
 
 
-def _restore(execute: Execute, change: tuple[str, str] | None) -> None:
-    """Restore the setting that ``_turn_off`` has changed, unless somebody has set another since."""
+def _restore_setting(execute: Execute, change: tuple[str, str] | None) -> None:
+    """Restore the setting that ``_turn_join_order_off`` has changed, unless somebody has set another
+    value since.
+
+    Args:
+        execute: the function that runs a statement and returns its rows.
+        change: what ``_turn_join_order_off`` has returned.
+    """
     if change is None:
         return
     earlier, present = change
-    ((found, _),) = execute(_READ)
+    ((found, _),) = execute(_READ_SETTING)
     if found == present:
         execute(f"SET disabled_optimizers = {text_literal(earlier)}")

@@ -56,7 +56,9 @@ _ROW_NUMBER = "file_row_number"
 
 
 def _state(paths: tuple[str, ...]) -> list[tuple[int, ...] | None]:
-    """Return a state that changes when one of the files does."""
+    """Return for each file a state that changes when the file does; None for a file that is not
+    there.
+    """
     return [_file_state(Path(path)) for path in paths]
 
 
@@ -303,14 +305,18 @@ def _copy_short_lines(path: str, copy: Path) -> None:
 
 
 def _folder_columns(path: Path) -> dict[str, str]:
-    """Return the columns that folders of a path name, as i in i=01, by their names without case."""
+    """Return name without case -> name of the columns that folders of a path name, as i in i=01."""
     names = [folder.partition("=")[0] for folder in path.parts if "=" in folder]
     return {name.casefold(): name for name in names}
 
 
 def needed_names(columns: Sequence[str] | None, present: Sequence[str]) -> set[str] | None:
-    """Return the columns that are asked for, by their names without case; None stands for all. It
-    is returned also where one of them is missing, so that the refusal can list what there is.
+    """Return the names, without case, of the columns that are asked for; None stands for all. None
+    is also returned where one of them is missing, so that the refusal can list what there is.
+
+    Args:
+        columns: the names that are asked for; None: all.
+        present: the names of the columns that there are.
     """
     if columns is None or not set(columns) <= set(present):
         return None
@@ -427,7 +433,9 @@ def _refuse_alike(path: str, present: Sequence[str], columns: Sequence[str] | No
 
 
 def _parquet_columns(path: str) -> tuple[list[str], dict[str, tuple[str, str]]]:
-    """Return the names of the columns of a Parquet file, and the type of each field by its path."""
+    """Return the names of the columns of a Parquet file, and for each field, by its path within
+    the columns, its type as it is stored and what that type stands for.
+    """
     from pyarrow.parquet import ParquetFile
 
     with ParquetFile(path) as file:

@@ -28,7 +28,6 @@ _LOGS = {
     ".hoodie": ("a Hudi table", "give the frame spark.read.format('hudi').load(path)"),
 }
 
-
 # Engines take these letters of a folder's name for the end of its value.
 _SEPARATING = "?\\\n\r"
 
@@ -131,12 +130,14 @@ def parent_of_columns(path: str, folder: Path) -> Path:
 
 
 def _columns_text(columns: Iterable[str]) -> str:
-    """Return columns of folders for messages."""
+    """Return the columns that folders name as text for messages, such as "day=/hour="; "none"
+    without any.
+    """
     return "/".join(f"{name}=" for name in columns) or "none"
 
 
 def _column(part: str) -> str:
-    """Return the column that the name of a folder states.
+    """Return the column that the name of a folder states: day for day=01.
 
     A refusal does not repeat the value, which may be a user's.
 

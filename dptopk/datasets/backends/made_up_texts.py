@@ -80,10 +80,10 @@ def _is_text(argument: object) -> bool:
 
 
 def _on_made_up_texts(operation: ops.Value, relation: ops.Relation) -> ir.Value:
-    """Return an operation on the rows of a relation as one on texts of the same collations.
+    """Return an operation on the rows of a relation as one on made-up texts of the same collations.
 
     The largest of no rows is NULL, and has the collation of the column: a text in its place has it
-    too. Other arguments are NULL.
+    too. Constants stay as they are, and other arguments are NULL.
     """
     import ibis
     import ibis.expr.operations as ops

@@ -36,9 +36,9 @@ LONGEST_DECIMAL = 38  # the most digits of DuckDB's decimals
 _PARQUET_END = 8  # bytes: the length of the footer and the mark of the format
 _NOTE = b"ARROW:schema"  # the key under which a footer notes the types of Arrow
 # The units of which 64 bits may be beyond 64 bits of microseconds, and how many of these each has.
-_MICROSECONDS = {"s": 10**6, "ms": 10**3}
+_MICROSECONDS_OF_UNIT = {"s": 10**6, "ms": 10**3}
 # The units of time, and how many of each a day has.
-_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+_TICKS_OF_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
 _EPOCH = date(1970, 1, 1).toordinal()
 
 
@@ -101,10 +101,10 @@ def _limits_of_duckdb(kind: pa.DataType) -> tuple[int, int] | None:
     import pyarrow as pa
 
     if pa.types.is_time(kind):
-        return 0, _DAY[kind.unit]
+        return 0, _TICKS_OF_DAY[kind.unit]
     is_moment = pa.types.is_timestamp(kind) or pa.types.is_duration(kind)
-    if is_moment and kind.unit in _MICROSECONDS:
-        largest = (2**63 - 1) // _MICROSECONDS[kind.unit]
+    if is_moment and kind.unit in _MICROSECONDS_OF_UNIT:
+        largest = (2**63 - 1) // _MICROSECONDS_OF_UNIT[kind.unit]
         return -largest, largest
     return None
 
@@ -119,13 +119,13 @@ def _limits_of_python(kind: pa.DataType) -> tuple[int, int] | None:
     if pa.types.is_date32(kind):
         return first_day, last_day
     if pa.types.is_date64(kind):
-        return first_day * _DAY["ms"], last_day * _DAY["ms"]
+        return first_day * _TICKS_OF_DAY["ms"], last_day * _TICKS_OF_DAY["ms"]
     if pa.types.is_time(kind):
-        return 0, _DAY[kind.unit] - 1
+        return 0, _TICKS_OF_DAY[kind.unit] - 1
     if pa.types.is_timestamp(kind):
         # A zone may be a day away.
-        first = (first_day + 1) * _DAY[kind.unit]
-        last = last_day * _DAY[kind.unit] - 1
+        first = (first_day + 1) * _TICKS_OF_DAY[kind.unit]
+        last = last_day * _TICKS_OF_DAY[kind.unit] - 1
         return max(first, -(2**63)), min(last, 2**63 - 1)
     return None
 

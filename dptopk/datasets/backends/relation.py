@@ -75,9 +75,11 @@ _NUMBERS = {
     *("FLOAT", "DOUBLE"),
 }
 
+# A type of decimals as DuckDB writes it: its digits, and how many of them are after the point.
 _DECIMAL = re.compile("DECIMAL[(]([0-9]+),([0-9]+)[)]")
 _DIGITS = 38  # of the longest decimals of DuckDB
 _CONSTANT_DIGITS = 18  # on either side of the point of a constant that is let in
+# A constant number that is let in: with few digits, or with an exponent.
 _SHORT = re.compile(f"[0-9]{{0,{_CONSTANT_DIGITS}}}([.][0-9]{{0,{_CONSTANT_DIGITS}}})?|.+[eE].+")
 
 
@@ -117,8 +119,12 @@ def from_relation(relation: DuckDBPyRelation, names: Sequence[str]) -> pa.Record
 
 
 def _in_arrow(name: str, kind: str) -> str:
-    """Return a column as one that Arrow data can hold: DuckDB hands the largest integers of 128
-    bits without a sign over as negative ones.
+    """Return the SQL of a column in a type that Arrow data can hold: DuckDB hands the largest
+    integers of 128 bits without a sign over as negative ones.
+
+    Args:
+        name: the name of the column.
+        kind: its type, as DuckDB writes it.
     """
     quoted = quote_name(name)
     if kind != "UHUGEINT":
@@ -158,7 +164,7 @@ class _Columns:
         return True
 
     def _select_value(self, value: str) -> DuckDBPyRelation:
-        """Return a value of the connection's SQL."""
+        """Return the relation with one row of this value, an expression of SQL."""
         return cast("DuckDBPyRelation", self.relation.query(_NAME, f"SELECT {value}"))
 
 

@@ -12,9 +12,9 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-_PREFIX = "dptopk-spill-"
-_NEW = "dptopk-new-"
-_LOCK = "lock"
+_PREFIX = "dptopk-spill-"  # of the name of a folder that is locked while its process lives
+_NEW = "dptopk-new-"  # of the name of a folder that is not locked yet
+_LOCK = "lock"  # the file in a folder that is locked
 _NEW_SECONDS = 86_400.0  # a folder that was not renamed for so long has no process that will do it
 
 
