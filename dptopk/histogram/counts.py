@@ -34,8 +34,8 @@ def _pandas_columns(frame: pd.DataFrame) -> list[Any]:
 
 
 def readable_series(series: pd.Series[Any]) -> pd.Series[Any]:
-    """Return a pandas series with values of Arrow's days, times, spans and objects as Python's, None
-    for a value that Python does not have; a series of any other type unchanged.
+    """Return a pandas series with values of Arrow's days, times, spans and objects as Python's,
+    None for a value that Python does not have; a series of any other type unchanged.
     """
     import pandas as pd
 

@@ -28,10 +28,12 @@ if TYPE_CHECKING:
 
 Planned = TypeVar("Planned")
 # A function that runs a statement and returns its rows.
-Execute = Callable[[str], list[tuple[Any, ...]]] _JOIN_ORDER = "join_order"  # the step of DuckDB's
-planner that reads the extremes _NAME = "dptopk_setting"  # the name of a relation in a statement
-beside it; none uses it _READ_SETTING = "SELECT current_setting('disabled_optimizers'),
-current_setting('lock_configuration')"
+Execute = Callable[[str], list[tuple[Any, ...]]]
+_JOIN_ORDER = "join_order"  # the step of DuckDB's planner that reads the extremes
+_NAME = "dptopk_setting"  # what a statement beside a relation calls it; none uses the name
+_READ_SETTING = (
+    "SELECT current_setting('disabled_optimizers'), current_setting('lock_configuration')"
+)
 # One for all databases, since connections do not say whether they share one. The same thread may
 # take it again, because the end of a reading that was dropped can come at any time.
 _LOCK = RLock()
@@ -116,8 +118,8 @@ def _turn_join_order_off(execute: Execute) -> tuple[str, str] | None:
 
 
 def _restore_setting(execute: Execute, change: tuple[str, str] | None) -> None:
-    """Restore the setting that ``_turn_join_order_off`` has changed, unless somebody has set another
-    value since.
+    """Restore the setting that ``_turn_join_order_off`` has changed, unless somebody has set
+    another value since.
 
     Args:
         execute: the function that runs a statement and returns its rows.
