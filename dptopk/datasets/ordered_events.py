@@ -187,11 +187,13 @@ class CountsInOrder:
         return np.sqrt(square).astype(np.int64)
 
     def _sums_by_label(self, cells: CellSums) -> pa.Table:
-        """Return the sums of the labels, made of those by label and cell."""
+        """Return the columns item and ``sums``, one row a label, from the sums by label and
+        cell.
+        """
         import pyarrow as pa
 
-        labels, code = _distinct_and_indices(cells.item)
-        add_up = partial(_sums_at, code, len(labels))
+        labels, label = _distinct_and_indices(cells.item)
+        add_up = partial(_sums_at, label, len(labels))
         columns = {"item": labels, "count": add_up(cells.rows)}
         if "capped" in self.sums:
             columns["capped"] = add_up(cells.capped)
@@ -311,7 +313,7 @@ def _sums_of_parts(parts: list[CellSums]) -> CellSums:
 
 
 def _no_sums(kind: pa.DataType) -> CellSums:
-    """Return no rows of sums by label and cell, of labels of this type."""
+    """Return sums by label and cell without any rows, for labels of this type of Arrow's."""
     nothing = np.empty(0, dtype=np.int64)
     item = nothing.astype(kind.to_pandas_dtype())
     return CellSums(item, nothing.astype(np.int8), nothing, nothing)

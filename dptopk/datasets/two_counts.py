@@ -34,8 +34,12 @@ if TYPE_CHECKING:
 
 
 def summed_columns(*, weights: bool, profile: bool) -> dict[str, str]:
-    """Return the sums of the columns of ``bounding.counts_with_and_without_cap``: name of a sum ->
-    column.
+    """Return which columns of ``bounding.counts_with_and_without_cap`` are summed up by label: name
+    of a sum -> column.
+
+    Args:
+        weights: whether ``capped`` has weights, which a profile needs.
+        profile: whether the columns of PROFILE are there.
 
     Raises:
         InvalidParameter: for a profile without weights.

@@ -364,11 +364,13 @@ def _concatenate(parts: list[Array]) -> Array:
 
 
 def _no_values(kind: pa.DataType) -> Array:
-    """Return no values of a type, as ``_array`` would."""
+    """Return an empty array for a column of this type of Arrow's, to which arrays of ``_array`` can
+    be appended.
+    """
     import pyarrow as pa
 
     if pa.types.is_integer(kind) or pa.types.is_decimal(kind):
-        return np.empty(0, dtype=np.uint8)  # the smallest type, that of the others decides
+        return np.empty(0, dtype=np.uint8)  # the smallest type, so that the others' type decides
     return np.empty(0, dtype=np.dtypes.StringDType())
 
 
@@ -455,8 +457,8 @@ def hide_data_of_errors(
 
 
 def _missing_operation(error: Exception) -> str:
-    """Return the end of a message: the operations of Ibis that the engine lacks, if the error names
-    them; else "". The log has the type of the error.
+    """Return the end of a message: the names of the operations that the engine lacks, if this is an
+    error of Ibis that names them; else "". The type of the error is logged.
     """
     _LOG.info("the engine raised %s", type(error).__name__)
     if type(error).__module__ != "ibis.common.exceptions":

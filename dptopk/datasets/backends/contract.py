@@ -644,7 +644,13 @@ def _change(before: Counter[str], after: Counter[str]) -> dict[str, int]:
 def _counts_in_segments(
     engine: TrialEngine, events: Sequence[tuple[str, str, str]]
 ) -> list[Counter[str]]:
-    """Return the counts of each segment, under caps of 2 labels of 2 events in one segment."""
+    """Return the counts of each of the segments "n" and "s", of one segment, 2 labels and 2 events
+    at a label of each user.
+
+    Args:
+        engine: the engine.
+        events: user, item and segment of each event.
+    """
     user, item, segment = (list(column) for column in zip(*events, strict=True))
     observed = segment_histograms(
         engine.table(u=user, i=item, s=segment),

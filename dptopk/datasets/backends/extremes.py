@@ -58,7 +58,9 @@ def run_without_extremes(connection: DuckDBConnection) -> Callable[[ir.Table], p
 
 
 def statements_beside(relation: DuckDBPyRelation) -> Execute:
-    """Return the function that returns the rows of a statement on a relation's connection."""
+    """Return the function that runs a statement on the connection of a relation, and returns its
+    rows; DuckDB's relations do not give their connection away.
+    """
 
     def execute(statement: str) -> list[tuple[Any, ...]]:
         """Return the rows of a statement."""

@@ -376,14 +376,23 @@ class ReadableFiles:
         return self.columns is None or name in self.columns
 
     def _append(self, path: str, names: Sequence[str]) -> None:
-        """Append the rows of a file: columns of types that DuckDB may fail on as far as they are
-        readable, and all others as DuckDB reads them, the names of folders among them.
+        """Append the rows of a file to the table of readable values.
+
+        Columns of types that DuckDB may fail on are read by Arrow, with NULL for what DuckDB cannot
+        read. All others are read by DuckDB, the names of folders among them. Both are joined by the
+        number of the row.
+
+        Args:
+            path: the file.
+            names: the needed columns of the view, as the view calls them.
         """
         run = self.connection.con.execute
         with (
             file_of_stored_types(path, coerce_int96_timestamp_unit="us") as file,
             file_of_stored_types(path, coerce_int96_timestamp_unit="s") as in_seconds,
         ):
+            # Times of 96 bits are read twice: in microseconds, which 64 bits may not hold, and in
+            # seconds, which show where that is so (``_readable_batches``).
             schema = in_seconds.schema_arrow
             name_in_file = _spelling_in_file(names, schema.names)
             doubtful_names = [

@@ -259,7 +259,12 @@ def _refuse_across_rows(query: str, relation: DuckDBPyRelation) -> None:
 
 
 def _is_allowed(node: exp.Expression, columns: _Columns) -> bool:
-    """Return whether a part of a query looks at one row only, and has a value for every row."""
+    """Return whether a part of a query looks at one row only, and has a value for every row.
+
+    Args:
+        node: the part; its own parts are judged by themselves.
+        columns: the columns that the query names, with their types.
+    """
     kind = type(node).__name__
     present = {name for name, value in node.args.items() if value}
     if kind not in _PARTS or not present <= _PARTS[kind]:
