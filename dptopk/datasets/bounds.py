@@ -72,5 +72,7 @@ class Bounds:
 
     @property
     def counts_once(self) -> bool:
-        """Return whether a label counts once a user, and no number of events decides which do."""
+        """Return whether each user adds 1 to each label of that user that counts, and which labels
+        count does not depend on numbers of events.
+        """
         return self.per_label_cap == 1 and self.choose != "top"

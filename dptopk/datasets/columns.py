@@ -361,8 +361,8 @@ def constant_of_type(value: Constant, kind: ibis_types.DataType, what: str) -> C
 
 
 def _fitted_constant(value: Constant, kind: ibis_types.DataType) -> Constant | None:
-    """Return a value as one of a type of column; None if it is none, or columns of the type are
-    compared with nothing.
+    """Return a value converted to a type of column; None if it does not fit the type, and for types
+    whose columns are compared with no value, such as lists.
     """
     for is_of_kind, read in _FITTING:
         if is_of_kind(kind):

@@ -169,9 +169,9 @@ def segment_histograms(  # noqa: PLR0913
         top = validate.count(top=top)
     if count_capped:
         if profile:
-            raise InvalidParameter("profile: with count_capped=False and weights=True")
+            raise InvalidParameter("profile: it needs count_capped=False and weights=True")
         if weights:
-            raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
+            raise InvalidParameter("weights: they need count_capped=False and per_label_cap=1")
         counting = _Counting(
             ONLY_COUNT, contributions, partial(to_histogram, bounds=bounds, top=top)
         )
@@ -238,9 +238,11 @@ def _counting_in_two_phases(
         InvalidParameter: for options that do not go together.
     """
     if bounds.labels_per_user is None or top is not None:
-        raise InvalidParameter("count_capped=False: labels_per_user must be a number, and top None")
+        raise InvalidParameter(
+            "count_capped=False: it needs a number as labels_per_user, and goes without top"
+        )
     if weights and bounds.per_label_cap != 1:
-        raise InvalidParameter("weights: with count_capped=False and per_label_cap=1")
+        raise InvalidParameter("weights: they need count_capped=False and per_label_cap=1")
     return _Counting(
         summed_columns(weights=weights, profile=profile),
         partial(counts_with_and_without_cap, weights=weights, profile=profile),

@@ -345,7 +345,7 @@ class EventsStore:
                     "store tells users by their bytes; bring each user to one text in a column "
                     "without a collation first"
                 )
-            # An engine with the store's hashes sends only each user's Δ smallest of the day.
+            # An engine with the store's hashes sends only the first Δ labels of each user's day.
             same_hashes = self.bounds.portable or source.backend is DUCKDB
             bounds = self.bounds if same_hashes else replace(self.bounds, labels_per_user=None)
             pairs = contributions(source, events, bounds)
@@ -369,7 +369,8 @@ class EventsStore:
             )
 
     def _add_day(self, day: pa.Table, item_kind: str) -> None:
-        """Add a day to the stored rows, of which each user's Δ smallest stay.
+        """Add a day to the stored rows, of which the first Δ labels of each user stay, in the order
+        of their hashes.
 
         Args:
             day: the rows of the day, with the columns user, item and amount.

@@ -45,7 +45,7 @@ def summed_columns(*, weights: bool, profile: bool) -> dict[str, str]:
         InvalidParameter: for a profile without weights.
     """
     if profile and not weights:
-        raise InvalidParameter("profile: it goes with weights=True")
+        raise InvalidParameter("profile: it needs weights=True")
     sums = {"count": "value", "capped": "capped"}
     if profile:
         sums |= {name: name for name in PROFILE}
@@ -104,15 +104,16 @@ def event_counts(  # noqa: PLR0913
     cap = validate.count(labels_per_user=labels_per_user)
     if weights and per_label_cap != 1:
         raise InvalidParameter(
-            "weights: of users who add at most 1 to a label; per_label_cap must be 1"
+            "weights: they are for users who add at most 1 to a label; per_label_cap must be 1"
         )
     summed_columns(weights=weights, profile=profile)  # refuses a profile without weights
-    has_reading_options = any(value is not None for value in (weight, where, engine, table_name))
-    has_bounds_or_choice = (per_label_cap, choose, key, portable) != (1, "hash", "", False)
+    # Options of reading events and of bounding them, which were fixed where events were counted
+    # or stored before.
+    has_options = any(value is not None for value in (weight, where, engine, table_name))
+    has_options |= (per_label_cap, choose, key, portable) != (1, "hash", "", False)
     if isinstance(table, EventsStore):
         has_other_columns = (user, item) not in ((None, None), table.columns)
-        has_options = has_reading_options or has_bounds_or_choice or progress is not None
-        if has_other_columns or has_options:
+        if has_other_columns or has_options or progress is not None:
             raise InvalidParameter(
                 "table: a store of events has its own columns, bounds and choice; give it alone"
             )
@@ -120,7 +121,7 @@ def event_counts(  # noqa: PLR0913
     if user is None and item is None:
         statement_result = read_counted(table)
         if statement_result is not None:
-            if has_reading_options or has_bounds_or_choice:
+            if has_options:
                 raise InvalidParameter(
                     "table: the result of a statement was counted under its own conditions, bounds "
                     "and choice; give it alone"

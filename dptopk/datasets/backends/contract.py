@@ -87,7 +87,7 @@ class TrialEngine:
     backend: Backend
 
     def table(self, **columns: Any) -> OpenTable:
-        """Return a table of these columns, in the engine."""
+        """Return a table of columns, name=values, opened on the engine."""
         import ibis
         import pyarrow as pa
 
@@ -248,17 +248,17 @@ def the_hash_is_a_function(engine: TrialEngine) -> None:
 
 
 def _require_different_lots(draws: Sequence[dict[tuple[Any, Any], Any]], subject: str) -> None:
-    """Raise an error if two lots are equal.
+    """Raise an error if the hashes of two lots are equal.
 
     Args:
-        draws: (user, item) -> the keys by which items are ordered, of which the first is the lot.
+        draws: for each draw, (user, item) -> the lot, which begins with its hash.
         subject: what was asked, for the message.
 
     Raises:
         Broken: if two are.
     """
-    lots = [keys[0] for draw in draws for keys in draw.values()]
-    require_equal(len(set(lots)), len(lots), subject)
+    hashes = [lot[0] for draw in draws for lot in draw.values()]
+    require_equal(len(set(hashes)), len(hashes), subject)
 
 
 def the_hash_spreads(engine: TrialEngine) -> None:
@@ -594,7 +594,7 @@ def histogram_by_definition(
 
     Args:
         events: (user, item) -> the number of its events.
-        lots: (user, item) -> the keys by which a user's items are ordered.
+        lots: (user, item) -> the lot, by which the user's items are ordered.
         bounds: the bounds, with choose "hash" or "top".
     """
     counts: Counter[Any] = Counter()
