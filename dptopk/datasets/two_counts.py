@@ -279,8 +279,9 @@ def _users_by_cell(columns: dict[str, Array]) -> Histogram:
     ``above_`` are removed.
 
     Args:
-        columns: the columns ``above_`` among others; a label's row of ``above_n`` has how many
-            users reach the label with more than n labels, so that its sum is all users with more.
+        columns: the columns ``above_`` among others. The row of a label in ``above_n`` counts the
+            users who have this label at place n, from 0. Every user with more than n labels has one
+            there, so that the sum of the column is the number of these users.
     """
     # The users with more labels than each of CELLS; their differences are the users of a cell.
     users_above = [int(columns.pop(f"above_{cell}").sum()) for cell in CELLS]
