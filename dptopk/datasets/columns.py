@@ -499,25 +499,37 @@ def _equalities(source: OpenTable, table: ir.Table, where: Mapping[str, Any]) ->
 
     condition = ibis.literal(True)
     for name, value in where.items():
-        if name not in table.columns:
-            present = hint_of_columns(name, table.columns)
-            raise InvalidParameter(f"where: the table has no column {name!r}{present}")
-        if isinstance(value, list | tuple | set | frozenset):
-            values = list(value)
-        else:
-            values = [value]
-        column = table[name]
-        kind = column.type()
-        constants = [
-            constant_of_type(constant, kind, f"where: a value for {name!r}") for constant in values
-        ]
-        column = column.cast("string") if kind.is_uuid() else column
-        refusal = f"the values for {name!r} do not fit the column"
-        # The comparison is made once as the caller would write it, to refuse a type of which the
-        # engine would convert the values.
-        compared = hide_data_of_errors("where", refusal, partial(column.isin, constants))
-        if not is_total(compared.op(), source.backend):
-            raise InvalidParameter(f"where: {refusal}, which is of type {kind}")
-        chosen = hide_data_of_errors("where", refusal, partial(source.is_one_of, column, constants))
-        condition = condition & chosen
+        condition = condition & _equality(source, table, name, value)
     return condition
+
+
+def _equality(source: OpenTable, table: ir.Table, name: str, value: Any) -> ir.BooleanValue:
+    """Return the condition that a column has a given value, or one of several values.
+
+    Args:
+        source: the table.
+        table: its rows, with every operation made total.
+        name: the name of the column.
+        value: its value, or a list, tuple or set of values.
+
+    Raises:
+        InvalidParameter: for a missing column, or a value that does not fit its type.
+    """
+    if name not in table.columns:
+        present = hint_of_columns(name, table.columns)
+        raise InvalidParameter(f"where: the table has no column {name!r}{present}")
+    values = list(value) if isinstance(value, list | tuple | set | frozenset) else [value]
+    column = table[name]
+    kind = column.type()
+    constants = [
+        constant_of_type(constant, kind, f"where: a value for {name!r}") for constant in values
+    ]
+    if kind.is_uuid():  # its constants are texts
+        column = column.cast("string")
+    refusal = f"the values for {name!r} do not fit the column"
+    # The comparison is made once as the caller would write it, to refuse a type of which the
+    # engine would convert the values.
+    compared = hide_data_of_errors("where", refusal, partial(column.isin, constants))
+    if not is_total(compared.op(), source.backend):
+        raise InvalidParameter(f"where: {refusal}, which is of type {kind}")
+    return hide_data_of_errors("where", refusal, partial(source.is_one_of, column, constants))

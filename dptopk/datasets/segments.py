@@ -168,13 +168,7 @@ def segment_histograms(  # noqa: PLR0913
     if top is not None:
         top = validate.count(top=top)
     if count_capped:
-        if profile:
-            raise InvalidParameter("profile: it needs count_capped=False and weights=True")
-        if weights:
-            raise InvalidParameter("weights: they need count_capped=False and per_label_cap=1")
-        counting = _Counting(
-            ONLY_COUNT, contributions, partial(to_histogram, bounds=bounds, top=top)
-        )
+        counting = _counting_under_cap(bounds, top, weights=weights, profile=profile)
     else:
         clipped = weight is not None or per_label_cap > 1
         counting = _counting_in_two_phases(
@@ -219,6 +213,27 @@ class _Counting:
     sums: Mapping[str, str]
     contribute: Contribute
     histogram: Callable[[dict[str, Array]], Histogram | EventCounts]
+
+
+def _counting_under_cap(
+    bounds: Bounds, top: int | None, *, weights: bool, profile: bool
+) -> _Counting:
+    """Return how the labels of each segment are counted under the bounds, as a histogram.
+
+    Args:
+        bounds: the bounds in each segment.
+        top: how many of the largest counts are returned; None: all.
+        weights: whether the caller has asked for weights, which only EventCounts have.
+        profile: whether the caller has asked for a profile, which only EventCounts have.
+
+    Raises:
+        InvalidParameter: if the caller has asked for one of them.
+    """
+    if profile:
+        raise InvalidParameter("profile: it needs count_capped=False and weights=True")
+    if weights:
+        raise InvalidParameter("weights: they need count_capped=False and per_label_cap=1")
+    return _Counting(ONLY_COUNT, contributions, partial(to_histogram, bounds=bounds, top=top))
 
 
 def _counting_in_two_phases(

@@ -194,6 +194,12 @@ def _columns_of_events(
 def _counts_of_store(store: EventsStore, cap: int, *, weights: bool, profile: bool) -> EventCounts:
     """Return the counts of the events in a store, with and without a cap on labels.
 
+    Args:
+        store: the store.
+        cap: the cap Δ of the second histogram.
+        weights: whether the second histogram has sums of weights.
+        profile: whether users are counted by their number of labels too.
+
     Raises:
         InvalidParameter: for weights of a store in which a user may add more than 1 to a label, and
             for a store that holds a part of each user's labels only.

@@ -155,11 +155,12 @@ def _store_counts(
     labels = table_of_counts.filter(table_of_counts.cell == NO_CELL).drop("cell")
     if not keeps_items:
         # Only after the counts, which need the memory, are the texts put in order.
-        names = text_codes(source, events, "item", ordered=True)
-        if names is None:
+        texts = text_codes(source, events, "item", ordered=True)
+        if texts is None:
             return None
         call_engine(source, stored.compress)
-        labels = labels.join(names, "item").drop("item").rename(item="place")
+        # The item is now the index of its text in their order.
+        labels = labels.join(texts, "item").drop("item").rename(item="place")
     _store_in_order(source, labels)
     users = _users_above_cells(source, table_of_counts) if profile else {}
     call_engine(source, stored.forget)

@@ -213,6 +213,12 @@ def _quoted_table(sqlglot: ModuleType, dialect: str, argument: str, name: str) -
     """Return the name of a table, perhaps with its schema, with quotes where the dialect needs
     them.
 
+    Args:
+        sqlglot: that module, which is imported only where a statement is made.
+        dialect: one of DIALECTS, in which the name is written.
+        argument: the argument that has the name, for messages.
+        name: the name.
+
     Raises:
         InvalidParameter: naming the argument, if no table can have the name.
     """

@@ -395,17 +395,11 @@ class ReadableFiles:
             # seconds, which show where that is so (``_readable_batches``).
             schema = in_seconds.schema_arrow
             name_in_file = _spelling_in_file(names, schema.names)
-            doubtful_names = [
-                name
-                for name, file_name in name_in_file.items()
-                if _may_be_unreadable(_stored_type(schema.field(file_name).type))
-            ]
-            rows = _readable_batches(
-                file, in_seconds, [name_in_file[name] for name in doubtful_names]
-            )
+            doubtful_columns = _doubtful_columns(schema, name_in_file)
+            rows = _readable_batches(file, in_seconds, list(doubtful_columns.values()))
             self.connection.con.register("dptopk_stream", rows)
             column_list = ", ".join(map(quote_name, names))
-            other_names = [name for name in names if name not in doubtful_names]
+            other_names = [name for name in names if name not in doubtful_columns]
             # Columns that the file itself does not have are the names of folders.
             other_columns = _query_of_file(other_names, has_folders=len(name_in_file) < len(names))
             joined_rows = f"FROM dptopk_stream JOIN ({other_columns}) USING ({_ROW})"
@@ -420,6 +414,20 @@ def _spelling_in_file(names: Sequence[str], file_names: Sequence[str]) -> dict[s
     """
     by_case = {name.casefold(): name for name in file_names}
     return {name: by_case[name.casefold()] for name in names if name.casefold() in by_case}
+
+
+def _doubtful_columns(schema: pa.Schema, name_in_file: dict[str, str]) -> dict[str, str]:
+    """Return name -> the name in a file, for the columns of types that DuckDB may fail on.
+
+    Args:
+        schema: the schema of the file.
+        name_in_file: name -> the name in the file, for all columns that are needed.
+    """
+    return {
+        name: file_name
+        for name, file_name in name_in_file.items()
+        if _may_be_unreadable(_stored_type(schema.field(file_name).type))
+    }
 
 
 def _query_of_file(names: Sequence[str], *, has_folders: bool) -> str:

@@ -246,16 +246,26 @@ def _refuse_across_rows(query: str, relation: DuckDBPyRelation) -> None:
     if len(statements) != 1 or statements[0] is None:
         raise InvalidParameter(f"{_ALLOWED}; its SQL is not one query")
     nodes = list(statements[0].walk())
+    columns = _columns_of_tables(relation, nodes)
+    for node in nodes:
+        if not _is_allowed(node, columns):
+            raise InvalidParameter(f"{_ALLOWED}; {type(node).__name__} may not be in it so")
+
+
+def _columns_of_tables(relation: DuckDBPyRelation, nodes: Sequence[exp.Expression]) -> _Columns:
+    """Return the columns of the tables that a relation's query names, with their types.
+
+    Args:
+        relation: the relation.
+        nodes: all parts of its query.
+    """
     renamed = {node.alias.casefold() for node in nodes if type(node).__name__ == "Alias"}
     subqueries = {node.alias.casefold() for node in nodes if type(node).__name__ == "CTE"}
     named = [node for node in nodes if type(node).__name__ == "Table" and _is_named(node)]
     tables = [table for table in named if table.name.casefold() not in subqueries]
     types = _column_types(relation, tables)
     # The types of a name that the query gives are not those of the table's column of that name.
-    columns = _Columns(relation, {name: types[name] for name in types.keys() - renamed})
-    for node in nodes:
-        if not _is_allowed(node, columns):
-            raise InvalidParameter(f"{_ALLOWED}; {type(node).__name__} may not be in it so")
+    return _Columns(relation, {name: types[name] for name in types.keys() - renamed})
 
 
 def _is_allowed(node: exp.Expression, columns: _Columns) -> bool:

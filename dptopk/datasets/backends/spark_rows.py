@@ -208,7 +208,9 @@ class SparkRows:
             yield from self._row_range(start, end, names).to_batches()
 
     def _row_range(self, start: int, end: int, names: Sequence[str]) -> pa.Table:
-        """Return columns of the rows from ``start`` to before ``end``, in order."""
+        """Return the columns ``names`` of the rows of the indices from ``start`` to before ``end``,
+        in order.
+        """
         functions = import_module("pyspark.sql.functions")
         number = functions.col(_ROW)
         if start == end:
