@@ -254,7 +254,7 @@ def _counting_in_two_phases(
     """
     if bounds.labels_per_user is None or top is not None:
         raise InvalidParameter(
-            "count_capped=False: it needs a number as labels_per_user, and goes without top"
+            "count_capped=False: labels_per_user must be a number, and top cannot be given"
         )
     if weights and bounds.per_label_cap != 1:
         raise InvalidParameter("weights: they need count_capped=False and per_label_cap=1")
