@@ -54,6 +54,11 @@ if TYPE_CHECKING:
     from dptopk.datasets.backends.base import OpenTable
     from dptopk.datasets.backends.inputs import Condition, EventTable
 
+# The tables of a store: ``settings`` has one row with all settings as JSON; ``partitions`` has the
+# index (place) and the version of each partition; ``kept`` has user, item and amount of all events
+# so far, of each user only the labels that count; ``days`` has the same of each partition, if the
+# store holds partitions. ``day`` is the partition that is being appended, which is called a day
+# below.
 FORMAT = 2  # of the file; a store of another format is refused
 # DuckDB's type of a label -> its code, as hashing.code_of.
 _CODE = {"VARCHAR": "hash(hash('item', item))", "BIGINT": "item", "UBIGINT": "item"}

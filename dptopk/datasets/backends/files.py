@@ -82,6 +82,9 @@ class Files:
             named, or that at the start of a glob; None: a file was named.
         separator, encoding: those of text files, where they are stated; None: the header line
             decides.
+        _state_at_start: the states of the files (``_state``) when they were listed.
+        _formats: the formats of text files that were looked at, by the path and the columns that
+            are asked for.
     """
 
     kind: str

@@ -26,11 +26,12 @@ _COMPILED = LRUCache[str](128)
 
 @dataclass
 class Statements:
-    """Runs expressions on a connection to DuckDB.
+    """The way to run expressions on a connection to DuckDB; its methods are those that an OpenTable
+    hands on.
 
     Attributes:
         connection: an Ibis connection of our own.
-        views: the views of events that there are.
+        views: the names of the views of events that were made on it.
     """
 
     connection: DuckDBConnection
