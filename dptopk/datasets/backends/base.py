@@ -132,7 +132,7 @@ class Backend:
 
 
 class RowStream(Protocol):
-    """Runs an expression, and hands its rows on as they come."""
+    """A function that runs an expression, and hands its rows on as they come."""
 
     def __call__(
         self, expression: ir.Table, take: Callable[[pa.RecordBatchReader], Result]
@@ -157,7 +157,12 @@ class HeldCounts(Protocol):
         ...
 
     def in_order(self, names: Sequence[str]) -> UnreadColumns:
-        """Return the labels and these counts in the order of a histogram."""
+        """Return the labels and these counts in the order of a histogram: by falling counts, ties
+        by label.
+
+        Args:
+            names: the names of the counts; "count", by which they are ordered, is one of them.
+        """
         ...
 
 
@@ -178,14 +183,16 @@ class UnreadColumns(Protocol):
     """Counts in the order of a histogram, whose labels are read when they are asked for."""
 
     def columns(self, sums: Sequence[str]) -> CountsAndLabels:
-        """Return the columns ``sums`` as arrays, and the labels, which are read later; shape
-        (rows,) each.
+        """Return the columns ``sums`` as arrays, shape (rows,) each, and the labels of the rows,
+        which are read when they are asked for.
         """
         ...
 
 
 class UnreadRows(UnreadColumns, Protocol):
-    """The rows of tables of the engine's."""
+    """Counts in a table of the engine's own, in the order of a histogram, beside further tables
+    from which it was made.
+    """
 
     def compress(self) -> None:
         """Let the engine hold its tables in less memory."""
@@ -417,7 +424,7 @@ def builtin(
 
 
 class MemoryFull(InvalidParameter):
-    """The engine's memory is too small for a query."""
+    """The engine's memory is too small for a query; one of fewer users may fit."""
 
 
 def hide_data_of_errors(

@@ -229,7 +229,13 @@ def _held_counts(
 
 
 class _Views:
-    """Temporary views of a session, by names of their own; dropped together."""
+    """Temporary views of a session, by random names; they are dropped together.
+
+    Attributes:
+        session: the session.
+        connection: an Ibis connection to it.
+        names: the names of the views that were made.
+    """
 
     def __init__(self, session: SparkSession, connection: SparkConnection) -> None:
         self.session = session
