@@ -35,7 +35,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.json_text import canonical_json
 from dptopk.datasets.backends.base import arrays_of, hide_data_of_errors, import_of_extra
-from dptopk.datasets.backends.duckdb import DUCKDB
+from dptopk.datasets.backends.duckdb_operations import DUCKDB
 from dptopk.datasets.backends.opening import Engine, selected_events
 from dptopk.datasets.bounding import contributions
 from dptopk.datasets.bounds import Bounds

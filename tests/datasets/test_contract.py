@@ -24,7 +24,7 @@ from dptopk.datasets.backends.contract import (  # noqa: E402
 )
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.datafusion import DATAFUSION  # noqa: E402
-from dptopk.datasets.backends.duckdb import DUCKDB, _hash  # noqa: E402
+from dptopk.datasets.backends.duckdb_operations import DUCKDB, hash_of  # noqa: E402
 from dptopk.datasets.backends.opening import REGISTERED  # noqa: E402
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
 from dptopk.datasets.hashing import text_codes  # noqa: E402
@@ -106,7 +106,7 @@ def of_few_bits(*columns):
 
 
 MUTANTS = {
-    "joined by XOR": (replace(DUCKDB, mix=_hash), "the_hash_spreads"),
+    "joined by XOR": (replace(DUCKDB, mix=hash_of), "the_hash_spreads"),
     "blind to the user": (replace(DUCKDB, mix=blind_to_the_user), "the_hash_is_a_function"),
     "blind to the key": (replace(DUCKDB, mix=blind_to_the_key), "the_hash_is_a_function"),
     "of the moment": (replace(DUCKDB, mix=of_the_moment), "the_hash_is_a_function"),
@@ -311,7 +311,7 @@ def by_another_encoding(path, wanted, **stated):
 @pytest.mark.parametrize(
     ("where", "mutant", "clause"),
     [
-        ("duckdb._FILES", {"csv": by_position}, "columns_are_read_by_name"),
+        ("duckdb_files._FILES", {"csv": by_position}, "columns_are_read_by_name"),
         ("files.text_format", by_another_encoding, "malformed_text_is_read_by_rule"),
         ("files._state", lambda paths: None, "files_are_those_of_the_start"),
     ],

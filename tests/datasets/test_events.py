@@ -676,6 +676,6 @@ def test_a_total_is_cut_in_the_same_order_whoever_else_is_there(others):
     ],
 )
 def test_what_means_that_memory_is_short(error, full):
-    from dptopk.datasets.backends.duckdb import DUCKDB
+    from dptopk.datasets.backends.duckdb_operations import DUCKDB
 
     assert DUCKDB.full(error) == full

@@ -28,7 +28,7 @@ from dptopk.datasets import (  # noqa: E402
 )
 from dptopk.datasets.backends.contract_files import FILE_CHECKS  # noqa: E402
 from dptopk.datasets.backends.datafusion import DATAFUSION  # noqa: E402
-from dptopk.datasets.backends.duckdb import DUCKDB  # noqa: E402
+from dptopk.datasets.backends.duckdb_operations import DUCKDB  # noqa: E402
 from dptopk.datasets.backends.extremes import (  # noqa: E402
     planned_without_extremes,
     statements_beside,

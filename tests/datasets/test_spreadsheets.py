@@ -13,7 +13,7 @@ import pandas as pd
 import pytest
 
 from dptopk.datasets import TextFile, columns_of, events_histogram, read_counts, text_files
-from dptopk.datasets.backends import duckdb as duckdb_files
+from dptopk.datasets.backends import duckdb_files
 from dptopk.errors import InvalidParameter
 
 WORDS = ["café", "Müller, Söhne", "a;b", 'the "one"']

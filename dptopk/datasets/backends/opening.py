@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from dptopk.datasets.backends.base import Backend, OpenTable, hide_data_of_errors
 from dptopk.datasets.backends.datafusion import DATAFUSION
-from dptopk.datasets.backends.duckdb import DUCKDB, DuckDB
+from dptopk.datasets.backends.duckdb import DuckDB
+from dptopk.datasets.backends.duckdb_operations import DUCKDB
 from dptopk.datasets.backends.extremes import run_without_extremes
 from dptopk.datasets.backends.frames import package_of
 from dptopk.datasets.backends.postgres import POSTGRES, with_types_of_ibis

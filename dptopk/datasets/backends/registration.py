@@ -63,7 +63,7 @@ def register_backend(connection: BaseBackend, backend: Backend) -> None:
         InvalidParameter: when a clause of the contract does not hold; it names them.
 
     >>> import ibis
-    >>> from dptopk.datasets.backends.duckdb import DUCKDB
+    >>> from dptopk.datasets.backends.duckdb_operations import DUCKDB
     >>> register_backend(ibis.duckdb.connect(), DUCKDB)
     """
     if connection.name != backend.name:
