@@ -439,13 +439,13 @@ def test_labels_that_stay_in_spark_are_those_that_are_read(many, item, options, 
 def test_a_seeded_answer_of_labels_that_stay_in_spark_reads_only_what_it_shows(many, monkeypatch):
     asked = {"user": "u", "item": "text", "budget": Budget(epsilon=8.0, delta=1e-3)}
     found, reads = [], []
-    labels = spark_rows.SparkRows.labels
+    labels = spark_rows.SparkRows.labels_of_rows
 
     def counted(self, rows):
         reads.append(rows)
         return labels(self, rows)
 
-    monkeypatch.setattr(spark_rows.SparkRows, "labels", counted)
+    monkeypatch.setattr(spark_rows.SparkRows, "labels_of_rows", counted)
     for few in (1000, 16):
         monkeypatch.setattr(unread_labels, "FEW", few)
         session = Session.from_events(many, **asked, rng=np.random.default_rng(1))

@@ -19,6 +19,7 @@ pytest.importorskip("duckdb")
 
 from dptopk.datasets import DuckDB, engine_calls, event_counts, two_counts, unread_labels
 from dptopk.datasets.backends import stored_rows
+from dptopk.datasets.backends.base import MemoryFull
 from dptopk.histogram.stored_labels import StoredLabels
 
 OPTIONS = {"user": "user", "item": "item", "labels_per_user": 3}
@@ -83,13 +84,13 @@ def test_the_rows_are_those_of_labels_that_are_read(kind, options, few, monkeypa
 def test_a_seeded_answer_is_the_same_and_reads_only_what_it_shows(few, monkeypatch):
     asked = {"user": "user", "item": "item", "budget": Budget(epsilon=8.0, delta=1e-3)}
     found, reads = [], []
-    labels = stored_rows.StoredRows.labels
+    labels = stored_rows.StoredRows.labels_of_rows
 
     def counted(self, rows):
         reads.append(None if rows is None else len(rows))
         return labels(self, rows)
 
-    monkeypatch.setattr(stored_rows.StoredRows, "labels", counted)
+    monkeypatch.setattr(stored_rows.StoredRows, "labels_of_rows", counted)
     for read in (True, False):
         with monkeypatch.context() as patched:
             if read:
@@ -107,7 +108,7 @@ def test_where_memory_is_full_labels_are_read_with_the_counts(few, monkeypatch):
 
     def full(source, name, expression):
         if name == "dptopk_ranked":
-            raise engine_calls.MemoryFull("full")
+            raise MemoryFull("full")
         return keep(source, name, expression)
 
     asked = {"table": table, **OPTIONS}
