@@ -17,7 +17,7 @@ import numpy as np
 from dptopk._internal.rounding import tail_up
 
 Array = np.ndarray[Any, Any]
-TERMS_AT_A_TIME = 1 << 15
+TERMS_AT_A_TIME = 1 << 15  # the most blocks of m whose masses are added
 
 
 def slack(power: int) -> float:
@@ -53,11 +53,12 @@ def log_power_sum(power: int, rate: float) -> float:
 
 
 def box_std(power: int, rate: float, step: int) -> float:
-    """Return the standard deviation of z_i, the root of E[n² - 1]/6 with n = step·m.
+    """Return the standard deviation of the noise z_i on one count: the root of E[n² - 1]/6, as z_i
+    is the difference of two uniform integers out of n.
 
     Args:
-        power: of the law of m.
-        rate: of the law of m.
+        power: the power in the law of m.
+        rate: the rate in the law of m.
         step: n = step·m.
     """
     log_square = log_power_sum(power + 2, rate) - log_power_sum(power, rate)
@@ -79,8 +80,8 @@ def _log_pmf(power: int, rate: float, m: Array | float) -> Array:
     """Return an upper bound on ln P(m) at each m.
 
     Args:
-        power: of the law of m.
-        rate: of the law of m.
+        power: the power in the law of m.
+        rate: the rate in the law of m.
         m: the values, floats of at least 1.
     """
     weights: Array = power * np.log(m) - rate * np.asarray(m, dtype=np.float64)
@@ -93,8 +94,8 @@ def _tail_mass(power: int, rate: float, m: int) -> float:
     the law is log-concave.
 
     Args:
-        power: of the law of m.
-        rate: of the law of m.
+        power: the power in the law of m.
+        rate: the rate in the law of m.
         m: the first value of the tail, above the peak of the law.
     """
     # P(m + 1) / P(m) = e^-fall; this ratio falls as m grows.
@@ -105,7 +106,8 @@ def _tail_mass(power: int, rate: float, m: int) -> float:
 
 @lru_cache(maxsize=32)
 def _blocks(power: int, rate: float) -> tuple[Array, Array]:
-    """Return the last m of each block of the law, and upper bounds on the blocks' masses.
+    """Return the last m of each block of the law of m, and upper bounds on the blocks' masses: two
+    arrays of one length.
 
     A block has ``width`` integers. The logarithm of P(m) is concave, so that each term of a block
     is below the tangent at its middle; those add up to e^{(width-1)h} (1 - e^{-2·width·h}) /
@@ -136,9 +138,9 @@ def box_tail(power: int, rate: float, step: int, special: int, c: int) -> float:
     """Return an upper bound on P[max(U_1, ..., U_special) - U_0 > c], c >= 0.
 
     Args:
-        power: of the law of m.
-        rate: of the law of m.
-        step: the noises are uniform on n = step·m integers.
+        power: the power in the law of m.
+        rate: the rate in the law of m.
+        step: U_0, U_1, ... are uniform on n = step·m integers.
         special: the number of noises that the maximum is of.
         c: the threshold.
     """
@@ -158,8 +160,8 @@ def box_side_tail(power: int, rate: float, step: int, side: int) -> float:
     """Return an upper bound on P[n > side], side >= 0, with n = step·m.
 
     Args:
-        power: of the law of m.
-        rate: of the law of m.
+        power: the power in the law of m.
+        rate: the rate in the law of m.
         step: n = step·m.
         side: the threshold.
     """
@@ -194,7 +196,8 @@ def _chance_to_exceed(n: Array, special: int, c: int) -> Array:
     first = np.exp(special * log_first)
     last = np.exp(special * log_last)
     integral = (last * np.exp(log_last) - first * np.exp(log_first)) / (special + 1)
-    ends = (first + last) / (2 * n)
-    by_trapezoids = (n - c - 1) / n - integral - ends + 1e-14  # 1e-14: more than the rounding
+    half_of_end_terms = (first + last) / (2 * n)
+    # 1e-14 is more than the rounding.
+    by_trapezoids = (n - c - 1) / n - integral - half_of_end_terms + 1e-14
     by_union = special * for_one
     return np.minimum(np.minimum(by_union, by_trapezoids), 1.0)

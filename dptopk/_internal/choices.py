@@ -24,7 +24,8 @@ Method = Literal["auto", "peel", "threshold", "whole"]
 Finder = Literal["weights", "threshold", "coins", "uncapped"]
 # How a user states it: "auto": weights or counts; "counts": coins, or a threshold.
 FindBy = Literal["auto", "counts", Finder]
-# A private look before the plan: where it is worth its cost, for a share of ε in (0, 1), or none.
+# A private look before the plan: "auto": one if it is worth its cost; a number in (0, 1): one for
+# this share of ε; None: no look.
 LookShare = Literal["auto"] | float | None
 # How much work a bound may take: about a quarter of a second, a few seconds, half a minute of one
 # processor.

@@ -248,13 +248,14 @@ def markdown(value: Any) -> str:
 
 
 def answer_rows(
-    rows: pd.DataFrame, draw: Callable[..., str] | None = None
+    rows: pd.DataFrame, draw_bar: Callable[..., str] | None = None
 ) -> tuple[list[str], list[list[str]]]:
     """Return the headers and the cells of an answer.
 
     Args:
         rows: the answer as ``Release.shown`` gives it.
-        draw: makes a bar of a count, the ends of its interval, and the largest number; None: no
+        draw_bar: the function that draws the bar of a row from its count, the lower and the upper
+            end of its interval, and the largest number of all rows, as ``html_bar`` does; None: no
             bars.
     """
     has_counts = "count" in rows
@@ -264,7 +265,7 @@ def answer_rows(
         headers.append("noisy count")
     if has_intervals:
         headers.append(f"{percent(rows.attrs['confidence'])} interval (joint)")
-        if draw is not None:
+        if draw_bar is not None:
             headers.append("")
     if has_intervals and len(rows):
         largest = max(rows["high"].max(), rows["count"].max())
@@ -277,8 +278,8 @@ def answer_rows(
             cell.append(number(row["count"]))
         if has_intervals:
             cell.append(f"{row['low']} to {row['high']}")
-            if draw is not None:
-                cell.append(draw(row["count"], row["low"], row["high"], largest))
+            if draw_bar is not None:
+                cell.append(draw_bar(row["count"], row["low"], row["high"], largest))
         cells.append(cell)
     return headers, cells
 

@@ -20,9 +20,9 @@ import numpy as np
 from dptopk._internal.rounding import tail_up
 from dptopk._internal.tails import (
     SUMMED_SCALE,
-    density,
     gaussian_difference_tail,
     gaussian_tail,
+    gaussian_weight,
     laplace_difference_tail,
     laplace_tail,
     smallest_offset,
@@ -30,18 +30,18 @@ from dptopk._internal.tails import (
 )
 
 Array = np.ndarray[Any, Any]
-CELLS_AT_A_TIME = 16384
+CELLS_AT_A_TIME = 16384  # the most terms, or blocks of terms, that are added
 # Below this, products of small terms could underflow, and the union bound (a closed form) stands.
 SMALLEST_SUM = 1e-280
 
 
 @lru_cache(maxsize=256)
 def laplace_offset(rate: float, special: int, delta: float) -> int:
-    """Return the smallest certified integer c >= 0 with P[max of ``special`` noises - N0 > c] <=
-    delta.
+    """Return the smallest integer c >= 0 at which ``laplace_maximum_tail``, an upper bound on
+    P[max of ``special`` noises - N0 > c], is at most delta.
 
     Args:
-        rate: of the noise, P[n] ∝ exp(-rate |n|).
+        rate: the rate of all noises, P[n] ∝ exp(-rate |n|).
         special: the number of noises that the maximum is of.
         delta: the tail that is allowed, in (0, 1).
 
@@ -55,11 +55,11 @@ def laplace_offset(rate: float, special: int, delta: float) -> int:
 
 @lru_cache(maxsize=256)
 def gaussian_offset(scale: float, special: int, delta: float) -> int:
-    """Return the smallest certified integer c >= 0 with P[max of ``special`` Gaussian noises - N0 >
-    c] <= delta.
+    """Return the smallest integer c >= 0 at which ``gaussian_maximum_tail``, an upper bound on
+    P[max of ``special`` noises - N0 > c], is at most delta.
 
     Args:
-        scale: of the noise, P[n] ∝ exp(-n²/(2 scale²)).
+        scale: the scale of all noises, P[n] ∝ exp(-n²/(2 scale²)).
         special: the number of noises that the maximum is of.
         delta: the tail that is allowed, in (0, 1).
 
@@ -98,26 +98,26 @@ def _smallest_maximum_offset(
 
     high = smallest_offset(union, delta, "delta", low)
     # The logarithms of tail / delta: above 0 at ``low``, at most 0 at ``high``.
-    above = math.log(maximum(special, low) / delta)
-    below = math.log(maximum(special, high) / delta)
-    has_moved_low = False
+    excess_at_low = math.log(maximum(special, low) / delta)
+    excess_at_high = math.log(maximum(special, high) / delta)
+    low_moved_last = False
     while high - low > 1:
-        share = above / (above - below)
+        share = excess_at_low / (excess_at_low - excess_at_high)
         crossing = low + round((high - low) * share)
         middle = min(max(crossing, low + 1), high - 1)
         tail = maximum(special, middle)
         if tail > delta:
             low = middle
-            above = math.log(tail / delta)
-            if has_moved_low:  # the same end moved twice: weigh the other one less
-                below = below / 2
-            has_moved_low = True
+            excess_at_low = math.log(tail / delta)
+            if low_moved_last:  # the same end moved twice: weigh the other one less
+                excess_at_high = excess_at_high / 2
+            low_moved_last = True
         else:
             high = middle
-            below = math.log(tail / delta)
-            if not has_moved_low:
-                above = above / 2
-            has_moved_low = False
+            excess_at_high = math.log(tail / delta)
+            if not low_moved_last:
+                excess_at_low = excess_at_low / 2
+            low_moved_last = False
     return high
 
 
@@ -129,7 +129,7 @@ def laplace_maximum_tail(rate: float, m: int, c: int, other: float | None = None
     P[N0 < first] + P[N0 > last] P[max(N1, ..., Nm) > last + c].
 
     Args:
-        rate: of N1, ..., Nm.
+        rate: the rate of N1, ..., Nm.
         m: the number of slots, at least 1.
         c: the threshold, at least 0.
         other: the rate of N0; None: the same. The laws are symmetric, so that with m = 1 this is
@@ -160,7 +160,7 @@ def _laplace_terms(rate: float, other: float, m: int, c: int, n: Array) -> tuple
     logarithm in n.
 
     Args:
-        rate: of N1, ..., Nm.
+        rate: the rate of N1, ..., Nm.
         other: the rate of N0.
         m: the number of slots.
         c: the threshold.
@@ -199,7 +199,7 @@ def gaussian_maximum_tail(scale: float, m: int, c: int, other: float | None = No
     ``laplace_maximum_tail``.
 
     Args:
-        scale: of N1, ..., Nm.
+        scale: the scale of N1, ..., Nm.
         m: the number of slots, at least 1.
         c: the threshold, at least 0.
         other: the scale of N0, at most ``scale``; None: the same.
@@ -230,7 +230,7 @@ def _gaussian_lattice_sum(
     """Return the sum of P[N0 = n] P[max(N1, ..., Nm) > n + c] over first..last, term by term.
 
     Args:
-        scale: of N1, ..., Nm.
+        scale: the scale of N1, ..., Nm.
         other: the scale of N0.
         m: the number of slots.
         c: the threshold.
@@ -238,28 +238,29 @@ def _gaussian_lattice_sum(
         last: the last n.
     """
     n = np.arange(first, last + 1, dtype=np.float64)
-    total = theta(scale)
-    survival = np.empty(len(n))
-    survival[-1] = gaussian_tail(scale, last + c)
-    above = density(n[:0:-1] + c, scale) / total  # P[N = x] for x = last + c, ..., first + c + 1
-    survival[-2::-1] = survival[-1] + np.cumsum(above)
-    passes, _ = _pass_probability(m, np.minimum(survival, 1.0))
-    pmf = density(n, other) / theta(other)
+    # P[N = x] from x = last + c down to first + c + 1; added to P[N > last + c] they give P[N > x].
+    falling_pmf = gaussian_weight(n[:0:-1] + c, scale) / theta(scale)
+    tail_at_last = gaussian_tail(scale, last + c)
+    falling_tails = tail_at_last + np.concatenate([[0.0], np.cumsum(falling_pmf)])
+    survival = np.minimum(falling_tails[::-1], 1.0)  # P[N > n + c] at each n
+    passes, _ = _pass_probability(m, survival)
+    pmf = gaussian_weight(n, other) / theta(other)
     return float((pmf * passes).sum())
 
 
 def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, last: int) -> float:
-    """Return an upper bound on the same sum as ``_gaussian_lattice_sum``, in blocks, for scales
-    from 1000 on.
+    """Return an upper bound on the sum of P[N0 = n] P[max(N1, ..., Nm) > n + c] over first..last,
+    by blocks of n, for scales from 1000 on; ``_gaussian_lattice_sum`` adds it term by term.
 
-    S is bounded by the normal tail Φc at x + 1/2: S <= (1 + 1/scale²) Φc(x + 1/2). For x >= scale
+    S(x) = P[N > x] is bounded by the normal tail Φc(x) = P[X > x], where X is normal with the same
+    scale: S(x) <= (1 + 1/scale²) Φc(x + 1/2). For x >= scale
     the weights are convex: each is at most its integral over the unit interval around it. For x <
     scale the midpoint rule errs by at most 1/8 of the second derivative's absolute integral, 4
     e^{-1/2} / scale: over the total and over Φc(1 + 1/(2 scale)) that is below 1 / scale². The
     normal tail is log-concave, also cut at 1.
 
     Args:
-        scale: of N1, ..., Nm, at least 1000.
+        scale: the scale of N1, ..., Nm, at least 1000.
         other: the scale of N0.
         m: the number of slots.
         c: the threshold.
@@ -269,20 +270,19 @@ def _gaussian_block_sum(scale: float, other: float, m: int, c: int, first: int, 
     from scipy.special import erfc, erfcx
 
     def terms(n: Array) -> tuple[Array, Array]:
-        """Return the terms at each n, and the slopes of their logarithms.
+        """Return bounds on the terms at each n, and the slopes of their logarithms.
 
         With Φc(x) = erfc(z)/2 and z = x/(√2 scale), the slope of -log Φc is √(2/π)/(scale
         erfcx(z)).
         """
-        edge = n + c + 0.5
-        z = edge / (scale * math.sqrt(2))
-        normal = (1 + 1 / scale**2) * erfc(z) / 2
-        survival = np.minimum(normal, 1.0)
+        z = (n + c + 0.5) / (scale * math.sqrt(2))
+        normal_tail = (1 + 1 / scale**2) * erfc(z) / 2
+        survival = np.minimum(normal_tail, 1.0)
         passes, elasticity = _pass_probability(m, survival)
         # erfcx(z) is about 1/(z √π), and above 1e-300 for every z that occurs.
-        falls = math.sqrt(2 / math.pi) / scale / np.maximum(erfcx(z), 1e-300)
-        hazard = np.where(survival < 1, falls, 0.0)
-        pmf = density(n, other) / theta(other)
+        slope_of_tail = math.sqrt(2 / math.pi) / scale / np.maximum(erfcx(z), 1e-300)
+        hazard = np.where(survival < 1, slope_of_tail, 0.0)  # the slope of -log S
+        pmf = gaussian_weight(n, other) / theta(other)
         slope = -n / other**2
         return pmf * passes, slope - elasticity * hazard
 
@@ -306,14 +306,14 @@ def _pass_probability(m: int, survival: Array) -> tuple[Array, Array]:
 
 
 def log_concave_sum(terms: Callable[[Array], tuple[Array, Array]], first: int, last: int) -> float:
-    """Return an upper bound on the sum of a log-concave f over first..last.
+    """Return an upper bound on the sum of a log-concave f over the integers from first to last.
 
     It is exact for at most CELLS_AT_A_TIME terms. Otherwise a block of w terms around its middle a
     has f(a + k) <= f(a) e^{k·slope}, which sums to f(a) sinh(w·slope/2) / sinh(slope/2). The last
     block may reach beyond ``last``.
 
     Args:
-        terms: maps places to f and a supergradient of log f.
+        terms: maps an array of places to f there, and to a slope (supergradient) of log f there.
         first: the first integer.
         last: the last integer.
     """

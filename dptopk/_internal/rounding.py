@@ -34,8 +34,9 @@ TAIL_SLACK = 1e-9
 
 
 def outward(value: ArrayLike, slack: ArrayLike = SLACK) -> Floats:
-    """Move non-negative bounds up by a relative ``slack`` and one float; NaN becomes inf (fail
-    closed).
+    """Return upper bounds, of at least 0, moved up by a relative ``slack`` and to the next float.
+
+    An exact 0 stays 0, and NaN becomes inf: what could not be computed is never a small bound.
     """
     raised = np.asarray(value, dtype=float) * (1 + np.asarray(slack))
     moved = np.nextafter(raised, np.inf)
@@ -111,8 +112,8 @@ def decimal_up(exact: Fraction) -> float:
 
 
 def read_up(exact: Fraction) -> float:
-    """Return the smallest float that is not below an exact non-negative number, read as a float and
-    as a decimal.
+    """Return the smallest float that is not below an exact non-negative number in either reading:
+    as the float itself, and as its shortest decimal.
     """
     return max(round_up(exact), decimal_up(exact))
 
@@ -178,12 +179,12 @@ def round_down(exact: Fraction) -> float:
 
 
 def floor_digits(value: float, digits: int = 6) -> float:
-    """Round a value down to n digits, so that people can read and repeat it."""
+    """Round a value down to so many significant digits, so that people can read and repeat it."""
     return float(Context(prec=digits, rounding=ROUND_FLOOR).create_decimal(value))
 
 
 def ceil_digits(value: float) -> float:
-    """Round a value up to six digits."""
+    """Round a value up to six significant digits."""
     return float(Context(prec=6, rounding=ROUND_CEILING).create_decimal(value))
 
 

@@ -64,11 +64,11 @@ def bracket(
     A ``low`` of at most ``least`` and a ``high`` of at least ``most`` are not tried.
 
     Args:
-        below: holds up to some point, and not beyond.
+        below: the condition, which holds up to some point, and not beyond.
         start: the first point, above 0.
-        factor: of neighbours, above 1.
-        least: see above.
-        most: see above.
+        factor: the ratio of neighbours in the row, above 1.
+        least: where the condition is taken to hold untried.
+        most: where it is taken not to hold, untried.
 
     >>> bracket(lambda x: x < 5, 1.0), bracket(lambda x: x < 5, 40.0), bracket(lambda x: x < 5,
     ...     40.0, least=20.0)
@@ -102,8 +102,8 @@ def bisect(
 
     Args:
         below: holds up to some point of the range, and not beyond.
-        low: it holds here, or the caller knows what an untried end is worth.
-        high: it does not hold here.
+        low: the left end, where the condition holds, or the caller knows what an untried end means.
+        high: the right end, where it does not hold.
         halvings: at most this many.
         rtol: stop once ``high - low`` is at most this share of ``high``.
         geometric: halve on the logarithmic scale.
@@ -114,8 +114,9 @@ def bisect(
     """
     for _ in range(halvings):
         middle = math.sqrt(low * high) if geometric else (low + high) / 2
-        narrow = high - low <= rtol * high
-        if narrow or not low < middle < high:
+        is_narrow = high - low <= rtol * high
+        no_float_between = not low < middle < high
+        if is_narrow or no_float_between:
             break
         if below(middle):
             low = middle
@@ -187,10 +188,10 @@ def cross_each(
         usable = (low < secant) & (secant < high) & (step % 4 != 3)
         tried = np.where(usable, secant, (low + high) / 2)
         following = np.where(done, point, tried)
-        there = excess(following)
-        slope = _falling_slope(following - point, there - value, slope)
+        following_value = excess(following)
+        slope = _falling_slope(following - point, following_value - value, slope)
         point = following
-        value = there
+        value = following_value
     return point
 
 

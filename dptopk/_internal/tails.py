@@ -27,7 +27,8 @@ LARGEST_OFFSET = 2**60  # with twice of it added, counts stay within 64 bits
 
 
 def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start: int = 0) -> int:
-    """Return the smallest integer c >= start with tail(c) <= delta, for a decreasing tail.
+    """Return the smallest threshold, an integer c >= start, with tail(c) <= delta, for a decreasing
+    tail.
 
     Args:
         tail: maps c to an upper bound on the tail beyond it.
@@ -44,7 +45,7 @@ def smallest_offset(tail: Callable[[int], float], delta: float, name: str, start
 
 
 def first_offset(hidden: Callable[[int], bool], name: str, start: int = 0) -> int:
-    """Return the smallest integer c >= start from which on ``hidden`` is true.
+    """Return the smallest threshold, an integer c >= start, from which on ``hidden`` is true.
 
     Args:
         hidden: maps c to whether it hides enough; once it is true it stays so.
@@ -85,7 +86,7 @@ def laplace_edge_mass(decay: float, width: int, bound: int) -> float:
     With q = e^{-decay}: q^{bound - width + 1} (1 - q^width) / (1 + q - 2 q^{bound + 1}).
 
     Args:
-        decay: of the law.
+        decay: the decay in the law.
         width: the number of outermost points on one side.
         bound: the largest value of the noise.
     """
@@ -128,10 +129,12 @@ def laplace_difference_tail(rate: float, c: int) -> float:
 
 
 @overload
-def density(n: NDArray[np.float64], scale: float) -> NDArray[np.float64]: ...
+def gaussian_weight(n: NDArray[np.float64], scale: float) -> NDArray[np.float64]: ...
 @overload
-def density(n: np.float64, scale: float) -> np.float64: ...
-def density(n: NDArray[np.float64] | np.float64, scale: float) -> NDArray[np.float64] | np.float64:
+def gaussian_weight(n: np.float64, scale: float) -> np.float64: ...
+def gaussian_weight(
+    n: NDArray[np.float64] | np.float64, scale: float
+) -> NDArray[np.float64] | np.float64:
     """Return the Gaussian weight exp(-n²/(2 scale²)); a square that overflows gives 0."""
     with np.errstate(over="ignore"):
         weight: NDArray[np.float64] | np.float64 = np.exp(-((n / scale) ** 2) / 2)
@@ -139,18 +142,18 @@ def density(n: NDArray[np.float64] | np.float64, scale: float) -> NDArray[np.flo
 
 
 def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any]:
-    """Return ``gaussian_tail`` at ``number`` consecutive integers from ``first`` >= 0 on, shape
-    (number,).
+    """Return upper bounds on P[N > c], as ``gaussian_tail`` does, at ``number`` consecutive
+    integers c from ``first`` >= 0 on; an array of the shape (number,).
 
     Args:
-        scale: of the noise.
+        scale: the scale of the noise, P[N = n] ∝ exp(-n²/(2 scale²)).
         first: the first c.
         number: how many c there are.
     """
     if scale <= SUMMED_SCALE:
         terms = number + _number_of_terms(scale)
         n = np.arange(first + 1, first + terms, dtype=np.float64)
-        from_the_end = density(n, scale)[::-1].cumsum()
+        from_the_end = gaussian_weight(n, scale)[::-1].cumsum()
         up_to_last = from_the_end[::-1][:number]
         sums = up_to_last + _integral_beyond(float(n[-1]), scale)
     else:
@@ -160,25 +163,33 @@ def gaussian_tails(scale: float, first: int, number: int) -> np.ndarray[Any, Any
 
 
 def tails_up(tails: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return ``tail_up`` of each probability of an array."""
+    """Return each probability of an array raised by TAIL_SLACK, as ``tail_up`` does it."""
     raised = np.clip(tails * (1 + TAIL_SLACK), 2.0**-1022, 1.0)
     return np.where(tails < 1, raised, 1.0)
 
 
 def unions(tails: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """Return ``union`` of each pair of a probability and a number of events."""
+    """Return for each pair of a probability p and a number n the bound of ``union``: 1 - (1-p)^n,
+    rounded up.
+
+    Args:
+        tails: the probabilities of one event.
+        numbers: how many independent events there are, in the same shape.
+    """
     with np.errstate(divide="ignore"):
         log_none = numbers * np.log1p(-tails)
         return tails_up(-np.expm1(log_none))
 
 
 def _half_sum(scale: float, c: int) -> float:
-    """Return an upper bound on the sum of exp(-n²/(2 scale²)) over n > c, c >= 0."""
+    """Return an upper bound on the sum of exp(-n²/(2 scale²)) over the integers n > c, for an
+    integer c >= 0.
+    """
     if scale <= SUMMED_SCALE:
         # The terms fall, so what is left after the last one is at most the integral from it.
         last = c + _number_of_terms(scale)
         n = np.arange(c + 1, last + 1, dtype=np.float64)
-        return float(density(n, scale).sum()) + float(_integral_beyond(last, scale))
+        return float(gaussian_weight(n, scale).sum()) + float(_integral_beyond(last, scale))
     return float(_sum_by_midpoints(scale, np.array([c], dtype=np.float64))[0])
 
 
@@ -204,8 +215,8 @@ def _number_of_terms(scale: float) -> int:
 
 
 def _integral_beyond(x: Any, scale: float) -> Any:
-    """Return the integral of exp(-n²/(2 scale²)) over n > x, for a number or for each of an
-    array.
+    """Return the integral of exp(-n²/(2 scale²)) over the real n > x, for a number x or for each of
+    an array.
     """
     from scipy.special import erfc
 
@@ -218,8 +229,8 @@ def theta(scale: float, offset: float = 0.0) -> float:
     summation from scale 1 on, term by term below.
 
     Args:
-        scale: of the Gaussian weights, above 0.
-        offset: in [0, 1).
+        scale: the scale of the Gaussian weights, above 0.
+        offset: how far the integers are shifted, in [0, 1).
     """
     if scale >= 1:
         damped = math.exp(-2 * (math.pi * scale) ** 2)
@@ -229,7 +240,7 @@ def theta(scale: float, offset: float = 0.0) -> float:
         return integral * (1 + wave)  # the next wave is below 2 e^-78
     # Further terms underflow at scales below 1.
     n = np.arange(-60.0, 61.0) + offset
-    return float(density(n, scale).sum())
+    return float(gaussian_weight(n, scale).sum())
 
 
 def gaussian_tail(scale: float, c: int) -> float:
@@ -249,10 +260,10 @@ def gaussian_difference_tail(scale: float, c: int) -> float:
     if scale >= 3:
         beyond_c = _half_sum(wide, c) * theta(narrow)
         return tail_up(beyond_c / theta(scale) ** 2)
-    # Beyond 160 more points the density is below e^-700, and the larger of the weights serves.
+    # Beyond 160 more points a weight is below e^-700, and the larger of the two sums serves.
     d = np.arange(c + 1, c + 161, dtype=np.float64)
     weights = np.where(d % 2 == 0, theta(narrow), theta(narrow, 0.5))
-    up_to_160 = float((density(d, wide) * weights).sum())
+    up_to_160 = float((gaussian_weight(d, wide) * weights).sum())
     beyond_160 = _half_sum(wide, c + 160) * theta(narrow)
     return tail_up((up_to_160 + beyond_160) / theta(scale) ** 2)
 
@@ -265,16 +276,16 @@ def gaussian_edge_mass(scale: float, width: int, bound: int) -> float:
     bound < scale on (a mass near 1) the excess may be larger than 1e-6.
 
     Args:
-        scale: of the noise before it is cut.
+        scale: the scale of the noise before it is cut.
         width: the number of outermost points on one side.
         bound: the largest value of the noise.
     """
-    # The density falls, so its value at the left end bounds a whole step.
+    # The weight falls, so its value at the left end bounds a whole step.
     step = -(-width // EDGE_POINTS)
     innermost = bound - width + 1
     n = np.arange(innermost, bound + 1, step, dtype=np.float64)
-    edge = step * float(density(n, scale).sum())
-    outermost = float(density(np.float64(bound), scale))
+    edge = step * float(gaussian_weight(n, scale).sum())
+    outermost = float(gaussian_weight(np.float64(bound), scale))
     # Below one large scale the integral from ``bound`` on is above the sum by about 1/2: that makes
     # the difference too small, by more than it loses to rounding.
     if SUMMED_SCALE < scale and bound < scale:

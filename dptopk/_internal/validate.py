@@ -1,7 +1,8 @@
-"""Keyword validators, which raise InvalidParameter where the argument is not what they return.
+"""Validators: each returns its argument, or raises InvalidParameter if that is not as it must be.
 
-The messages name the argument. Those of numbers and words also name its value; those of texts and
-types never do, as a secret may come there.
+The argument is given under its own name, as in ``validate.positive(epsilon=0.5)``, and the messages
+name it. Those of numbers and words also name its value; those of texts and types never do, as a
+secret may come there.
 """
 
 from __future__ import annotations
@@ -146,15 +147,14 @@ def _are_probabilities(values: NDArray[np.float64]) -> NDArray[np.bool_]:
 def _array(
     arguments: dict[str, Any],
     accept: Callable[[NDArray[np.float64]], NDArray[np.bool_]],
-    range_: str,
+    range_in_words: str,
 ) -> NDArray[np.float64]:
-    """Return the one argument as an array of floats that ``accept`` accepts; ``range_`` says in
-    words what it accepts.
+    """Return the one argument as an array of floats, all of which ``accept`` accepts.
 
     Args:
         arguments: one entry, the argument under its name.
         accept: returns which values are in the range, in the shape of the array.
-        range_: the range in words, as the end of "must be ...".
+        range_in_words: the range in words, as the end of "must be ...".
 
     Raises:
         InvalidParameter: for what is no array of numbers, and for a value that is refused.
@@ -173,12 +173,12 @@ def _array(
         raise no_numbers from None
     refused = values[~accept(values)]
     if refused.size:
-        raise InvalidParameter(f"{name} must be {range_}, got {refused[0]}", parameter=name)
+        raise InvalidParameter(f"{name} must be {range_in_words}, got {refused[0]}", parameter=name)
     return values + 0.0  # -0.0 becomes 0.0
 
 
 def member(choices: tuple[Word, ...], **arguments: Any) -> Word:
-    """Return the one argument, as it stands among the choices."""
+    """Return the one argument if it is one of these words, as it stands among them."""
     ((name, value),) = arguments.items()
     if isinstance(value, str):
         for choice in choices:

@@ -20,7 +20,7 @@ MeasuredInput = Counts | list[int]
 
 
 class Releasing(Protocol[AnswerOut_co]):
-    """A mechanism with the method ``release`` of this library's."""
+    """A mechanism that has the method ``release``, as those of this library have."""
 
     def release(self, histogram: Histogram, /) -> AnswerOut_co:
         """Draw one answer."""
@@ -52,8 +52,8 @@ class _MechanismOfCounts(Generic[Answer]):
 
     Attributes:
         mechanism: the mechanism that is called.
-        sensitivity: of the histograms it is called on.
-        domain: "private" or "public", of these histograms.
+        sensitivity: the sensitivity of the histograms that it is called on.
+        domain: whether the labels of these histograms are "private" or "public".
     """
 
     mechanism: Releasing[Answer]
@@ -61,6 +61,7 @@ class _MechanismOfCounts(Generic[Answer]):
     domain: Domain
 
     def __call__(self, counts: Counts) -> Answer:
+        """Draw one answer on the counts."""
         return self.mechanism.release(self.histogram(counts))
 
     def many(self, counts: Counts, draws: int) -> Iterable[Answer]:
@@ -107,9 +108,9 @@ def _measurement_answer(
     """Return the measurement's answer on these counts.
 
     Args:
-        measurement: of OpenDP.
+        measurement: the measurement of OpenDP.
         vector: whether it takes the list of the counts, without labels, rather than the dict.
-        counts: those of all labels of the domain.
+        counts: the counts of all labels of the domain.
     """
     if vector:
         return measurement(list(counts.values()))

@@ -37,10 +37,10 @@ from dptopk.mechanisms.samplers.listing import Listing, outcomes
 from dptopk.mechanisms.samplers.random import LISTING_BITS
 from dptopk.release.release import Release
 
-ONE = 1 << LISTING_BITS
+ONE = 1 << LISTING_BITS  # the probability 1, in the units of 2**-LISTING_BITS of a Law
 FLOAT_PRECISION = 10**12  # floats of a stated law are taken to be right to 1 part in 10^12
-Law = dict[str, int]
-Counts = tuple[int, ...]
+Law = dict[str, int]  # an answer as text -> a lower bound on its probability, in units of 1/ONE
+Counts = tuple[int, ...]  # a histogram, or a table of events, as its world lists it
 Neighbours = tuple[Counts, Counts]
 
 
@@ -64,8 +64,8 @@ class Point:
 
     def row(self) -> str:
         """Return the numbers of this point as a line of a table."""
-        ends = f"{self.lower:>13.6g} {self.upper:>13.6g}"
-        return f"{self.epsilon:>10.5g} {self.claimed:>13.6g} {ends}"
+        bounds = f"{self.lower:>13.6g} {self.upper:>13.6g}"
+        return f"{self.epsilon:>10.5g} {self.claimed:>13.6g} {bounds}"
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Attestation:
         rows = [point.row() for point in self.points]
         heads = f"{'ε':>10} {'claimed δ':>13} {'exact, from':>13} {'to':>13}"
         title = f"{self.mechanism}, claimed: {self.claim}"
-        lines = [title, self.world.size(), heads, *rows, self._verdict()]
+        lines = [title, self.world.size_in_words(), heads, *rows, self._verdict()]
         return "\n".join(lines)
 
     def _verdict(self) -> str:
@@ -219,9 +219,14 @@ def attest(
     points = tuple(
         _bounds_on_exact_delta(epsilon, delta, laws, pairs) for epsilon, delta in claimed.points
     )
-    name = getattr(mechanism, "text", str(mechanism))  # the str of a plan has many lines
-    delta_missing = round_up(missing * delta_per_mass)
-    return Attestation(name, claimed.text, world, laws, points, delta_missing)
+    return Attestation(
+        mechanism=getattr(mechanism, "text", str(mechanism)),  # the str of a plan has many lines
+        claim=claimed.text,
+        world=world,
+        laws=laws,
+        points=points,
+        slack=round_up(missing * delta_per_mass),
+    )
 
 
 def _attestable_pairs(mechanism: object, world: World | EventsWorld) -> list[Neighbours]:
@@ -292,7 +297,7 @@ def _laws_of_histograms(
 
     Args:
         mechanism: the mechanism or plan, or what states its law.
-        world: whose histograms are listed.
+        world: the world whose histograms are listed.
         allowed: the mass that the law of each histogram may miss, above 0.
         most: how many paths may be taken for one histogram.
 
@@ -305,7 +310,7 @@ def _laws_of_histograms(
             raise InvalidParameter("world: law(counts) is of histograms, not of tables of events")
         stated = {counts: _stated_law(mechanism, world, counts) for counts in world.histograms()}
         return stated, _largest_missing(stated)
-    histogram_of = world.reader(mechanism)
+    histogram_of = world.histogram_reader(mechanism)
     histograms = {counts: histogram_of(counts) for counts in world.histograms()}
     # The probability of the rarest path that is followed: a guess, which is lowered as needed.
     rarest = allowed / 2**10
@@ -373,7 +378,7 @@ def _stated_law(mechanism: StatesLaw, world: World, counts: Counts) -> Law:
     Args:
         mechanism: one that states its law.
         world: the world of the histogram.
-        counts: those of the histogram, by the number of the label.
+        counts: the counts of the histogram, of the labels a, b, ...
 
     Raises:
         InvalidParameter: when it is not a law: negative, above 1, or with answers of one text.
@@ -410,7 +415,7 @@ def _bounds_on_exact_delta(
         laws: the listed law of each histogram.
         pairs: the neighbouring histograms.
     """
-    low, high = _exp_bounds(epsilon)
+    least_growth, most_growth = _exp_bounds(epsilon)
     # In units of 1/ONE².
     lower = 0
     upper = -1  # below what any pair has
@@ -419,10 +424,11 @@ def _bounds_on_exact_delta(
         p_law, q_law = (laws[counts] for counts in pair)
         # The listed masses are lower bounds. The event of the answers that gain has at least the
         # listed mass under P, and at most the listed mass and all that is unlisted under Q.
-        lower = max(lower, _excess_mass(p_law, q_law, high) - high * _unlisted_mass(q_law))
-        most = _excess_mass(p_law, q_law, low) + _unlisted_mass(p_law) * ONE
-        if most > upper:
-            upper = most
+        certain_gain = _excess_mass(p_law, q_law, most_growth)
+        lower = max(lower, certain_gain - most_growth * _unlisted_mass(q_law))
+        upper_of_pair = _excess_mass(p_law, q_law, least_growth) + _unlisted_mass(p_law) * ONE
+        if upper_of_pair > upper:
+            upper = upper_of_pair
             worst = pair
     rounded_down = 0.0 - round_up(-Fraction(lower, ONE**2))  # the difference is never -0.0
     return Point(epsilon, delta, rounded_down, round_up(Fraction(upper, ONE**2)), worst)
@@ -434,7 +440,7 @@ def _both_orders(pairs: list[Neighbours]) -> list[Neighbours]:
 
 
 def _exp_bounds(epsilon: float) -> tuple[int, int]:
-    """Return integers at most and at least ONE·e^ε.
+    """Return two integers between which ONE·e^ε lies, the lower one first.
 
     Raises:
         InvalidParameter: for an ε above about 199.6.
@@ -461,8 +467,8 @@ def _excess_mass(p_law: Law, q_law: Law, growth: int) -> int:
     Args:
         p_law: the law P as listed, in units of 1/ONE.
         q_law: the law Q as listed.
-        growth: an upper bound on ONE·e^ε for a lower bound on the sum, a lower bound for an upper
-            one.
+        growth: an upper bound on ONE·e^ε, which makes the sum a lower bound, or a lower bound on
+            it, which makes the sum an upper bound.
     """
     gains = (mass * ONE - growth * q_law.get(answer, 0) for answer, mass in p_law.items())
     return sum(gain for gain in gains if gain > 0)

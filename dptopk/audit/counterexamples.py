@@ -13,7 +13,6 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set as AbstractSet
 from dataclasses import dataclass, field
 from itertools import islice
-from operator import itemgetter
 
 import numpy as np
 
@@ -23,11 +22,11 @@ from dptopk.audit.claims import Claim
 from dptopk.audit.evidence import (
     Answer,
     Counterexample,
-    Ends,
     Event,
+    ProbabilityBounds,
     Samples,
     best_event,
-    bounds_of,
+    clopper_pearson_bounds,
     exp_within_range,
     features,
     tally,
@@ -105,10 +104,15 @@ class _PairAnswers:
 
 @dataclass(frozen=True)
 class _EventBounds:
-    """Bounds on the probability of one event under P and under Q."""
+    """Bounds on the probability of one event.
 
-    p: Ends
-    q: Ends
+    Attributes:
+        p: its bounds under P.
+        q: its bounds under Q.
+    """
+
+    p: ProbabilityBounds
+    q: ProbabilityBounds
 
 
 @dataclass
@@ -117,8 +121,8 @@ class _Suspect:
 
     Attributes:
         pair: the two histograms.
-        choose: answers by which events are chosen.
-        check: other answers by which the chosen events are scored.
+        choose: the answers by which events are chosen.
+        check: other answers, by which the chosen events are scored.
         score: by how many standard errors the best event exceeds the claim.
         added: whether P is the law with the additional user, for these events.
         point: the point (ε, δ) that they contradict; None: the range of losses.
@@ -256,7 +260,9 @@ class _AuditByDraws:
     start: float = field(default_factory=time.monotonic)
 
     def is_used_up(self, share: float) -> bool:
-        """Return whether this share of the time or of the draws is used up."""
+        """Return whether this share of the time or of the draws that the audit may take, a number
+        from 0 to 1, is used up.
+        """
         spent = time.monotonic() - self.start
         late = spent >= share * self.most_seconds
         return late or self.draws >= share * self.most_draws
@@ -324,9 +330,16 @@ class _AuditByDraws:
         for answer in counted:
             reason = flaw_in_answer(answer)
             if reason and self.flaw is None:
-                share = counted[answer] / draws
                 self.flaw = Counterexample(
-                    "malformed", self.claim.text, pair, True, reason, share, 0.0, 1.0, draws
+                    kind="malformed",
+                    claim=self.claim.text,
+                    pair=pair,
+                    added=True,
+                    event=reason,
+                    measured=counted[answer] / draws,
+                    claimed=0.0,
+                    confidence=1.0,
+                    draws=draws,
                 )
         return counted
 
@@ -341,8 +354,8 @@ class _AuditByDraws:
             for epsilon, delta in self.claim.points:
                 best = best_event(choose, check, epsilon, delta)
                 if best is not None:
-                    event, score = best
-                    suspect.replace_if_higher(score, added, (epsilon, delta), event)
+                    point = (epsilon, delta)
+                    suspect.replace_if_higher(best.score, added, point, best.event)
         if self.claim.loss_range is None:
             return
         # The range of losses is the same in both directions.
@@ -388,18 +401,18 @@ class _AuditByDraws:
         """
         bounds = _bounds_of_events(suspect.events, fresh, alpha)
         claim = self.claim.text
-        if suspect.point is None:
+        if suspect.point is None:  # the events are two, of the higher and of the lower loss
             kind = "range"
             assert self.claim.loss_range is not None  # noqa: S101 - else a suspect has a point
             claimed = self.claim.loss_range
-            high, low = bounds
-            measured = _lower_bound_on_loss_range(high, low)
+            high_event, low_event = bounds
+            measured = _lower_bound_on_loss_range(high_event, low_event)
         else:
             kind = "approx"
             epsilon, claimed = suspect.point
             claim += f" at ε = {epsilon:.6g}"
-            (bounds_of_event,) = bounds
-            measured = _lower_bound_on_delta(bounds_of_event, epsilon)
+            (only_event,) = bounds
+            measured = _lower_bound_on_delta(only_event, epsilon)
         if not measured > claimed:
             return None
         return Counterexample(
@@ -432,8 +445,8 @@ def _bounds_of_events(events: Sequence[Event], fresh: Samples, alpha: float) -> 
     share = alpha / (2 * len(events))
     return [
         _EventBounds(
-            p=bounds_of(event.hits(fresh.p), draws, share),
-            q=bounds_of(event.hits(fresh.q), draws, share),
+            p=clopper_pearson_bounds(event.hits(fresh.p), draws, share),
+            q=clopper_pearson_bounds(event.hits(fresh.q), draws, share),
         )
         for event in events
     ]
@@ -453,7 +466,7 @@ def _lower_bound_on_loss_range(high: _EventBounds, low: _EventBounds) -> float:
 
     Args:
         high: the event of the higher loss.
-        low: that of the lower one.
+        low: the event of the lower loss.
     """
     if min(high.p.lower, low.q.lower) > 0:
         high_loss = math.log(high.p.lower / high.q.upper)
@@ -474,30 +487,53 @@ def event_in_words(event: Event, most: int = 4) -> str:
     return f"{event.name} in {{{shown}}}"
 
 
+@dataclass(frozen=True)
+class _LossEstimate:
+    """An estimate of the loss ln P(S)/Q(S) of an event S.
+
+    Attributes:
+        value: the estimate.
+        error: its standard error.
+    """
+
+    value: float
+    error: float
+
+    @property
+    def cautious_lower(self) -> float:
+        """Return the estimate less two standard errors."""
+        return self.value - 2 * self.error
+
+    @property
+    def cautious_upper(self) -> float:
+        """Return the estimate plus two standard errors."""
+        return self.value + 2 * self.error
+
+
 def _events_of_extreme_losses(answers: Samples) -> tuple[Event, Event] | None:
     """Return the events with the highest and the lowest estimated loss ln P/Q, as far as they are
     certain: less two standard errors for the highest, plus two for the lowest; None if nothing was
     drawn.
     """
-    losses: list[tuple[float, float, Event]] = []  # loss - 2 errors, loss + 2 errors
+    estimates: list[tuple[Event, _LossEstimate]] = []
     draws_p = answers.p.total()
     draws_q = answers.q.total()
     for name, feature in features([*answers.p, *answers.q]).items():
         in_p = tally(answers.p, feature)
         in_q = tally(answers.q, feature)
         for value in {**in_p, **in_q}:
-            loss, error = _estimated_loss(in_p[value], in_q[value], draws_p, draws_q)
             event = Event(name, feature, frozenset([value]))
-            losses.append((loss - 2 * error, loss + 2 * error, event))
-    if not losses:
+            estimate = _estimated_loss(in_p[value], in_q[value], draws_p, draws_q)
+            estimates.append((event, estimate))
+    if not estimates:
         return None
-    *_, highest = max(losses, key=itemgetter(0))
-    *_, lowest = min(losses, key=itemgetter(1))
+    highest, _ = max(estimates, key=lambda item: item[1].cautious_lower)
+    lowest, _ = min(estimates, key=lambda item: item[1].cautious_upper)
     return highest, lowest
 
 
-def _estimated_loss(in_p: int, in_q: int, draws_p: int, draws_q: int) -> tuple[float, float]:
-    """Return an estimate of ln P(S)/Q(S) and its standard error.
+def _estimated_loss(in_p: int, in_q: int, draws_p: int, draws_q: int) -> _LossEstimate:
+    """Return an estimate of ln P(S)/Q(S) with its standard error.
 
     Args:
         in_p: how many of the draws from P are in S.
@@ -510,25 +546,25 @@ def _estimated_loss(in_p: int, in_q: int, draws_p: int, draws_q: int) -> tuple[f
     smoothed_q = in_q + 0.5
     ratio = smoothed_p / draws_p * draws_q / smoothed_q
     variance = 1 / smoothed_p + 1 / smoothed_q
-    return math.log(ratio), math.sqrt(variance)
+    return _LossEstimate(math.log(ratio), math.sqrt(variance))
 
 
 def _excess_in_errors(answers: Samples, events: tuple[Event, Event], claimed: float) -> float:
     """Return by how many standard errors the losses of two events are farther apart than claimed.
 
     Args:
-        answers: those drawn from P and from Q.
+        answers: the answers drawn from P and from Q.
         events: the event of the higher and that of the lower loss.
         claimed: the claimed range of losses.
     """
 
-    def loss(event: Event) -> tuple[float, float]:
-        """Return the estimated loss of an event and its standard error."""
+    def estimated_loss(event: Event) -> _LossEstimate:
+        """Return the estimated loss of an event."""
         in_p = event.hits(answers.p)
         in_q = event.hits(answers.q)
         return _estimated_loss(in_p, in_q, answers.p.total(), answers.q.total())
 
     high_event, low_event = events
-    high, high_error = loss(high_event)
-    low, low_error = loss(low_event)
-    return (high - low - claimed) / math.hypot(high_error, low_error)
+    high = estimated_loss(high_event)
+    low = estimated_loss(low_event)
+    return (high.value - low.value - claimed) / math.hypot(high.error, low.error)

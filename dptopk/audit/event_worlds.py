@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from dptopk._internal import validate
-from dptopk.audit.worlds import LETTERS, Places
+from dptopk.audit.worlds import LETTERS
 from dptopk.datasets.events import events_histogram
 from dptopk.datasets.two_counts import event_counts
 from dptopk.errors import InvalidParameter
@@ -20,7 +20,7 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.planning.protocol import Reading, reading_of
 
 MOST_TABLES = 4096  # the engine reads each of them
-Table = Places  # the numbers of rows of each user with each label, user by user
+Table = tuple[int, ...]  # how many rows each user has with each label, user by user
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class EventsWorld:
     public = False
 
     def __post_init__(self) -> None:
+        """Refuse numbers out of their ranges, and a sensitivity of sums of weights.
+
+        Raises:
+            InvalidParameter: naming the argument.
+        """
         validate.count(labels=self.labels, at_most=len(LETTERS))
         validate.count(users=self.users, at_most=len(LETTERS))
         validate.count(rows=self.rows)
@@ -89,9 +94,12 @@ class EventsWorld:
         zeros = (0,) * self.labels
         return (*table[: rows_of_user.start], *zeros, *table[rows_of_user.stop :])
 
-    def reader(self, mechanism: object) -> Callable[[Table], Histogram]:
-        """Return a function that reads a table into the histogram that this plan or mechanism
-        needs.
+    def histogram_reader(self, mechanism: object) -> Callable[[Table], Histogram]:
+        """Return the function with which an attestation reads a table of events into the Histogram
+        that a plan or mechanism needs.
+
+        Args:
+            mechanism: the mechanism or plan that is attested.
 
         Raises:
             InvalidParameter: for a plan whose way is chosen by looks at users and counts.
@@ -144,7 +152,7 @@ class EventsWorld:
             for _ in range(times):
                 yield f"user {user}", LETTERS[label]
 
-    def size(self) -> str:
+    def size_in_words(self) -> str:
         """Return the numbers of tables and pairs in words."""
         tables = len(self.histograms())
         pairs = len(self.neighbours())

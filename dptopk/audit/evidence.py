@@ -97,8 +97,10 @@ class Counterexample:
 
 
 def features(answers: Iterable[Answer]) -> dict[str, Feature]:
-    """Return the features by which events are formed, by their names, for the labels that occur in
-    some answers.
+    """Return the features by which events are formed: name -> function from an answer to a value.
+
+    Args:
+        answers: answers, for whose labels there are features.
     """
     labels: set[Hashable] = set()
     for answer in answers:
@@ -139,7 +141,7 @@ def _difference_of_values(first: Hashable, second: Hashable, answer: Answer) -> 
     Args:
         first: the label of the minuend.
         second: the label of the subtrahend.
-        answer: as pairs of a label and a value.
+        answer: the answer, as pairs of a label and a value.
     """
     values = dict(answer)
     minuend = values.get(first)
@@ -182,9 +184,16 @@ class Samples:
         return estimate / math.sqrt(variance_p + variance_q)
 
     def likelier_values(self, feature: Feature, weight: float) -> frozenset[Hashable]:
-        """Return the values of a feature that make an event with more draws from P than ``weight``
-        times those from Q: each value of which this holds by two standard errors of the draws from
-        P, and those of the best half-line.
+        """Return the values of a feature of which P is likelier than e^ε times Q, as far as these
+        answers show; together they are an event that may contradict the claim.
+
+        They are each value that was drawn from P more often than ``weight`` times as often as from
+        Q, by two standard errors of the former, and the numbers of the best half-line.
+
+        Args:
+            feature: the feature.
+            weight: how many draws from P make up for one draw from Q: e^ε times the ratio of the
+                numbers of draws.
         """
         times_p = tally(self.p, feature)
         times_q = tally(self.q, feature)
@@ -200,11 +209,22 @@ def exp_within_range(epsilon: float) -> float:
     return math.exp(min(epsilon, LARGEST_EXPONENT))
 
 
-def best_event(
-    choose: Samples, check: Samples, epsilon: float, delta: float
-) -> tuple[Event, float] | None:
-    """Return the event for which P(S) - e^ε Q(S) exceeds δ by the most standard errors, and that
-    number of standard errors; None if no feature suggests an event.
+@dataclass(frozen=True)
+class ScoredEvent:
+    """An event, and how much it contradicts a claim.
+
+    Attributes:
+        event: the event.
+        score: by how many standard errors it exceeds the claim.
+    """
+
+    event: Event
+    score: float
+
+
+def best_event(choose: Samples, check: Samples, epsilon: float, delta: float) -> ScoredEvent | None:
+    """Return the event for which P(S) - e^ε Q(S) exceeds δ by the most standard errors; None if no
+    feature suggests an event.
 
     Args:
         choose: answers by which the values of each event are chosen.
@@ -217,13 +237,13 @@ def best_event(
     drawn_q = max(choose.q.total(), 1)
     # P(S) > e^ε Q(S) in numbers of draws.
     weight = exp_within_range(epsilon) * drawn_p / drawn_q
-    best: tuple[Event, float] | None = None
+    best: ScoredEvent | None = None
     for name, feature in features([*choose.p, *choose.q]).items():
         event = Event(name, feature, choose.likelier_values(feature, weight))
         if event.values:
             score = check.excess(event, epsilon, delta)
-            if best is None or score > best[1]:
-                best = event, score
+            if best is None or score > best.score:
+                best = ScoredEvent(event, score)
     return best
 
 
@@ -241,8 +261,8 @@ def _best_half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -
 
     Args:
         p: how often each value was drawn from P.
-        q: how often from Q.
-        factor: what a draw from Q counts for.
+        q: how often each value was drawn from Q.
+        factor: how many draws from P make up for one draw from Q.
     """
     values = {value for value in (*p, *q) if isinstance(value, int | float)}
     # True says that a set has a label; it is no number here.
@@ -260,14 +280,19 @@ def _best_half_line(p: Counter[Hashable], q: Counter[Hashable], factor: float) -
 
 
 @dataclass(frozen=True)
-class Ends:
-    """A lower and an upper bound on the probability of an event."""
+class ProbabilityBounds:
+    """Bounds on the probability of an event.
+
+    Attributes:
+        lower: the lower bound, in [0, 1].
+        upper: the upper bound, in [0, 1].
+    """
 
     lower: float
     upper: float
 
 
-def bounds_of(hits: int, draws: int, alpha: float) -> Ends:
+def clopper_pearson_bounds(hits: int, draws: int, alpha: float) -> ProbabilityBounds:
     """Return the lower and the upper Clopper-Pearson bound on a probability.
 
     Args:
@@ -285,4 +310,4 @@ def bounds_of(hits: int, draws: int, alpha: float) -> Ends:
         upper = 1.0
     else:
         upper = float(beta.ppf(1 - alpha, hits + 1, draws - hits))
-    return Ends(lower, upper)
+    return ProbabilityBounds(lower, upper)

@@ -16,16 +16,16 @@ from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.planning.protocol import reading_of
 
-Counts = dict[str, int]
-Places = tuple[int, ...]  # the numbers of some labels
+Counts = dict[str, int]  # label -> count
+LabelSet = tuple[int, ...]  # some labels, by their places 0, 1, ... in the alphabet
 Move = tuple[int, ...]  # the amount that one user adds to the count of each label
 # The most histograms, or pairs of a histogram and a move, that fit into memory.
-MOST = 4_000_000
+MOST_IN_MEMORY = 4_000_000
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
 def _counts_with_user(counts: Sequence[int], move: Move) -> tuple[int, ...]:
-    """Return the counts after one user was added."""
+    """Return the counts of a histogram after a user was added who adds ``move`` to them."""
     return tuple(count + step for count, step in zip(counts, move, strict=True))
 
 
@@ -59,6 +59,11 @@ class World:
     near: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        """Refuse numbers out of their ranges.
+
+        Raises:
+            InvalidParameter: for such a number.
+        """
         validate.count(labels=self.labels, at_most=len(LETTERS))
         validate.positive(largest=self.largest)
 
@@ -77,8 +82,8 @@ class World:
         return sorted(level for level in levels if level >= 0)
 
     def _every_move(self) -> list[Move]:
-        """Return all changes that adding one user can make; of weights, the largest on each set of
-        labels.
+        """Return all moves of one user who is added; for sums of weights only the largest one on
+        each set of labels.
         """
         if self.sensitivity.l2 is not None:
             return self._weight_moves(self.sensitivity.l2)
@@ -86,8 +91,8 @@ class World:
         total = self.sensitivity.total(most)
         steps = range(self.sensitivity.linf + 1)
         moves = itertools.product(steps, repeat=self.labels)
-        of_few_labels = (move for move in moves if 0 < np.count_nonzero(move) <= most)
-        return [move for move in of_few_labels if sum(move) <= total]
+        within_l0 = (move for move in moves if 0 < np.count_nonzero(move) <= most)
+        return [move for move in within_l0 if sum(move) <= total]
 
     def pairs(self, rng: np.random.Generator) -> Iterator[Pair]:
         """Yield neighbouring pairs without end: first those whose smaller histogram is empty or has
@@ -120,7 +125,7 @@ class World:
             moves.add(tuple(single))
         return sorted(moves)
 
-    def _touched_sets(self) -> Iterator[Places]:
+    def _touched_sets(self) -> Iterator[LabelSet]:
         """Return all sets of labels that one user may touch.
 
         Raises:
@@ -146,7 +151,7 @@ class World:
             moves.append(tuple(move))
         return sorted(moves)
 
-    def _largest_move(self, labels: Places) -> Move:
+    def _largest_move(self, labels: LabelSet) -> Move:
         """Return the change by linf on each of these labels, in their order, until the cap on a
         user's total is used up.
         """
@@ -157,9 +162,10 @@ class World:
             remaining -= move[label]
         return tuple(move)
 
-    def _pair_of_move(self, base: list[int], move: tuple[int, ...]) -> Pair:
-        """Return the pair of a histogram and the one after a move."""
-        return Pair(self.counts_by_label(base), self.counts_by_label(_counts_with_user(base, move)))
+    def _pair_of_move(self, base: list[int], move: Move) -> Pair:
+        """Return the pair of the histogram with the counts ``base`` and the one after a move."""
+        with_user = _counts_with_user(base, move)
+        return Pair(self.counts_by_label(base), self.counts_by_label(with_user))
 
     def counts_by_label(self, counts: Sequence[int]) -> Counts:
         """Return the histogram with these counts of the labels a, b, ...; labels of count 0 are
@@ -169,7 +175,7 @@ class World:
         return {name: count for name, count in names if count or self.public}
 
     def histograms(self) -> list[tuple[int, ...]]:
-        """Return the counts of all histograms with these labels and levels.
+        """Return all histograms of this world: of each the counts of the labels a, b, ...
 
         Raises:
             InvalidParameter: where there are too many of them, or of their neighbours.
@@ -180,9 +186,12 @@ class World:
         self._refuse_many((len(levels) * steps) ** self.labels)
         return list(itertools.product(levels, repeat=self.labels))
 
-    def reader(self, mechanism: object) -> Callable[[Sequence[int]], Histogram]:
-        """Return a function that makes the histogram of given counts; it is the same for every
-        mechanism that reads one histogram.
+    def histogram_reader(self, mechanism: object) -> Callable[[Sequence[int]], Histogram]:
+        """Return the function with which an attestation makes a Histogram of counts of the labels
+        a, b, ... It is the same for every mechanism that reads one histogram.
+
+        Args:
+            mechanism: the mechanism or plan that is attested.
 
         Raises:
             InvalidParameter: for a plan that reads events twice.
@@ -203,7 +212,7 @@ class World:
 
         return read
 
-    def size(self) -> str:
+    def size_in_words(self) -> str:
         """Return the numbers of histograms and pairs, and the sensitivity, in words."""
         histograms = len(self.histograms())
         pairs = len(self.neighbours())
@@ -224,7 +233,7 @@ class World:
 
     def _refuse_many(self, number: int) -> None:
         """Raise InvalidParameter if this many objects would not fit into memory."""
-        if number > MOST:
+        if number > MOST_IN_MEMORY:
             raise InvalidParameter(
                 f"labels={self.labels} are too many with these caps and counts; take fewer"
             )

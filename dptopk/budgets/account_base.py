@@ -151,7 +151,9 @@ class Account(ABC):
 
     @abstractmethod
     def shares(self) -> dict[str, float]:
-        """Return the share of each kind of budget that is used, in [0, 1], by its name."""
+        """Return the used share, in [0, 1], of each kind of budget that the account has, by its
+        name, such as "epsilon" or a registered cost.
+        """
 
     @abstractmethod
     def spent(self) -> Charge:
@@ -206,10 +208,10 @@ class Account(ABC):
 
     def reading(self) -> float:
         """Return the ε, at the budget's δ, of all that was charged so far, as if nothing were
-        charged later.
+        charged later; it is no guarantee.
 
-        It is the odometer's, but never above the guarantee. Every place that shows what was spent
-        shows this.
+        It is the ε of ``odometer``, but never above the guarantee. Every place that shows what was
+        spent shows this.
         """
         if self.spent():
             return min(self.odometer().epsilon, self.epsilon())
@@ -264,7 +266,7 @@ class Account(ABC):
 
         Args:
             charge: the most that the answer can cost.
-            stated: as for ``quote``.
+            stated: the (ε, δ) that the question states for its charge; None: none was stated.
 
         Returns:
             The record of what was taken, which ``quote_refund`` takes.

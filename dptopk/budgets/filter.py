@@ -49,9 +49,9 @@ from dptopk.errors import BudgetExceeded, DptopkError, IncompatibleCosts, Invali
 PRICE_TOLERANCE = 1e-9
 # The same of the ε of a statement, which ``compose`` brackets to its ``rtol`` of 1e-3.
 STATEMENT_TOLERANCE = 1e-3
-# Runs of equal charges, each entered in its own way, that ``fits`` counts at most; where there are
-# more, its answer is smaller than what fits.
-MOST_WAYS = 100
+# ``fits`` counts at most this many runs of equal charges, each entered in another way than the one
+# before; where there are more, its answer is smaller than what fits.
+MOST_RUNS = 100
 # The largest ε that ``pure_left`` looks for, far above any budget of use; and the halvings of its
 # bracket, which ends at the side that fits: the answer is a relative 2^-40 too small at most.
 LARGEST_PURE = 1e6
@@ -495,7 +495,7 @@ class Filter(Account):
             return 0
         trial = self.copy_of_terms()
         entered = 0
-        for _ in range(MOST_WAYS):
+        for _ in range(MOST_RUNS):
             run = trial._spend_run(charge, stated, LARGEST_FIT - entered)  # noqa: SLF001
             entered += run
             if not run or entered == LARGEST_FIT:
@@ -603,7 +603,7 @@ class Filter(Account):
 
         Args:
             charge: the costs that never ran, with delta 0.
-            record: that of the spend which they were part of; None: it is not known.
+            record: the record of the spend that they were part of; None: it is not known.
 
         Raises:
             InvalidParameter: when this was not spent, or delta is not 0.
@@ -651,8 +651,8 @@ class Filter(Account):
     # Records and states
 
     def disagreement(self, charge: Charge, record: Record) -> str:
-        """Return which recorded prices are below the present ones by more than rounding, and which
-        statement would not be made today; '' where there is none.
+        """Return, in words, which recorded prices are below the present ones by more than rounding,
+        and which statement would not be made today; '' where there is none.
         """
         differences = _statement_differences(charge, record)
         priced_by = Filter.of_terms(record["split"]) if "split" in record else self
@@ -687,17 +687,17 @@ class Filter(Account):
         """
         filters = [self, *others]
         states = [account.state() for account in filters]
-        divided = [state["split"] for state in states if state["begun"]]
-        if any(split != divided[0] for split in divided):
+        chosen_terms = [state["split"] for state in states if state["begun"]]
+        if any(terms != chosen_terms[0] for terms in chosen_terms):
             return None
         # Filters that nothing was spent of may have other metrics, and change no maximum.
         begun = [account for account in filters if account._begun] or [self]  # noqa: SLF001
         totals_of_each = [account._totals for account in begun]  # noqa: SLF001
         totals = RunningTotals.upper_envelope(totals_of_each)
         return totals.state() | {
-            "begun": bool(divided),
+            "begun": bool(chosen_terms),
             "wholes": max(state["wholes"] for state in states),
-            "split": next(iter(divided), None),
+            "split": next(iter(chosen_terms), None),
         }
 
     def restore(self, state: Record) -> None:
@@ -718,8 +718,8 @@ class Filter(Account):
     # Numbers
 
     def epsilon(self) -> float:
-        """Return the budget's ε, or what its ρ is worth: the guarantee at every moment, at the
-        budget's δ.
+        """Return the guarantee that holds at every moment, at the budget's δ: the budget's ε, or an
+        upper bound on the ε that its ρ is worth.
         """
         if self.budget.rho is None:
             return self.budget.epsilon
@@ -747,15 +747,17 @@ class Filter(Account):
         return float(max(shares))
 
     def share(self) -> float:
-        """Return the share of the total ε that was spent by the reading; of ρ, exactly, where a
-        budget in ρ has no δ, since no ε is finite there.
+        """Return the share of the budget that was spent, in [0, 1]: of ε by the reading; of ρ
+        exactly, for a budget in ρ without a δ, which has no finite ε.
         """
         if self.budget.rho is None or math.isfinite(self.epsilon()):
             return super().share()
         return 1.0 - float_left(self._sums(), Zcdp.name) / self.budget.rho
 
     def shares(self) -> dict[str, float]:
-        """Return the used shares, in [0, 1]: of ε by the reading, and of the failure part of δ."""
+        """Return the used shares by name, in [0, 1]: "epsilon" by the reading, or "rho", and
+        "failure delta", of the part of δ that is set aside for failures.
+        """
         shares = {"epsilon" if math.isfinite(self.epsilon()) else "rho": self.share()}
         if self.failure_delta:
             used = self._totals.failures / Fraction(self.failure_delta)
@@ -763,7 +765,9 @@ class Filter(Account):
         return shares
 
     def remaining(self) -> str:
-        """Return in words what every charge may have that is (ε, δ)-DP as a whole."""
+        """Return in words what ε and δ a question may still have, whatever its costs, to be
+        accepted.
+        """
         epsilon = format_lower(self.pure_left(), 4)
         delta = format_lower(round_down(self._sums().failures_left), 4)
         if self.budget.rho is None:

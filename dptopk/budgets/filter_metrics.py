@@ -132,7 +132,8 @@ class Metric(ABC):
 
     def multiple(self, charge: Charge) -> float:
         """Return an estimate of the largest multiple of a charge, a real number, that the capacity
-        holds by itself; 0 where a cost has no price, or a number of costs is no float.
+        holds by itself; 0 where a cost has no price, or a number of costs is too large for a
+        float.
         """
         failure_free, _ = split_failure(charge)
         sum_of_prices = Fraction(0)
@@ -178,8 +179,8 @@ class Metric(ABC):
 
 
 class Pure(Metric):
-    """The sum of ε's: on a play that stays within it no loss exceeds ε, so that it adds nothing to
-    δ(ε).
+    """The sum of the ε's of pure costs: as long as it is at most the capacity ε, no privacy loss
+    exceeds ε, so that δ(ε) = 0.
     """
 
     name = "pure"
@@ -283,13 +284,13 @@ class Renyi(Metric):
 
     Args:
         order: λ > 0, Rényi order minus 1.
-        capacity: as ``_renyi_capacity`` gives it.
+        capacity: the largest sum of prices, as ``_renyi_capacity`` computes it.
     """
 
     name = "renyi"
 
     def __init__(self, order: float, capacity: float) -> None:
-        """Sum up ln E[e^{λL}] at λ = ``order``, up to the capacity."""
+        """Take the order λ and the capacity as they are."""
         self.order = order
         self.capacity = Fraction(capacity)
         self.terms = {"name": self.name, "order": order, "capacity": capacity}
@@ -328,8 +329,9 @@ class Ranges(Metric):
     (docs/notes/filters.md).
 
     Args:
-        prices: of each declared cost.
-        capacity: S with W_S(ε) <= δ.
+        prices: the integer price of each declared cost.
+        capacity: a sum of prices S with W_S(ε) <= δ, where W_S(ε) bounds the δ at ε of all costs
+            whose prices add up to at most S.
     """
 
     name = "ranges"
@@ -509,7 +511,8 @@ class Variance(Metric):
         return cls(gaussian_mu(epsilon=epsilon, delta=delta) ** 2 * (1 - SQUARE_ROUNDING))
 
     def price(self, charge: Charge) -> float:
-        """Return what a cost takes at least: 2 ρ, or the μ² of the Gaussian that takes its place.
+        """Return about what a cost takes, 2 ρ or the μ² of the Gaussian that takes its place; what
+        all costs take together is ``used``.
 
         Raises:
             IncompatibleCosts: when neither is known.

@@ -29,8 +29,8 @@ class FilterOptions:
     Attributes:
         method: one of METHODS.
         declared: the costs that may be chosen freely, the bounded ranges first; None: any.
-        order: λ of the Rényi sum, or None for the best.
-        effort: for the capacity of declared costs.
+        order: λ of the Rényi sum, the order minus 1; None: the best for zCDP costs.
+        effort: how much work the capacity of declared costs may take.
     """
 
     method: FilterMethod
@@ -55,8 +55,8 @@ class FilterOptions:
             method: one of METHODS; None: "ranges" where costs are declared, else "renyi".
             ranges: the ε's of declared bounded ranges, or None.
             costs: other declared costs, or None.
-            order: λ > 0, or None for the best.
-            effort: for the capacity of declared costs.
+            order: λ > 0 of the Rényi sum, the order minus 1; None: the best for zCDP costs.
+            effort: how much work the capacity of declared costs may take.
 
         Raises:
             InvalidParameter: on options that do not go together.

@@ -332,7 +332,7 @@ def _largest_total(charges: Sequence[Charge], costs: Sequence[Cost], s: int) -> 
 
     Args:
         charges: one for each segment.
-        costs: those that are counted.
+        costs: the costs that are counted.
         s: how many of the charges are taken.
     """
     numbers = [sum(charge.costs.get(cost, 0) for cost in costs) for charge in charges]

@@ -230,8 +230,8 @@ class Accountant(Account):
         true one.
 
         Args:
-            charge: what never ran.
-            record: of the spend it was part of, whose tokens alone then come into question; None:
+            charge: the costs that never ran.
+            record: the record of the spend that it was part of, of which tokens come back; None:
                 all that were used.
 
         Raises:

@@ -158,6 +158,7 @@ def _augmenting_path(
         free: how many of each token are free.
         flow: how many of each token every demand uses.
     """
+    # Each path leads to a demand that looks for another token, by the pairs that come before it.
     paths: deque[tuple[Demand, list[tuple[Demand, Token]]]] = deque([(start, [])])
     visited: set[Token] = set()
     while paths:

@@ -50,11 +50,11 @@ class Remaining:
         """Return the remaining budget of an account.
 
         Args:
-            account: whose budget it is.
+            account: the account.
             kinds: the maximum cost of each kind of question and the (ε, δ) that it states, by its
                 name.
-            epsilon_left: as the attribute.
-            question: as the attribute.
+            epsilon_left: the attribute of this name.
+            question: the attribute of this name.
         """
         now = account.summary()
         return cls(

@@ -64,7 +64,7 @@ class RunningTotals:
             record: what ``Filter.quote`` said of it: its "prices", for each cost one for each
                 metric and then its mass of failure; "left" where it closes the sum of ε's for good;
                 "stated" where it is entered by a statement, with ε and δ.
-            metrics: those of the filter, by name, in the order of the prices.
+            metrics: the filter's metrics by name, in the order of the prices.
 
         Raises:
             InvalidParameter: when the record holds no prices for these costs, or a statement that
@@ -100,7 +100,7 @@ class RunningTotals:
         Args:
             epsilon: ε of the statement.
             delta: δ of the statement.
-            metrics: those of the filter, by name.
+            metrics: the filter's metrics by name.
 
         Raises:
             ValueError: when δ is less than the failures, which it contains.
@@ -115,7 +115,7 @@ class RunningTotals:
         self.statements = 1
 
     def add(self, totals: RunningTotals, times: int = 1) -> None:
-        """Add the totals of a charge, or of ``times`` equal ones."""
+        """Add the totals of a charge, ``times`` times, to these."""
         self._add_revocable(totals, times)
         self.failures += times * totals.failures
         self.extra += times * totals.extra

@@ -245,7 +245,7 @@ class GaussianNoise(IndependentNoiseLaw):
         if self.scale >= 2:
             return self.scale
         n = np.arange(-60.0, 61.0)  # more than 30 scales on each side, beyond which nothing is
-        weights = tails.density(n, self.scale)
+        weights = tails.gaussian_weight(n, self.scale)
         variance = (weights * n**2).sum() / weights.sum()
         return float(np.sqrt(variance))
 

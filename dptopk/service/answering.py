@@ -92,6 +92,7 @@ class AnswerService:
     wait: Callable[[], None] = lambda: None
 
     def __post_init__(self) -> None:
+        """Prepare the commits that charges share, and those that answers share."""
         # Writes of one kind share durable commits. Charges and answers do not share them, so that
         # an answer that fails cannot undo a charge.
         self._charges = Commits(self.ledger)

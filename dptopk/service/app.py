@@ -29,7 +29,7 @@ from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.data import Unreadable
 from dptopk.service.jobs import Cancelled
 from dptopk.service.limits import Busy
-from dptopk.service.messages import in_words
+from dptopk.service.messages import Refusal, in_words
 from dptopk.service.routes import router
 from dptopk.service.streams import router as streams
 from dptopk.service.worker import Service, error_place
@@ -206,16 +206,16 @@ async def _refusal_of_body(_: Request, error: Exception) -> Response:
 
 
 async def _refusal_of_status(_: Request, error: Exception) -> Response:
-    """Return the refusal for an HTTPException, such as of a route that there is not.
-
-    Its word for programs is its message in lower case: "No such job" has "no_such_job".
+    """Return the answer to a Refusal, or to an HTTPException of the framework's own, whose word is
+    made of its message: "Not Found", for an address that there is not, has "not_found".
     """
     # The handler is registered for this error alone.
     assert isinstance(error, HTTPException)  # noqa: S101
-    detail = str(error.detail)
-    refusal = problem(error.status_code, detail.lower().replace(" ", "_"), detail)
-    refusal.headers.update(error.headers or {})
-    return refusal
+    message = str(error.detail)
+    word = error.word if isinstance(error, Refusal) else message.lower().replace(" ", "_")
+    answer = problem(error.status_code, word, message)
+    answer.headers.update(error.headers or {})
+    return answer
 
 
 class _LimitedBody:
@@ -240,29 +240,55 @@ class _LimitedBody:
         message that the sender has gone, for which there is no limit of time.
 
         Raises:
-            HTTPException: with status 401 or 429 for the sender, 408 for a body that comes too
+            Refusal: with status 401 or 429 for the sender, 408 for a body that comes too
                 slowly, 413 for one that is too long, and 503 if tokens cannot be read.
         """
         try:
             # The body of a GET is not used; its route asks for the sender, where it needs one.
             if self._request.method != "GET":
                 await authenticate(self._request)
-        except Busy:  # FastAPI would take any other error for one of the body
-            raise HTTPException(429, "Busy") from None
+        # FastAPI would take any error but an HTTPException for one of the body.
+        except Busy as error:
+            raise Refusal(429, "busy", str(error)) from None
         except LedgerError:
-            raise HTTPException(503, "The access database cannot be read") from None
+            word = "the_access_database_cannot_be_read"
+            raise Refusal(503, word, "The access database cannot be read") from None
         seconds = None
         if self._has_more:
             seconds = max(0.0, self._deadline - self._clock())
         try:
             message = await asyncio.wait_for(self._receive(), seconds)
         except TimeoutError:
-            raise HTTPException(408, "Too slow") from None
+            reason = f"The body of the request did not come within {BODY_SECONDS:g} seconds"
+            raise Refusal(408, "too_slow", reason) from None
         self._size += len(message.get("body", b""))
         self._has_more = message.get("more_body", False)
         if self._size > MOST_BYTES:
-            raise HTTPException(413, "Too large")
+            reason = f"The body of the request is longer than {MOST_BYTES} bytes"
+            raise Refusal(413, "too_large", reason)
         return message
+
+
+class _AnswerWithHeaders:
+    """The answer to one request, as it is sent, with the headers that all answers have.
+
+    Args:
+        send: the function that sends its messages.
+
+    Attributes:
+        status: the status of the answer; 0: nothing was sent yet.
+    """
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+        self.status = 0
+
+    async def send(self, message: Message) -> None:
+        """Send a message of the answer; the first one gets the headers."""
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            message["headers"] = [*message.get("headers", []), *SENT_HEADERS]
+        await self._send(message)
 
 
 class _Outermost:
@@ -296,19 +322,10 @@ class _Outermost:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status = 0  # the status of the answer; 0 until it is sent
         request = Request(scope)
-
-        async def send_with_headers(message: Message) -> None:
-            """Send a message of the answer, with the headers that all answers have."""
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message.get("headers", []), *SENT_HEADERS]
-            await send(message)
-
+        answer = _AnswerWithHeaders(send)
         try:
-            await self.app(scope, _LimitedBody(request, receive).receive, send_with_headers)
+            await self.app(scope, _LimitedBody(request, receive).receive, answer.send)
         except Exception as error:  # noqa: BLE001
             connection = getattr(request.state, "connection", None)
             # The other end may have left before it was answered.
@@ -316,11 +333,11 @@ class _Outermost:
                 return
             # A traceback may quote data.
             LOG.error("a request failed: %s", error_place(error))  # noqa: TRY400
-            if status:  # a part was sent, so that nothing but the end of the connection is left
+            if answer.status:  # a part was sent, and nothing is left but to end the connection
                 raise RuntimeError("the answer broke off") from None
-            await problem(500, "internal", "internal error")(scope, receive, send_with_headers)
+            await problem(500, "internal", "internal error")(scope, receive, answer.send)
         finally:
             for name in getattr(request.state, "held", ()):
                 self.service.open.leave(name)
             route = getattr(scope.get("route"), "path", "other")
-            self.service.metrics.count_request(scope["method"], route, status)
+            self.service.metrics.count_request(scope["method"], route, answer.status)

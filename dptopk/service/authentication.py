@@ -10,11 +10,12 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
-from fastapi import Depends, HTTPException, Path, Request
+from fastapi import Depends, Path, Request
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
 from dptopk.service.access import Person
 from dptopk.service.catalog import DatasetSpec
+from dptopk.service.messages import Refusal
 from dptopk.service.worker import Service
 
 _bearer = HTTPBearer(auto_error=False, description="A token from `dptopk ledger analyst add`.")
@@ -50,7 +51,7 @@ async def authenticate(request: Request) -> Person:
     The sender is looked up once for each request, before its body is read.
 
     Raises:
-        HTTPException: with status 401 or 429.
+        Refusal: with status 401 or 429.
         Busy: when too many requests of the sender are open.
     """
     recognised: Person | None = getattr(request.state, "person", None)
@@ -80,7 +81,7 @@ def pay(service: Service, person: Person, cost: float = 1.0, *, spends: bool = F
             its rate for free requests.
 
     Raises:
-        HTTPException: with status 429, if the rate is used up.
+        Refusal: with status 429, if the rate is used up.
     """
     if not cost:
         return
@@ -92,7 +93,9 @@ def pay(service: Service, person: Person, cost: float = 1.0, *, spends: bool = F
         rate = service.catalog.free_per_second
     seconds = service.rates.take(bucket, rate, cost)
     if seconds:  # nothing was taken
-        raise HTTPException(429, "Too many requests", {"Retry-After": str(math.ceil(seconds))})
+        wait = math.ceil(seconds)
+        message = f"Too many requests: wait for {wait} s"
+        raise Refusal(429, "too_many_requests", message, {"Retry-After": str(wait)})
 
 
 def hold(service: Service, request: Request, name: str, at_most: int) -> None:
@@ -117,7 +120,7 @@ async def person_of(
     """Return the sender of a request; ``_`` lets the page of the API ask for a token.
 
     Raises:
-        HTTPException: with status 401 or 429.
+        Refusal: with status 401 or 429.
         Busy: when too many requests of the sender are open.
     """
     return await authenticate(request)
@@ -135,13 +138,14 @@ async def questioner_of(request: Request, service: Worker, _: Asking) -> Person:
         _: the sender as of the last reading, so that a request without a token ends before.
 
     Raises:
-        HTTPException: with status 401, or 403 for a reader.
+        Refusal: with status 401, or 403 for a reader.
     """
     person = await service.senders.find(token_of(request), now=True)
     if person is None:
         raise _unauthorized_error()
     if person.role == "reader":
-        raise HTTPException(403, "This token asks nothing that is charged")
+        word = "this_token_asks_nothing_that_is_charged"
+        raise Refusal(403, word, "A token of the role reader asks nothing that is charged")
     return person
 
 
@@ -152,7 +156,7 @@ async def spender_of(service: Worker, person: Questioning) -> Person:
     """Return the sender of a request that spends.
 
     Raises:
-        HTTPException: with status 401, 403 for a reader, or 429.
+        Refusal: with status 401, 403 for a reader, or 429.
     """
     pay(service, person, spends=True)
     return person
@@ -170,13 +174,13 @@ async def admin_of(request: Request, service: Worker, _: Asking) -> Person:
         _: the sender as of the last reading, so that a request without a token ends before.
 
     Raises:
-        HTTPException: with status 401, or 403 for others.
+        Refusal: with status 401, or 403 for others.
     """
     person = await service.senders.find(token_of(request), now=True)
     if person is None:
         raise _unauthorized_error()
     if person.role != "admin":
-        raise HTTPException(403, "For administrators")
+        raise Refusal(403, "for_administrators", "A token of the role admin is needed")
     return person
 
 
@@ -194,17 +198,18 @@ async def dataset_of(
         dataset: the name in the address.
 
     Raises:
-        HTTPException: with status 404, if there is none, or the sender may not ask about it.
+        Refusal: with status 404, if there is none, or the sender may not ask about it.
     """
     spec = service.catalog.datasets.get(dataset)
     if spec is None or not (person.role == "admin" or spec.may_ask(person.analyst)):
-        raise HTTPException(404, "No such data set")
+        raise Refusal(404, "no_such_data_set", "You can ask about no data set of this name")
     return spec
 
 
 Dataset = Annotated[DatasetSpec, Depends(dataset_of)]
 
 
-def _unauthorized_error() -> HTTPException:
+def _unauthorized_error() -> Refusal:
     """Return the refusal of a request without a valid token; the caller raises it."""
-    return HTTPException(401, "Token needed", {"WWW-Authenticate": "Bearer"})
+    message = "A valid token is needed, in the header Authorization: Bearer TOKEN"
+    return Refusal(401, "token_needed", message, {"WWW-Authenticate": "Bearer"})

@@ -108,7 +108,8 @@ class BudgetPage(TypedDict):
     """One budget in numbers.
 
     Attributes:
-        owner: whose share or limit it is; missing for the budget of a data set.
+        owner: the analyst whose share or limit it is, or the reserve; missing for the budget of a
+            data set.
         epsilon: the ε of the whole budget, at ``delta``, which holds now and later.
         epsilon_spent: the ε of what was charged so far, at ``delta``; a reading and no guarantee
             (``Account.reading``).
@@ -417,7 +418,7 @@ class BudgetReports:
         return {**page, **further.apply_to(account)}
 
     def spending(self, dataset: str) -> SpendingPage:
-        """Return the report for the owner of a data set."""
+        """Return the report on a data set for its owner: what was spent over time, and by whom."""
         page: SpendingPage = self._cached_report(
             lambda: self._spending(dataset), "spending", dataset
         )

@@ -204,7 +204,12 @@ class DatasetSpec:
     sensitivity: Sensitivity = field(init=False, repr=False, default=Sensitivity())
 
     def __post_init__(self) -> None:
-        # Each of these calls refuses a value that is out of range.
+        """Refuse values out of range and options that do not go together, and set the sensitivity.
+
+        Raises:
+            InvalidParameter: for a value that is out of range.
+            CatalogRefused: naming all options that do not go together.
+        """
         valid_name(dataset=self.name)
         valid_name(version=self.version)
         if self.top is not None:

@@ -61,6 +61,7 @@ class Difference:
     catalog: str
 
     def __str__(self) -> str:
+        """Return what the ledger and the catalog say, in a sentence."""
         return (
             f"datasets.{self.dataset}: {self.what}: the ledger says {self.ledger}, the "
             f"catalog {self.catalog}"

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dptopk._internal.formatting import numbered
 from dptopk.costs import Budget
 from dptopk.errors import DptopkError
 from dptopk.ledger.budget_terms import account_of
@@ -56,6 +57,7 @@ class CatalogProblem:
     refused: bool = False
 
     def __str__(self) -> str:
+        """Return the problem, and whether it is a refusal or a warning."""
         if self.refused:
             return f"refused: {self.text}"
         return f"warning: {self.text}"
@@ -287,10 +289,11 @@ def _missing_ledger(catalog: Catalog) -> CatalogProblem:
     with closing(Tables(catalog.access, read_only=True)) as tables:
         if served_before(tables):
             return CatalogProblem(f"ledger: there is none; {HOW_TO_BEGIN_ANEW}", refused=True)
-        people = len(Access(tables).people())
+        tokens = len(Access(tables).people())
     return CatalogProblem(
-        f"ledger: there is none yet, and tokens: {people}; unless this is the first start, it is "
-        "lost or not mounted: it will be made, with nothing spent"
+        f"ledger: there is none yet, but the access database has {numbered(tokens, 'token')}; "
+        "unless this is the first start, the ledger is lost or not mounted: it will be made, with "
+        "nothing spent"
     )
 
 

@@ -153,8 +153,8 @@ class Jobs:
 
         Args:
             ident: the name of the job.
-            charged: as for ``start``.
-            cancellable: as for ``start``.
+            charged: whether the question was charged before, and so can no longer be called off.
+            cancellable: whether a question that was not charged can be called off.
 
         Raises:
             Cancelled: when the question was called off.

@@ -183,7 +183,7 @@ class Turns:
         return None
 
     def _count_end(self, who: str) -> None:
-        """Count one running piece of work less of a person."""
+        """Record that a piece of work of a person runs no more."""
         with self._lock:
             self._running[who] -= 1
             if not self._running[who]:
@@ -204,7 +204,7 @@ class Open:
         self._count: Counter[str] = Counter()
 
     def enter(self, name: str, at_most: int) -> None:
-        """Count one more of a person's.
+        """Count one more open request, or stream, under a name.
 
         Args:
             name: the person, and what is counted.
@@ -218,7 +218,7 @@ class Open:
         self._count[name] += 1
 
     def leave(self, name: str) -> None:
-        """Count one less of a person's."""
+        """Count one open request, or stream, less under a name."""
         self._count[name] -= 1
         if not self._count[name]:
             del self._count[name]

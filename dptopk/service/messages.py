@@ -1,10 +1,12 @@
-"""What is wrong with a request, in words: the name of each wrong value, and what it must be."""
+"""What is wrong with a request, in words: refusals, and for each wrong value what it must be."""
 
 from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from fastapi import HTTPException
 
 # Our words for an error (with the limit that pydantic names) -> the types of pydantic's errors.
 WORDS = {
@@ -35,6 +37,26 @@ Located = tuple[list[str], Mapping[str, Any]]
 # The models of which a body may be one: pydantic lists what is wrong with it as each of them, and
 # the model's name follows "body" in the place of such an error.
 MODELS = {"TopK", "Run"}
+
+
+class Refusal(HTTPException):
+    """A refusal of a request.
+
+    Args:
+        status: the status of HTTP.
+        word: the reason in a word, for programs, which stays the same in later versions.
+        message: the reason in a sentence, for people.
+        headers: further headers of the answer; None: none.
+
+    Attributes:
+        word: as above.
+    """
+
+    def __init__(
+        self, status: int, word: str, message: str, headers: dict[str, str] | None = None
+    ) -> None:
+        super().__init__(status, message, headers)
+        self.word = word
 
 
 def in_words(errors: Iterable[Mapping[str, Any]]) -> str:

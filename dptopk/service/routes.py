@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from functools import partial, wraps
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Depends, Header, HTTPException, Path, Query, Request, Response
+from fastapi import APIRouter, Body, Depends, Header, Path, Query, Request, Response
 from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
 
 from dptopk._internal.json_text import canonical_json
@@ -38,6 +38,7 @@ from dptopk.service.budget_reports import FurtherQuestion
 from dptopk.service.catalog import DatasetSpec, valid_name
 from dptopk.service.catalog_changes import claim_version
 from dptopk.service.jobs import PROGRESS_SECONDS, Job
+from dptopk.service.messages import Refusal
 from dptopk.service.models import DivisionRequest, NewVersion, Problem
 from dptopk.service.plan_summary import plan_summary
 from dptopk.service.questions import PostedQuestion, Run, TopK, charge_of, kind_of, stated_for
@@ -133,7 +134,7 @@ async def me(person: Asking) -> Response:
 def datasets(service: Worker, person: Asking) -> Response:
     """List the data sets you may ask about."""
     schemas = [
-        _schema(service, spec)
+        _dataset_description(service, spec)
         for spec in service.catalog.datasets.values()
         if person.role == "admin" or spec.may_ask(person.analyst)
     ]
@@ -145,11 +146,11 @@ def datasets(service: Worker, person: Asking) -> Response:
 # queued() takes the person, whose turn it must be.
 def schema(service: Worker, person: Asking, spec: Dataset) -> Response:  # noqa: ARG001
     """Return the public description of a data set; it holds no data."""
-    return reply(_schema(service, spec))
+    return reply(_dataset_description(service, spec))
 
 
 # The attributes of a data set that its description repeats.
-DESCRIBED = (
+DESCRIBED_ATTRIBUTES = (
     "name",
     "description",
     "unit",
@@ -160,11 +161,11 @@ DESCRIBED = (
 )
 
 
-def _schema(service: Service, spec: DatasetSpec) -> dict[str, Any]:
+def _dataset_description(service: Service, spec: DatasetSpec) -> dict[str, Any]:
     """Return the public description of a data set: its caps, the values that its columns may be
     filtered by, and what may be asked of it.
     """
-    return {name: getattr(spec, name) for name in DESCRIBED} | {
+    return {name: getattr(spec, name) for name in DESCRIBED_ATTRIBUTES} | {
         "version": service.reports.version(spec.name),
         "neighbours": spec.sensitivity.neighbours,
         "filters": {column: list(values) for column, values in spec.filters.items()},
@@ -262,7 +263,7 @@ async def answer_response(
 
     Raises:
         DptopkError: the refusal of the question, which ``app`` answers with its status.
-        HTTPException: with status 429, when the sender's rate is used up.
+        Refusal: with status 429, when the sender's rate is used up.
     """
     segment_reading = spec.segment_reading(question.segments, question.where)
     histograms = max(1, len(segment_reading.values))  # one for all data if there are no segments
@@ -316,7 +317,7 @@ def release(
     """Return one of your answers, by the number of its charge in the ledger."""
     page = service.page_of(spec, entry, person.analyst)
     if page is None:
-        raise HTTPException(404, "No such answer")
+        raise Refusal(404, "no_such_answer", "You have no answer of this number")
     return reply(page)
 
 
@@ -330,7 +331,7 @@ def versions(service: Worker, person: Admin, spec: Dataset, new: NewVersion) -> 
     detail = {"version": version}
     line = service.access.line_statement(person.analyst, "version", spec.name, "done", detail)
     service.tables.change(line)
-    return _schema(service, spec)
+    return _dataset_description(service, spec)
 
 
 @router.get("/datasets/{dataset}/spending", responses=_ADMIN)
@@ -385,7 +386,8 @@ def cancel(service: Worker, person: Questioning, job: JobId) -> dict[str, Any]:
     """Call a question off before it is charged; its key is then used up."""
     status = _own_job(service, person, job)
     if not service.jobs.cancel(job):
-        raise HTTPException(409, "Too late")
+        message = "It is too late: the question has ended, or may be charged already"
+        raise Refusal(409, "too_late", message)
     return _plain_job(status) | {"stage": "cancelled"}
 
 
@@ -398,11 +400,11 @@ def _own_job(service: Service, person: Person, ident: str) -> Job:
         ident: the name of the job.
 
     Raises:
-        HTTPException: with status 404, if this person has no such job.
+        Refusal: with status 404, if this person has no such job.
     """
     status = service.jobs.find(ident)
     if status is None or status.analyst != person.analyst:
-        raise HTTPException(404, "No such job")
+        raise Refusal(404, "no_such_job", "You have no job of this name")
     return status
 
 

@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter, HTTPException, Path as InPath, Query, Response
+from fastapi import APIRouter, Path as InPath, Query, Response
 from pydantic import Field
 from scipy.special import ndtri
 
@@ -39,6 +39,7 @@ from dptopk.service.authentication import Asking, Dataset, Spending, Worker, pay
 from dptopk.service.budget_reports import FurtherQuestion
 from dptopk.service.catalog import DatasetSpec, SegmentReading, valid_name
 from dptopk.service.data import Unreadable
+from dptopk.service.messages import Refusal
 from dptopk.service.questions import MOST_ROWS, Body, BudgetPart, PostedQuestion
 from dptopk.service.routes import Wait
 from dptopk.service.worker import Service
@@ -423,7 +424,8 @@ async def ask(
     terms = charged.mechanism["stream"]
     day = Calendar(**terms["calendar"]).number(day_question.day)
     if day > terms["mechanism"]["days"]:
-        raise HTTPException(404, "No such day")
+        message = f"The stream has {terms['mechanism']['days']} days, and no such day"
+        raise Refusal(404, "no_such_day", message)
     question = StreamDayQuestion(stream=stream, day=day, k=terms["mechanism"]["k"])
     return await routes.answer_response(
         service, person, spec, stream_key(stream, day), question, wait
@@ -484,11 +486,11 @@ def _stream_charge_or_404(service: Service, person: Person, spec: DatasetSpec, n
         name: the name of the stream.
 
     Raises:
-        HTTPException: with status 404, if there is none.
+        Refusal: with status 404, if there is none.
     """
     spend = _find_stream_charge(service, person, spec, name)
     if spend is None:
-        raise HTTPException(404, "No such stream")
+        raise Refusal(404, "no_such_stream", "You have no stream of this name")
     return spend
 
 

@@ -402,11 +402,19 @@ class Service:
         Raises:
             DptopkError: as ``Answerer.ask`` of the question's answerer.
         """
-        ending = Ending()
         detail = {"question": question.plain(), "key": key, "job": job}
         line, line_bytes = self.access.begin_line(
             person.analyst, question.action, spec.name, detail
         )
+        begun = BegunQuestion(
+            analyst=person.analyst,
+            dataset=spec.name,
+            job=job,
+            line=line,
+            line_bytes=line_bytes,
+            charged=charged,
+        )
+        ending = Ending()
         try:
             spend = question.answerer(self).ask(spec, person.analyst, key, question)
             stored_text = json.dumps([spend.mechanism, self.page(spec, spend)])
@@ -423,20 +431,27 @@ class Service:
         else:
             return spend
         finally:
-            self.metrics.count_question(spec.name, ending.outcome)
-            changes: list[Any] = [self.access.outcome_statement(line, ending.outcome)]
-            # What this call charged counts by its answer; what it did not, by its line of the log.
-            if ending.answer_bytes and not charged:
-                stored = self.tables.add_statement(
-                    Tables.usage, person.analyst, ending.answer_bytes
-                )
-                changes.append(stored)
-            else:
-                changes.append(self.access.uncharged_statement(person.analyst, line_bytes))
-            if ending.stage != "cancelled":  # whoever called it off wrote that already
-                ended = self.jobs.end_statement(job, ending.stage, ending.code, ending.message)
-                changes.append(ended)
-            self.tables.change(*changes)
+            self._write_ending(begun, ending)
+
+    def _write_ending(self, begun: BegunQuestion, ending: Ending) -> None:
+        """Write how a question ended into its line of the audit log, its job and the metrics.
+
+        Args:
+            begun: the question.
+            ending: how it ended.
+        """
+        self.metrics.count_question(begun.dataset, ending.outcome)
+        changes: list[Any] = [self.access.outcome_statement(begun.line, ending.outcome)]
+        # What this call charged counts by its answer; what it did not, by its line of the log.
+        if ending.answer_bytes and not begun.charged:
+            stored = self.tables.add_statement(Tables.usage, begun.analyst, ending.answer_bytes)
+            changes.append(stored)
+        else:
+            changes.append(self.access.uncharged_statement(begun.analyst, begun.line_bytes))
+        if ending.stage != "cancelled":  # whoever called it off wrote that already
+            ended = self.jobs.end_statement(begun.job, ending.stage, ending.code, ending.message)
+            changes.append(ended)
+        self.tables.change(*changes)
 
     def is_running(self, analyst: str, dataset: str, key: str) -> bool:
         """Return whether this worker is answering a question under a key.
@@ -512,6 +527,27 @@ def refuse_unfit(catalog: Catalog) -> None:
         open_ledger(catalog, tables).close()
     finally:
         tables.close()
+
+
+@dataclass(frozen=True, kw_only=True)
+class BegunQuestion:
+    """A question that a thread answers, as the audit log and the jobs know it.
+
+    Attributes:
+        analyst: the name of the analyst who asks.
+        dataset: the name of the data set.
+        job: the name of its job.
+        line: the number of its line in the audit log.
+        line_bytes: the size of that line.
+        charged: whether it was charged before this thread began.
+    """
+
+    analyst: str
+    dataset: str
+    job: str
+    line: int
+    line_bytes: int
+    charged: bool
 
 
 @dataclass(frozen=True)

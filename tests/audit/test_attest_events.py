@@ -58,10 +58,10 @@ def test_tables_and_their_neighbours():
 @pytest.mark.slow
 def test_tables_are_read_as_the_plan_needs_them():
     world = EventsWorld(users=2, labels=2, rows=2)
-    found = world.reader(two_phases("coins"))((2, 1, 0, 2))
+    found = world.histogram_reader(two_phases("coins"))((2, 1, 0, 2))
     assert dict(zip(found.labels, found.counts.tolist(), strict=True)) == {"a": 1, "b": 2}
     assert found.under_cap.counts.sum() == 2  # one label of each user
-    capped = world.reader(PartitionSelection(epsilon=1.0, delta=0.01))((2, 2, 0, 0))
+    capped = world.histogram_reader(PartitionSelection(epsilon=1.0, delta=0.01))((2, 2, 0, 0))
     assert capped.counts.sum() == 1
 
 
@@ -205,7 +205,7 @@ def counted(method, calls):
 @pytest.mark.slow
 def test_a_plan_has_the_same_law_where_its_paths_are_not_merged(monkeypatch):
     plan = two_phases("coins")
-    histogram = TINY.reader(plan)((1, 1))
+    histogram = TINY.histogram_reader(plan)((1, 1))
 
     def law():
         return outcomes(lambda bits: text(plan.release(histogram, bits)), 1 << 70, 10_000)

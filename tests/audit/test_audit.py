@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from dptopk import BoundedRange, Budget, Charge, KnownLaplace, PureDP, Sensitivity, UnknownLaplace
 from dptopk.audit import World, audit, from_mechanism
-from dptopk.audit.evidence import bounds_of
+from dptopk.audit.evidence import clopper_pearson_bounds
 from dptopk.errors import InvalidParameter
 
 PUBLIC = World(public=True, sensitivity=Sensitivity(l0=None))
@@ -139,7 +139,7 @@ def test_half_the_charge_is_refuted():
 
 def test_clopper_pearson_covers_at_the_stated_level():
     draws, alpha = 40, 0.01
-    ends = [bounds_of(hits, draws, alpha) for hits in range(draws + 1)]
+    ends = [clopper_pearson_bounds(hits, draws, alpha) for hits in range(draws + 1)]
     bounds = [(one.lower, one.upper) for one in ends]
     for p in np.linspace(0.01, 0.99, 50):
         mass = binom.pmf(np.arange(draws + 1), draws, p)

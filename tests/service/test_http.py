@@ -234,7 +234,10 @@ def test_too_fast(tmp_path):
         )  # nothing comes back, however slow this machine is
         statuses = [ann.get("/v1/me") for _ in range(8)]
         assert [answer.status_code for answer in statuses] == [200] * 4 + [429] * 4
-        assert int(statuses[-1].headers["Retry-After"]) >= 1
+        wait = int(statuses[-1].headers["Retry-After"])
+        assert wait >= 1
+        refusal = {"error": "too_many_requests", "message": f"Too many requests: wait for {wait} s"}
+        assert statuses[-1].json() == refusal
 
 
 def test_bodies_are_short_and_of_people_who_are_known(server):
