@@ -86,13 +86,19 @@ class CompositionQuery:
         query = Query(rtol=rtol, work=self.work, lower=lower, interaction=interaction)
         if self.delta is not None:
             delta = validate.probability(delta=self.delta)
-            delta_left = _delta_left_for_costs(delta, charge.delta, failure)
-            delta_attained = _delta_of_costs_at_attained(delta, charge.delta, attained)
-            query = replace(query, delta=delta_left, attained=delta_attained)
-            validate.assign(self, delta=delta, query=query)
+            validate.assign(self, delta=delta, query=self._at_delta_of_costs(query, delta))
         elif self.epsilon is not None:
             epsilon = validate.nonnegative(epsilon=self.epsilon)
             validate.assign(self, epsilon=epsilon, query=replace(query, epsilon=epsilon))
+
+    def _at_delta_of_costs(self, query: Query, delta: float) -> Query:
+        """Return the query for the δ that the failures leave of ``delta`` to the costs."""
+        bad = self.charge.delta
+        return replace(
+            query,
+            delta=_delta_left_for_costs(delta, bad, self.failure),
+            attained=_delta_of_costs_at_attained(delta, bad, self.attained),
+        )
 
     def fresh(self, work: Work) -> CompositionQuery:
         """Return the same question with a work budget of its own, and without any answers."""

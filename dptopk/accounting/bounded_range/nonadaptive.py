@@ -258,12 +258,10 @@ def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats,
     # ε - τ is above 0, but rounding may make the last one 0.
     s = np.maximum(((k - 1 - index) * epsilon - x) / k, 5e-324)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        # The integrals U and V without e^A and e^B, and with them the factors in front of U and V.
+        # The integrals U and V without e^A and e^B, and R by them alone.
         rise = _Integral.of(s)
         fall = _Integral.of(-tau)
-        log_odds = np.log((k - 1 - index) / (index + 1))
-        log_kernels = np.log(np.expm1(-tau) / np.expm1(-s))
-        log_ratio = log_odds + log_kernels + rise.log_value - fall.log_value
+        log_ratio = _log_factor(k, index, s, tau) + rise.log_value - fall.log_value
         # What e^A and e^B change.
         slopes = _LogSlopes(smaller=1 / -np.expm1(-tau), larger=1 / np.expm1(s))
         a_tangent, a_chord = slopes.exponents(s / (k + 1), index + 1, k - index - 2)
@@ -271,6 +269,19 @@ def _log_ratio(epsilon: float, k: int, x: float, index: Floats) -> tuple[Floats,
         low = log_ratio + a_chord * rise.mean - np.log1p(np.expm1(b_tangent) * fall.mean)
         high = log_ratio + np.log1p(np.expm1(a_tangent) * rise.mean) - b_chord * fall.mean
     return low, high
+
+
+def _log_factor(k: int, index: Floats, s: Floats, tau: Floats) -> Floats:
+    """Return the logarithm of the ratio of what stands before the integrals U and V, for each l.
+
+    Args:
+        k: the number of mechanisms.
+        index: the indices l, shape (n,).
+        s: ε - τ at each.
+        tau: τ at each.
+    """
+    log_odds = np.log((k - 1 - index) / (index + 1))
+    return log_odds + np.log(np.expm1(-tau) / np.expm1(-s))
 
 
 class _Integral(NamedTuple):
@@ -441,8 +452,8 @@ class _PmfWindows:
         mode = np.minimum(np.floor((k + 1) * tried.one_minus_q), k)
         likeliest = np.minimum(tried.index, mode)
         top = np.minimum(tried.index, mode + bernstein_reach(k * tried.one_minus_q * tried.q))
-        reach = _reach_downwards(k, likeliest, tried.q, tried.one_minus_q)
-        width = np.maximum(top - likeliest, 0) + reach
+        width = _reach_downwards(k, likeliest, tried.q, tried.one_minus_q)
+        width = width + np.maximum(top - likeliest, 0)
         # All candidates have windows of the same width.
         offset = np.arange(min(int(width.max()), int(top.max())) + 1.0)
         i = np.maximum(top[:, None] - offset, -1.0)  # at -1 the pmf is 0

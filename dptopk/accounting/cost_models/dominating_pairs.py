@@ -246,8 +246,8 @@ class _GridWork:
         return self.listing + WORK_PER_PLACE * self.places / scale
 
     def finer(self, scale: float, work_left: float) -> float | None:
-        """Return the next scale after ``scale``: half of a scale of at most 1, and the finest from
-        1 on that the work allows after a larger one; None where it allows none.
+        """Return the scale to compute next: after one of at most 1 half of it, and before that the
+        finest one from 1 on for which there is work; None where there is none.
 
         Args:
             scale: the last one; inf before the first.

@@ -311,37 +311,74 @@ def pair_on_grid(pairs: Pairs, *, step: float, tilt: float, side: int) -> Pairs:
         side: 1 or -1.
     """
     losses = pairs.losses[0]
-    first, cell, above_point = _cells_of_losses(losses, step)
+    cells = _Cells.of(losses, step)
     exponents = pairs.log_masses[0] + tilt * losses
     largest = float(exponents.max())
-    loss_masses = np.exp(exponents - largest)  # of the losses where they are, tilted
+    masses_of_losses = np.exp(exponents - largest)
     if side > 0:
-        point_masses = _split_masses(loss_masses, cell, above_point, step, tilt)
+        masses = cells.split_masses(masses_of_losses, tilt)
     else:
-        moved_masses = loss_masses * np.exp(-tilt * above_point)
-        point_masses = np.asarray(np.bincount(cell, moved_masses), dtype=float)
-    occupied = np.flatnonzero(point_masses)
-    points = np.asarray((first + occupied) * step, dtype=np.float64)
-    log_masses = np.log(point_masses[occupied]) + largest - tilt * points
+        masses = cells.rounded_down_masses(masses_of_losses, tilt)
+    occupied = np.flatnonzero(masses)
+    points = np.asarray((cells.first + occupied) * step, dtype=np.float64)
+    log_masses = np.log(masses[occupied]) + largest - tilt * points
     # A loss that is off moves shares between the two ends, as if it had been there: the losses keep
     # their error.
     loss_error = pairs.loss_error + 4 * EPS * float(np.abs(losses).max())
-    pair = pair_of(points, log_masses, log_error=_binning_error(pairs, cell, tilt))
+    pair = pair_of(points, log_masses, log_error=_binning_error(pairs, cells.cell, tilt))
     return replace(pair, loss_error=loss_error, error=pairs.error)
 
 
-def _cells_of_losses(losses: Floats, step: float) -> tuple[int, Indices, Floats]:
-    """Return the first grid index; for each loss the number of its cell, counted from there; and
-    the distance of each loss from the grid point at which its cell begins.
+@dataclass(frozen=True)
+class _Cells:
+    """Where n losses lie on a grid.
 
-    Args:
-        losses: shape (n,).
+    Attributes:
         step: the distance of two grid points.
+        first: the index of the grid point at which the first cell begins.
+        cell: shape (n,), the number of each loss's cell, counted from that point.
+        above_point: shape (n,), how far each loss lies above the grid point at which its cell
+            begins.
     """
-    lower_points = np.floor(losses / step)
-    first = int(lower_points.min())
-    above_point = np.clip(losses - lower_points * step, 0.0, step)
-    return first, (lower_points - first).astype(np.int64), above_point
+
+    step: float
+    first: int
+    cell: Indices
+    above_point: Floats
+
+    @classmethod
+    def of(cls, losses: Floats, step: float) -> _Cells:
+        """Return where losses of shape (n,) lie on the grid with this step."""
+        lower_points = np.floor(losses / step)
+        first = int(lower_points.min())
+        above_point = np.clip(losses - lower_points * step, 0.0, step)
+        return cls(step, first, (lower_points - first).astype(np.int64), above_point)
+
+    def split_masses(self, masses: Floats, tilt: float) -> Floats:
+        """Return the tilted masses at the grid points from ``first`` on, where losses are split as
+        in ``_split_losses``.
+
+        The tilt moves from the loss to the grid point that takes its mass.
+
+        Args:
+            masses: the tilted masses of the losses.
+            tilt: θ.
+        """
+        cell_share = -math.expm1(-self.step)
+        share_up = -np.expm1(-self.above_point) / cell_share
+        up = masses * np.exp(tilt * (self.step - self.above_point)) * share_up
+        share_down = -np.expm1(self.above_point - self.step) / cell_share
+        down = masses * np.exp(-(tilt + 1) * self.above_point) * share_down
+        total = np.bincount(self.cell + 1, up, minlength=int(self.cell.max()) + 2)
+        total += np.bincount(self.cell, down, minlength=total.size)
+        return np.asarray(total, dtype=float)
+
+    def rounded_down_masses(self, masses: Floats, tilt: float) -> Floats:
+        """Return the tilted masses at the grid points from ``first`` on, where losses are rounded
+        down; arguments as for ``split_masses``.
+        """
+        moved = masses * np.exp(-tilt * self.above_point)
+        return np.asarray(np.bincount(self.cell, moved), dtype=float)
 
 
 def _binning_error(pairs: Pairs, cell: Indices, tilt: float) -> float:
@@ -358,30 +395,6 @@ def _binning_error(pairs: Pairs, cell: Indices, tilt: float) -> float:
     farthest = np.abs(pairs.losses[0]).max()
     largest = float(np.abs(pairs.log_masses[0]).max() + tilt * farthest)
     return float(np.max(pairs.log_error)) + EPS * (2 * crowd + 4 * largest + 32)
-
-
-def _split_masses(
-    masses: Floats, cell: Indices, above_point: Floats, step: float, tilt: float
-) -> Floats:
-    """Return tilted masses at the grid points, split as in ``_split_losses``.
-
-    The tilt moves from the loss to the grid point that takes its mass.
-
-    Args:
-        masses: the tilted masses of the losses.
-        cell: the number of each loss's cell.
-        above_point: how far each loss lies above the point at which its cell begins.
-        step: the step of the grid.
-        tilt: θ.
-    """
-    cell_share = -math.expm1(-step)
-    share_up = -np.expm1(-above_point) / cell_share
-    up = masses * np.exp(tilt * (step - above_point)) * share_up
-    share_down = -np.expm1(above_point - step) / cell_share
-    down = masses * np.exp(-(tilt + 1) * above_point) * share_down
-    total = np.bincount(cell + 1, up, minlength=int(cell.max()) + 2)
-    total += np.bincount(cell, down, minlength=total.size)
-    return np.asarray(total, dtype=float)
 
 
 def product(

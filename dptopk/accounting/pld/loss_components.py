@@ -491,7 +491,8 @@ class SeveralConstraints(LossComponent):
         return pair_of(losses[finite], log_masses, self.count, log_error=20 * EPS)
 
     def relative_increase(self) -> float:
-        """Return a bound on the relative amount by which perturbed δ's raise δ.
+        """Return a bound on the share by which δ of all copies is too large because the δ_i of the
+        constraints were raised by PERTURBATION.
 
         The δ's are perturbed twice, for their own rounding, which raises δ by less than (1 + 2
         PERTURBATION/(1 - a))^n. The hull of the points (x_i, x_i δ_i (1 + ν)), ended by slope 1, is

@@ -223,11 +223,16 @@ def _crossing(
         if is_flat and value <= 0 and not math.isnan(slope):
             step = max(step, stride * divergence)
             stride = 2 * stride
-        longest_step = LARGEST_STEP * divergence
-        divergence += min(max(step, -longest_step), longest_step)
+        divergence += _cut_step(step, divergence)
         if high < math.inf and not low < divergence < high:
             divergence = (low + high) / 2
     return _Crossing(low, divergence, slope)
+
+
+def _cut_step(step: float, divergence: float) -> float:
+    """Return a step of at most the share LARGEST_STEP of a divergence, in either direction."""
+    longest = LARGEST_STEP * divergence
+    return min(max(step, -longest), longest)
 
 
 def _trusted_slope(seen: float, expected: float) -> float:
