@@ -83,9 +83,9 @@ def compose(
             than which another bound is never larger are asked only where they are named.
         rtol: relative width of the certified bracket at which refinement may stop.
         effort: "quick", "normal" or "thorough": how much counted work refinement may take,
-            nominally 0.25, 2.5 or 25 seconds of one processor; where many different ranges meet,
-            plans of what to evaluate add up to half of that. More effort never gives a worse end;
-            no clock decides a number.
+            about 0.25, 2.5 or 25 seconds of one processor; with many different bounded-range costs
+            up to half as much again, to plan what is evaluated. More effort never gives a worse
+            end; no clock decides a number.
         max_seconds: a guard: what is finished by then is the answer, sound but not reproducible;
             the note says so.
         lower: whether a lower bound is wanted too. An answer without one may take half the time;

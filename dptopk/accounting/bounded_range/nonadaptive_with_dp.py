@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -125,23 +124,15 @@ def br_dp_nonadaptive_curve(epsilon: float, ranged: int, pure: int) -> OptimumCu
     pure = validate.count(pure=pure, at_least=0 if ranged else 1)
     if not pure:
         return br_nonadaptive_curve(epsilon, ranged)
-    value = partial(_log_delta_at, epsilon, ranged, pure)
-    range_of_candidates = partial(_first_and_last_candidate, epsilon, ranged, pure)
-
-    def optimum(x: float) -> LogDeltaPoint:
-        """Return the largest value of all candidates."""
-        first, last = range_of_candidates(x)
-        points = [value(x, n) for n in range(first, last + 1)]
-        return max(points, key=lambda point: point.upper)
-
-    def largest(x: float, index: Ints) -> tuple[int, LogDeltaPoint]:
-        """Return the place of the largest of these candidates, and its value."""
-        points = [value(x, n) for n in index.tolist()]
-        best = max(range(len(points)), key=lambda place: points[place].log_value)
-        return best, points[best]
-
+    mechanisms = _Mechanisms(epsilon, ranged, pure)
     return common_epsilon_curve(
-        epsilon, ranged, pure, optimum, range_of_candidates, largest, probes=7
+        epsilon,
+        ranged,
+        pure,
+        mechanisms.optimum,
+        mechanisms.first_and_last_candidate,
+        mechanisms.largest_candidate,
+        probes=7,
     )
 
 
@@ -174,52 +165,69 @@ def _br_dp_nonadaptive(charge: Charge) -> Curve:
     return br_dp_nonadaptive_curve(epsilon, ranged, pure)
 
 
-def _first_and_last_candidate(epsilon: float, b: int, m: int, x: float) -> tuple[int, int]:
-    """Return the first and the last n with 0 < t_n < ε, up to rounding, for b BR and m DP
-    mechanisms at ε_g = x; n = m - x/ε - 1 + (b+1) t_n/ε.
+@dataclass(frozen=True)
+class _Mechanisms:
+    """The mechanisms that are composed.
 
-    Args:
+    Attributes:
         epsilon: ε, common to all.
-        b: the number of BR mechanisms.
-        m: the number of DP mechanisms.
-        x: ε_g.
+        ranged: b, the number of BR mechanisms.
+        pure: m, the number of DP mechanisms.
     """
-    offset = m - x / epsilon
-    # t_n > 0 where n > offset - 1, and t_n < ε where n < offset + b.
-    first = max(math.floor(offset), 0)
-    return first, max(first, math.ceil(offset + b) - 1)
 
+    epsilon: float
+    ranged: int
+    pure: int
 
-def _log_delta_at(epsilon: float, b: int, m: int, x: float, n: int) -> LogDeltaPoint:
-    """Return ln δ(t_n) of b BR and m DP mechanisms at ε_g = x, with its error and slope.
+    def optimum(self, x: float) -> LogDeltaPoint:
+        """Return the largest value of all candidates at ε_g = x."""
+        first, last = self.first_and_last_candidate(x)
+        points = [self.log_delta_at(x, n) for n in range(first, last + 1)]
+        return max(points, key=lambda point: point.upper)
 
-    Args:
-        epsilon: ε, common to all.
-        b: the number of BR mechanisms.
-        m: the number of DP mechanisms.
-        x: ε_g.
-        n: the index of the candidate t_n.
-    """
-    t = min(max((x + (n + 1 - m) * epsilon) / (b + 1), 0.0), epsilon)
-    # s = ε - t is above 0 for all candidates, but rounding may make the last one 0.
-    s = min(max(((b + m - n) * epsilon - x) / (b + 1), 1e-15 * epsilon), epsilon)
-    numbers = _SmallerLosses.of(epsilon, b, m, t, s, n)
-    first, masses = numbers.law_of_sum()
-    gap = n - (first + np.arange(len(masses)))  # n - ν
-    masses = masses[gap >= 0]  # the sum is over ν <= n
-    gap = gap[gap >= 0]
-    masses = masses * np.exp(numbers.tilt * gap)
-    gains = -np.expm1(-s - gap * epsilon)
-    total = float((masses * gains).sum())
-    if total <= 0:  # only what the windows left out may be there
-        return LogDeltaPoint(numbers.log_untilted(math.log(CUT), n))
-    slope = -(float(masses.sum()) + CUT - total) / total
-    log_value = numbers.log_untilted(math.log(total), n)
-    size = numbers.rounding_size + abs(numbers.tilt) * (n + b + m)
-    # Each of the steps rounds by a few units of roundoff of what it adds up; what the windows leave
-    # out is added, and the rounding of the loss is carried to ln δ by the slope.
-    error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(CUT / total)
-    return LogDeltaPoint(log_value, error - 4e-16 * ((b + m) * epsilon + x) * slope, slope)
+    def largest_candidate(self, x: float, index: Ints) -> tuple[int, LogDeltaPoint]:
+        """Return where in ``index`` the n of the largest candidate at ε_g = x stands, and its
+        value.
+        """
+        points = [self.log_delta_at(x, n) for n in index.tolist()]
+        best = max(range(len(points)), key=lambda place: points[place].log_value)
+        return best, points[best]
+
+    def first_and_last_candidate(self, x: float) -> tuple[int, int]:
+        """Return the first and the last n with 0 < t_n < ε at ε_g = x, up to rounding; n = m - x/ε
+        - 1 + (b+1) t_n/ε.
+        """
+        offset = self.pure - x / self.epsilon
+        # t_n > 0 where n > offset - 1, and t_n < ε where n < offset + b.
+        first = max(math.floor(offset), 0)
+        return first, max(first, math.ceil(offset + self.ranged) - 1)
+
+    def log_delta_at(self, x: float, n: int) -> LogDeltaPoint:
+        """Return ln δ(t_n) at ε_g = x, a sum of the module docstring, with its error and slope."""
+        count = self.ranged + self.pure
+        t = (x + (n + 1 - self.pure) * self.epsilon) / (self.ranged + 1)
+        t = min(max(t, 0.0), self.epsilon)
+        # s = ε - t is above 0 for all candidates, but rounding may make the last one 0.
+        s = ((count - n) * self.epsilon - x) / (self.ranged + 1)
+        s = min(max(s, 1e-15 * self.epsilon), self.epsilon)
+        numbers = _SmallerLosses.of(self, t, s, n)
+        first, masses = numbers.law_of_sum()
+        gap = n - (first + np.arange(len(masses)))  # n - ν
+        masses = masses[gap >= 0]  # the sum is over ν <= n
+        gap = gap[gap >= 0]
+        masses = masses * np.exp(numbers.tilt * gap)
+        gains = -np.expm1(-s - gap * self.epsilon)
+        total = float((masses * gains).sum())
+        if total <= 0:  # only what the windows left out may be there
+            return LogDeltaPoint(numbers.log_untilted(math.log(CUT), n))
+        slope = -(float(masses.sum()) + CUT - total) / total
+        log_value = numbers.log_untilted(math.log(total), n)
+        size = numbers.rounding_size + abs(numbers.tilt) * (n + count)
+        # Each of the steps rounds by a few units of roundoff of what it adds up; what the windows
+        # leave out is added, and the rounding of the loss is carried to ln δ by the slope.
+        error = 3e-15 * (10 + size + abs(log_value)) + math.log1p(CUT / total)
+        error_by_loss = -4e-16 * (count * self.epsilon + x) * slope
+        return LogDeltaPoint(log_value, error + error_by_loss, slope)
 
 
 @dataclass(frozen=True)
@@ -253,27 +261,27 @@ class _SmallerLosses:
     pure: _TiltedBinomial
 
     @classmethod
-    def of(cls, epsilon: float, b: int, m: int, t: float, s: float, n: int) -> _SmallerLosses:
+    def of(cls, mechanisms: _Mechanisms, t: float, s: float, n: int) -> _SmallerLosses:
         """Return the laws at t = ε - s, tilted so that i + 2j has mean n, if its mean is not below
         n without a tilt.
 
         Args:
-            epsilon: ε.
-            b: the number of BR mechanisms.
-            m: the number of DP mechanisms.
+            mechanisms: what is composed.
             t: the larger loss of a BR mechanism.
             s: ε - t, to full relative precision.
             n: the index of the candidate.
         """
+        epsilon = mechanisms.epsilon
         q = math.expm1(-s) / math.expm1(-epsilon)
         one_minus_q = math.exp(-s) * math.expm1(-t) / math.expm1(-epsilon)
         pure_odds = math.exp(-epsilon)
         theta = 0.0
         if q > 0:  # it may underflow; any tilt is sound
-            theta = _tilt_to_mean(n, b, one_minus_q / q, m, pure_odds)
-        ranged = _tilted_binomial(b, one_minus_q, q, theta)
+            theta = _tilt_to_mean(n, mechanisms, one_minus_q / q, pure_odds)
+        ranged = _tilted_binomial(mechanisms.ranged, one_minus_q, q, theta)
         chance_of_plus, _ = signs(epsilon)  # of the loss +ε; j counts the losses -ε
-        pure = _tilted_binomial(m, pure_odds * chance_of_plus, chance_of_plus, 2 * theta)
+        chance_of_minus = pure_odds * chance_of_plus
+        pure = _tilted_binomial(mechanisms.pure, chance_of_minus, chance_of_plus, 2 * theta)
         return cls(theta, ranged, pure)
 
     def law_of_sum(self) -> tuple[int, Floats]:
@@ -302,15 +310,14 @@ class _SmallerLosses:
         return places + abs(self.ranged.log_scale) + abs(self.pure.log_scale)
 
 
-def _tilt_to_mean(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) -> float:
+def _tilt_to_mean(n: int, mechanisms: _Mechanisms, ranged_odds: float, pure_odds: float) -> float:
     """Return θ <= 0 at which i + 2j has mean n, by bisection (0 if its mean is below n); any θ <= 0
     is sound.
 
     Args:
         n: the mean that is wanted.
-        b: the number of BR mechanisms.
+        mechanisms: what is composed.
         ranged_odds: the odds of the smaller loss, t - ε, of a BR mechanism.
-        m: the number of DP mechanisms.
         pure_odds: the odds of the loss -ε of a DP mechanism.
     """
 
@@ -318,7 +325,8 @@ def _tilt_to_mean(n: int, b: int, ranged_odds: float, m: int, pure_odds: float) 
         """Return the mean of i + 2j under the tilt."""
         of_ranged = ranged_odds * math.exp(theta)
         of_pure = pure_odds * math.exp(2 * theta)
-        return b * of_ranged / (1 + of_ranged) + 2 * m * of_pure / (1 + of_pure)
+        mean_i = mechanisms.ranged * of_ranged / (1 + of_ranged)
+        return mean_i + 2 * mechanisms.pure * of_pure / (1 + of_pure)
 
     if mean(0.0) <= n:
         return 0.0

@@ -219,7 +219,7 @@ def discrete_gaussian_curve(
             bounded.
 
     Returns:
-        A curve whose work is done when it is first asked.
+        The curve; where the law is listed, it is listed when the curve is first asked.
 
     Raises:
         InvalidParameter: when scale is below about 1.6 and scale * sqrt(count) above 300, or when

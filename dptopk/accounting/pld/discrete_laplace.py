@@ -132,30 +132,30 @@ class DiscreteLaplace(LossComponent):
         """
         m = self._values_per_step
         # A move by a, in steps of m: by no less from above, by no more from below.
-        shift = -(-self.shift // m) if grid.side > 0 else self.shift // m
-        copies = replace(_pair_by_steps(self.scale, shift, m, grid.side), count=self.count)
+        steps = -(-self.shift // m) if grid.side > 0 else self.shift // m
+        copies = replace(_pair_by_steps(self.scale, steps, m, grid.side), count=self.count)
         spacing = 2 * m / self.scale
-        offset = self.count * shift * m / self.scale
+        offset = self.count * steps * m / self.scale
         return [sum_of_copies(copies, spacing, offset, grid)]
 
 
-def _pair_by_steps(scale: float, shift: int, m: int, side: int) -> Pairs:
-    """Return the pair for a move by shift·m in steps of m: the losses (shift - 2i) mh, i =
-    0..shift, which are given as the integers -i.
+def _pair_by_steps(scale: float, steps: int, m: int, side: int) -> Pairs:
+    """Return the pair of noise that is moved by several steps of m: the losses (steps - 2i) mh, i =
+    0..steps, which are given as the integers -i.
 
-    From above (side = 1) it is that of the law of scale / m moved by ``shift``, which takes m steps
-    as one that is mh-DP. From below it is that of the law itself, of which only a block is seen, j
-    <= 0, 1 <= j <= m, m + 1 <= j <= 2m, ...; the losses in block i are at least (shift - 2i) mh.
-    With m = 1 both are the pair itself.
+    From above (side = 1) it is the pair of noise of scale / m that is moved by 1 as many times: a
+    step of m is taken for one that is mh-DP. From below it is that of an observer who sees only in
+    which block the outcome lies, j <= 0, 1 <= j <= m, m + 1 <= j <= 2m, ...; the losses in block i
+    are at least (steps - 2i) mh. With m = 1 both are the pair itself.
 
     Args:
-        scale: 1/h.
-        shift: the move in steps of m.
+        scale: 1/h, of the noise.
+        steps: the number of steps.
         m: the length of a step.
-        side: 1 from above, -1 from below.
+        side: 1 for a pair that dominates the noise, -1 for one that the noise dominates.
     """
     h = 1 / scale
-    i = np.arange(shift + 1.0)
+    i = np.arange(steps + 1.0)
     # Block i >= 1 begins at the distance starts[i] from the centre of the noise, in units of its
     # scale. Beyond that distance lies the mass e^-starts / (1 + e^-first_step), of which the last
     # block has all, and the others the share 1 - e^{-mh}, as they end after m outcomes. Block 0 has
