@@ -145,8 +145,7 @@ def to_pld(
 
 
 def charge_rho(charge: Charge, *, exact: bool = True) -> float:
-    """Return the ρ for which the whole charge is ρ-zCDP, an upper bound rounded up; δ's must be
-    taken off first.
+    """Return a ρ for which the whole charge is ρ-zCDP, rounded up: the sum of those of its costs.
 
     Args:
         charge: any costs but ApproxDP, MultiDP with an atom, and zCDP with ξ > 0; delta 0.

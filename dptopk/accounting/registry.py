@@ -12,6 +12,8 @@ be drawn before the first answer. In a filter the costs are not known beforehand
 δ's add up to no more than a cap, which may be spent at once: there p = Σ δ_i. Mechanisms with these
 costs attain δ_charge + (1 - δ_charge) δ(x), with δ(x) the above for the p of the product and
 δ_charge = 0: lower bounds use that.
+
+KOV is Kairouz-Oh-Viswanath 2017.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ A and B concave with A(0) = B(0) = 0. The chord bounds e^A from below by an expo
 from above; for an exponential e^{aw}, Jensen's inequality at the mean of w and the chord in w bound
 the integral from below and above. This brackets R = U/V within O(1/k). A candidate that is proven
 smaller than a neighbour is dropped, and a handful out of k+1 remain; no unimodality is assumed.
+
+DDR is Dong-Durfee-Rogers 2020, CR is Cesar-Rogers 2022.
 """
 
 from __future__ import annotations
@@ -333,16 +335,16 @@ class _Integral(NamedTuple):
 
 
 def _turning_points(epsilon: float, count: int, x: float) -> tuple[int, int]:
-    """Return the indices between which the bracket of R(l) seems to cross 1; if R falls, a maximum
-    of G lies there.
+    """Return the first and the last index between which the bounds on R(l) seem to fall below 1; if
+    R falls everywhere, the maximum of G lies there.
 
     Args:
         epsilon: ε.
         count: k.
         x: ε_g.
     """
-    # The intervals in which the lower and the upper bound on R turn; one evaluation of both bounds
-    # narrows both.
+    # The intervals (first, last) of indices in which the lower and the upper bound on R fall below
+    # 1; one evaluation of both bounds narrows both.
     of_lower = (0, _last_index(epsilon, count, x))
     of_upper = of_lower
     while of_lower[0] < of_lower[1] or of_upper[0] < of_upper[1]:

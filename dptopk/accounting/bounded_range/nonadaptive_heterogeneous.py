@@ -12,6 +12,8 @@ Lemma 4.4 averages two of them whatever the others are). So there is one dimensi
 
 A cell whose upper bound does not exceed the best value found by more than the tolerance is dropped,
 others are split.
+
+DDR is Dong-Durfee-Rogers 2020, CR is Cesar-Rogers 2022.
 """
 
 from __future__ import annotations

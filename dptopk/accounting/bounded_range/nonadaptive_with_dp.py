@@ -15,6 +15,8 @@ The law is computed under the tilted measure P[N = ν] e^{θ(ν - n)}, θ <= 0 c
 n (θ = 0 where the mean is below n): i and j are then binomial again, the terms that matter have
 probabilities near 1/sqrt(b+m), whatever δ is, and what windows around the two means leave out
 weighs at most its tilted mass, which is added.
+
+DDR is Dong-Durfee-Rogers 2020, CR is Cesar-Rogers 2022, KOV is Kairouz-Oh-Viswanath 2017.
 """
 
 from __future__ import annotations
@@ -62,8 +64,8 @@ def br_dp_nonadaptive_delta(
 
     Args:
         epsilon: ε in (0, 700], common to all.
-        ranged: k - m >= 0, number of BR mechanisms.
-        pure: m >= 0, number of DP mechanisms; at least one of the two is positive.
+        ranged: b >= 0, the number of BR mechanisms.
+        pure: m >= 0, the number of DP mechanisms; at least one of the two is positive.
         at_epsilon: ε_g >= 0, any shape.
 
     Raises:
@@ -88,8 +90,8 @@ def br_dp_nonadaptive_epsilon(
 
     Args:
         epsilon: ε in (0, 700], common to all.
-        ranged: k - m >= 0, number of BR mechanisms.
-        pure: m >= 0, number of DP mechanisms; at least one of the two is positive.
+        ranged: b >= 0, the number of BR mechanisms.
+        pure: m >= 0, the number of DP mechanisms; at least one of the two is positive.
         delta: in [0, 1), any shape.
 
     Raises:

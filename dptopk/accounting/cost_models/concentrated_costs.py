@@ -2,6 +2,8 @@
 
 (ξ, ρ)-zCDP: Rényi divergences D_α <= ξ + ρα (Bun-Steinke 2016). (μ, τ)-CDP: L - E[L] is
 τ-subgaussian, and E[L] <= μ, whichever neighbour comes first (Dwork-Rothblum 2016).
+
+CR is Cesar-Rogers 2022.
 """
 
 from __future__ import annotations

@@ -18,6 +18,9 @@ theorems are BS16 Propositions 1.6 and 3.3, DDR Section 3, CR Section 2 and Lemm
 docs/notes/clocks.md. The exact constants are the smallest ρ for which the whole class is ρ-zCDP
 (Steinke 2024); docs/notes/zcdp-constants.md has the proof. Every formula is moved outward by
 ``rounding.SLACK`` or its own error bound.
+
+DDR is Dong-Durfee-Rogers 2020, CR is Cesar-Rogers 2022, BS16 is Bun-Steinke 2016, CKS20 is
+Canonne-Kamath-Steinke 2020, DRV10 is Dwork-Rothblum-Vadhan 2010.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 μ-Gaussian DP: the pair N(0, 1), N(μ, 1); n of them are one Gaussian of μ² = Σ μ_i² (Dong-Roth-Su
 2022). The pmf of the discrete Gaussian is log-concave, and the constants of the continuous one hold
 (CKS20).
+
+CKS20 is Canonne-Kamath-Steinke 2020.
 """
 
 from __future__ import annotations

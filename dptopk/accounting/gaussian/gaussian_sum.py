@@ -85,7 +85,7 @@ def gaussian(charge: Charge) -> Curve:
     """
     mu = total_mu(charge)
     if mu > LARGEST_MU:
-        raise NotApplicable("mu is too large")
+        raise NotApplicable(f"mu of all costs together is above {LARGEST_MU:g}")
     groups = charge.of(DiscreteGaussianDP)
     if not groups:
         return gaussian_curve(mu)
@@ -133,7 +133,7 @@ class _MixedCurve(DeltaCurve):
     atoms: int = 0
 
     def answer(self, query: Query) -> Answer:
-        """Return the answer, or an ε or δ of inf with a note where it would take too long."""
+        """Return the answer; where it would take too long inf with a note, which bounds nothing."""
         evaluations = EVALUATIONS_FOR_DELTA if query.epsilon is not None else EVALUATIONS
         if evaluations * self.atoms > MOST_TERMS:
             return Answer(math.inf, None, "a sum of too many losses")

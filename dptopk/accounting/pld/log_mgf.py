@@ -11,6 +11,8 @@ The second is DDR's h_ε(λ) (Theorem 5) with its supremum solved: put t = b + s
 E e^{λL} = e^{λs} [sinh((λ+1) b) - e^s sinh(λb)] / sinh(b), largest at e^s = λ sinh((λ+1) b) /
 ((λ+1) sinh(λb)). Both are sums of non-negative increments of S and C: nothing cancels for small ε,
 and e^{ελ} is never formed.
+
+DDR is Dong-Durfee-Rogers 2020.
 """
 
 from __future__ import annotations

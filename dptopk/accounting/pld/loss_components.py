@@ -12,6 +12,8 @@ from below.
 | MultiDP                 | mixture of randomised responses (CNS)   | the same, rounded down     |
 
 Laplace noise and clocks have modules of their own (``laplace_loss``, ``clocks``).
+
+CNS is Cadir-Najib-Shkel 2026.
 """
 
 from __future__ import annotations
@@ -303,9 +305,9 @@ class GaussianLoss(LossComponent):
         QUADRATURE_ERROR, for the mass and for its share at either end of a cell alike, where the
         tilt times μ is at most FARTHEST_TILT: with five nodes the error of a part is below 4e-13
         (width / μ)^10 times the tenth derivative, and with two, in parts a 250th as wide, below
-        3e-4 (width / μ)^4 times the fourth. A stronger tilt is not needed for any δ that is a
-        float, as ln F(x) is at most -(tilt μ)²/2 at the tilt of a question; the pair then says
-        nothing.
+        3e-4 (width / μ)^4 times the fourth. Under a stronger tilt the stated error is 1, so that
+        the pair says nothing: no δ that is a float needs one, as ln F(x) of the module ``lattice``
+        is at most -(tilt μ)²/2 at the tilt of a question.
         """
         # μ² is moved by more than its rounding: a larger one dominates.
         variance = self.mu_squared * (1 + grid.side * 8 * EPS)

@@ -1,4 +1,7 @@
-"""Optimal composition of pure DP costs with two different ε's, in closed form, for any counts."""
+"""Optimal composition of pure DP costs with two different ε's, in closed form, for any counts.
+
+CNS is Cadir-Najib-Shkel 2026.
+"""
 
 from __future__ import annotations
 

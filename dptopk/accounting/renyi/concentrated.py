@@ -1,4 +1,7 @@
-"""Composition through concentrated DP: sums of zCDP and CDP parameters."""
+"""Composition through concentrated DP: sums of zCDP and CDP parameters.
+
+CR is Cesar-Rogers 2022, BS16 is Bun-Steinke 2016, CKS20 is Canonne-Kamath-Steinke 2020.
+"""
 
 from __future__ import annotations
 

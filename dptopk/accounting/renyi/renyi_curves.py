@@ -10,6 +10,8 @@ the log-MGF of the whole loss, and by CKS20 (Proposition 12)
 
 for every λ: Chernoff's bound with a smaller g. As any λ will do, the minimisation over λ needs no
 certificate.
+
+DDR is Dong-Durfee-Rogers 2020, CKS20 is Canonne-Kamath-Steinke 2020.
 """
 
 from __future__ import annotations
