@@ -77,12 +77,14 @@ def sparse_gaussian_delta(
 
 
 def _delta_of_split(epsilon: Floats, curve: Curve, log_hidden: float) -> Floats:
-    """Return δ of one split at every ε, the larger one of both directions.
+    """Return δ of one split at every ε, the larger one of the two formulas of the module docstring,
+    for a user who is added and for one who is removed.
 
     Args:
         epsilon: shape (n,).
-        curve: of the labels that others have too.
-        log_hidden: the logarithm of the chance that all of the user's own labels are hidden.
+        curve: D_j, of the labels that others have too.
+        log_hidden: m ln h, the logarithm of the chance that all of the user's own labels are
+            hidden.
     """
     moved_left = epsilon + log_hidden
     on_right, on_left = curve.delta(np.stack([epsilon - log_hidden, np.abs(moved_left)]))
@@ -110,8 +112,8 @@ def _bounded_splits(labels: int) -> list[int]:
 def sparse_gaussian_statements(
     scale: float, shift: int, threshold: int, labels: int
 ) -> tuple[tuple[float, float], ...]:
-    """Return several hundred (ε, δ) statements, by falling ε; the chords between them are above the
-    curve by a share of about LOG_DELTA_STEP²/8.
+    """Return several hundred (ε, δ), by falling ε, for all of which the mechanism is (ε, δ)-DP; the
+    chords between them are above its curve by a share of about LOG_DELTA_STEP²/8.
 
     Args:
         scale: of the noise, absolute.
@@ -126,16 +128,18 @@ def sparse_gaussian_statements(
     mu = shift * math.sqrt(labels) / scale
     log_hidden = math.log1p(-gaussian_tail(scale, threshold - shift))
     floor = max(-math.expm1(labels * log_hidden), SMALLEST_DELTA)
-    # δ is about e^{-z²/2} at ε = μ²/2 + μz, or less: z² goes to where it is e times below the
-    # floor.
+    # δ is about e^{-z²/2} at ε = μ²/2 + μz, or less: these are the z², up to where it is e times
+    # below the floor.
     squares = np.arange(0.0, -2 * math.log(floor) + 2, 2 * LOG_DELTA_STEP)
     if not math.isfinite(mu * mu):
         raise InvalidParameter(
             f"sigma is too small for l0 = {labels}: no finite epsilon bounds the loss"
         )
-    start = np.linspace(0.0, mu * mu / 2, min(math.ceil(mu), MOST_BEFORE_MEAN) + 1)[:-1]
-    epsilons = np.concatenate([start, mu * mu / 2 + mu * np.sqrt(squares)])
+    mean = mu * mu / 2
+    below_mean = np.linspace(0.0, mean, min(math.ceil(mu), MOST_BEFORE_MEAN) + 1)[:-1]
+    epsilons = np.concatenate([below_mean, mean + mu * np.sqrt(squares)])
     deltas = sparse_gaussian_delta(epsilons, scale, shift, threshold, labels)
+    # Where δ has come down to its last value, larger ε's say no more.
     last = int(np.argmax(deltas <= deltas[-1] * (1 + FLAT))) + 1
     return tuple(zip(epsilons[:last].tolist(), deltas[:last].tolist(), strict=True))[::-1]
 
