@@ -408,15 +408,15 @@ class _ConvexProgram:
 
     @classmethod
     def of(cls, designs: Sequence[_ScalableDesign]) -> _ConvexProgram:
-        """Return the prices and limits of these designs, with what their queries ask for."""
-        queries = [design.query for design in designs]
+        """Return the program of these queries with their mechanisms, in the same order."""
         errors = [design.query.weight * design.std(1.0) for design in designs]
-        pairs = list(zip(designs, queries, strict=True))  # of a design and its query
+        least = [_least_scale(design, design.query.accuracy) for design in designs]
+        fixed = [_least_scale(design, design.query.locked) for design in designs]
         return cls(
             prices=np.array([design.price for design in designs]),
             errors=np.array(errors),
-            least=np.array([_least_scale(design, query.accuracy) for design, query in pairs]),
-            fixed=np.array([_least_scale(design, query.locked) for design, query in pairs]),
+            least=np.array(least),
+            fixed=np.array(fixed),
         )
 
     @property

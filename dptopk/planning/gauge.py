@@ -306,9 +306,12 @@ class _LargestEpsilon:
                 step *= 2
 
     def _first_guess(self, crossing: float) -> float:
-        """Return the ε that is tried where a plan is estimated to fit as it is at ``crossing``: a
-        little less, since it is then likely to be accepted; or what adding up grants where that is
-        more.
+        """Return the ε that is tried first: a little less than the estimate of the largest one that
+        fits, so that it is likely to be accepted; or the ε that a filter accepts by adding up ε's,
+        where that is more.
+
+        Args:
+            crossing: the estimate of the largest ε that fits, by the secant rule.
         """
         likely = crossing - self._resolution_at(crossing) / 4
         if isinstance(self.account, Filter):  # only filters are searched so
@@ -316,8 +319,8 @@ class _LargestEpsilon:
         return likely
 
     def _epsilon_by_secants(self) -> float | None:
-        """Return an estimate, by the secant rule, of the ε whose plan just fits: the root of
-        ``_estimated_excess``; None if there is none.
+        """Return an estimate, by the secant rule, of the largest ε that fits: the root of
+        ``_estimated_excess``; None if there is no estimate.
 
         The rule begins at the total, whose plan was made before. A plan that is within the
         resolution of the root is tested at once, and so becomes one side of the bracket; within

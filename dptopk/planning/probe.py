@@ -473,9 +473,12 @@ def _falling_counts_after_look(seen: Array, mechanism: Box, linf: int, seed: int
 
 
 def _log_weights(counts: Array, noise_std: float, linf: int) -> Array:
-    """Return the logarithms of weights that say how likely counts are to be true ones, shape
-    (draws,): the less they rise from rank to rank or are negative, which true counts never do, and
-    by the law of counts before the look (FIRST_COMMON_COUNT), the likelier.
+    """Return the logarithms of weights that say how likely counts are to be the true ones, shape
+    (draws,).
+
+    True counts never rise from rank to rank, and are never negative: the weight falls with the sum
+    of what they do (DISORDER_SHARE). And it is in proportion to the density of the counts before
+    the look (FIRST_COMMON_COUNT).
 
     Args:
         counts: what is left of the noisy counts without a draw of the noise, shape (draws, counts).

@@ -23,11 +23,16 @@ def mechanism_in(terms: dict[str, Any]) -> ContinualTopK:
     return ContinualTopK(**settings)
 
 
-def stream_key(name: str, *day: int) -> str:
-    """Return the key in the ledger of a stream's charge or, with a day's number, of the record of
-    that day.
+def stream_key(name: str, day: int | None = None) -> str:
+    """Return the key in the ledger of a stream's charge, or of the record of one of its days.
+
+    Args:
+        name: the stream's name.
+        day: the day's number, from 1; None: the charge of the whole stream.
     """
-    return fingerprint(["stream", name, *day])
+    if day is None:
+        return fingerprint(["stream", name])
+    return fingerprint(["stream", name, day])
 
 
 def charged_terms(book: LedgerBudget, name: str) -> dict[str, Any] | None:
