@@ -367,8 +367,8 @@ class StreamSession:
         user_days = self.mechanism.participation
         if user_days.apart > 1:
             raise InvalidParameter(
-                f"data: a store of events does not ensure that the days of a user are "
-                f"{user_days.apart} apart (days_apart); give the day's histogram"
+                "data: a store of events does not keep the days of a user apart, as "
+                f"days_apart={user_days.apart} needs it; give the day's histogram"
             )
         needs_cap = 1 < user_days.most < user_days.days
         days_in_store = store.days_per_user or user_days.days  # None: a user may count on all
