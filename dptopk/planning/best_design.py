@@ -115,13 +115,14 @@ def plan_topk(  # noqa: PLR0913
             labels one user touches: less where they are few and k is large, but only a registration
             can pay for it, not a filter), or "auto" for what is less.
         users: how many users there are, where that is public: a δ above 1/users is warned of.
-        fit: draw the counts of a peel towards the order of selection (CountMLE), as far as that
-            never hurts.
+        fit: whether the counts of a peel are fitted to the order of selection (CountMLE), as far as
+            that never makes them worse.
         effort: "quick", "normal" or "thorough": the work of each evaluation of the composition that
             decides, as for ``compose``; more of it helps for k in the hundreds and above.
-        times: how many answers there will be: the plan whose answers together cost least, at this
-            budget of one answer or, where noise of its kind is much wider then, at the width of
-            noise of the plan for one; with accuracy at that accuracy.
+        times: how many answers there will be. Above 1 the plan is the one whose answers together
+            cost least: that for one answer, or one with another kind of noise at the same budget
+            for each answer; noise that would be much wider than that of the first plan is compared
+            at its width instead. With an accuracy all are compared at that accuracy.
         max_seconds: a guard for the whole search: cut by it the plan is sound but not reproducible,
             and the note of its bound says so.
 
@@ -179,20 +180,37 @@ def plan_topk(  # noqa: PLR0913
     designs = _fitting_designs(request)
     validate.member(EFFORTS, effort=effort)
     with within(max_seconds):
-        # Only a given shape is simulated, and only a loss: an accuracy fixes the noise.
-        if isinstance(request.shape, Shape) and request.epsilon is not None:
-            guesses = _candidates_on_a_shape(request, designs)
-        else:
-            guesses = _candidates_by_estimate(request, designs)
-        guesses = [replace(guess, draws=FINAL_DRAWS) for guess in guesses]
-        rough = list(map(scale_coarse, guesses))
-        # Candidates that the rough look may have put behind the best are scaled exactly too.
-        largest_criterion = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
-        guesses = [guess for guess in rough if guess.criterion <= largest_criterion]
-        best = _least_noisy_of_the_best([scale_exact(guess, effort) for guess in guesses])
+        best = _best_candidate(request, designs, effort)
         if best.bound is not None and late():
             best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
     return _plan_of_candidate(request, best, designs, effort)
+
+
+def _best_candidate(request: Request, designs: list[Design], effort: Effort) -> Candidate:
+    """Return the best candidate, scaled to the budget exactly.
+
+    Estimates leave few candidates; these are scaled roughly, and those that are near the best then
+    exactly.
+
+    Args:
+        request: what was asked for.
+        designs: those that fit it.
+        effort: the work of each evaluation of the composition that decides.
+
+    Raises:
+        InvalidParameter: for a budget that no parameter can meet.
+    """
+    # Only a given shape is simulated, and only a loss: an accuracy fixes the noise.
+    if isinstance(request.shape, Shape) and request.epsilon is not None:
+        guesses = _candidates_on_a_shape(request, designs)
+    else:
+        guesses = _candidates_by_estimate(request, designs)
+    guesses = [replace(guess, draws=FINAL_DRAWS) for guess in guesses]
+    rough = list(map(scale_coarse, guesses))
+    # Candidates that the rough composition may have put behind the best are scaled exactly too.
+    largest_criterion = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
+    near_the_best = [guess for guess in rough if guess.criterion <= largest_criterion]
+    return _least_noisy_of_the_best([scale_exact(guess, effort) for guess in near_the_best])
 
 
 def _shape_of(like: Any) -> Shape | Mixture | None:

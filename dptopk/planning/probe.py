@@ -497,15 +497,18 @@ def _nearest_falling_counts(counts: Array) -> Array:
     (counts,): neighbours that are out of order are pooled and take their mean (isotonic regression
     by pooling adjacent violators).
     """
-    pools: list[list[float]] = []  # mean and size of each
+    means: list[float] = []  # of each pool so far
+    sizes: list[int] = []
     for count in counts.tolist():
-        pools.append([count, 1])
-        while len(pools) > 1 and pools[-2][0] < pools[-1][0]:
-            mean, size = pools.pop()
-            mean_before, size_before = pools.pop()
+        mean = count
+        size = 1
+        while means and means[-1] < mean:
+            mean_before = means.pop()
+            size_before = sizes.pop()
             together = size + size_before
-            pools.append([(mean * size + mean_before * size_before) / together, together])
-    falling: Array = np.maximum(
-        np.concatenate([np.full(int(size), mean) for mean, size in pools]), 0.0
-    )
+            mean = (mean * size + mean_before * size_before) / together
+            size = together
+        means.append(mean)
+        sizes.append(size)
+    falling: Array = np.maximum(np.repeat(means, sizes), 0.0)
     return falling
