@@ -15,6 +15,7 @@ import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import product
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,7 +46,31 @@ BEYOND_TOPS = 2**40
 State = tuple[int, ...]
 
 
-def factor_of_group(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPair]]:
+class StatedGroup(NamedTuple):
+    """A group of ranges as a certificate states it.
+
+    Attributes:
+        factor: the factor of the certificate.
+        pairs: the pairs that its node values make, each valid for its part of the group.
+    """
+
+    factor: Entry
+    pairs: list[GroupPair]
+
+
+class _StatedValues(NamedTuple):
+    """The node values of the states of a group.
+
+    Attributes:
+        entry: what a factor says of them: the grid, the nodes of each state, and all values.
+        rows: the same as a layer of upper bounds on V for each state.
+    """
+
+    entry: Entry
+    rows: dict[State, Layer]
+
+
+def factor_of_group(group: CostGroup, reach: float) -> StatedGroup:
     """Return a group of ranges as a factor of a certificate, with node values of everything that
     may be left, and the pairs that these make.
 
@@ -61,9 +86,7 @@ def factor_of_group(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPa
     return _factor_of_multisets(group, reach)
 
 
-def _factor_of_prices(
-    group: CostGroup, levels: RoundingLevels, reach: float
-) -> tuple[Entry, list[GroupPair]]:
+def _factor_of_prices(group: CostGroup, levels: RoundingLevels, reach: float) -> StatedGroup:
     """Return a group that is played for prices as a factor, and the pair that its node values make.
 
     Its states are the sums of prices that may be left, from 0 to the largest that matters.
@@ -77,17 +100,18 @@ def _factor_of_prices(
     law = Money.of(group.ranges, rules, levels.weights)
     states: list[State] = [(money,) for money in range(law.last + 1)]
     windows = np.array([window_of(rules, levels.weights, money) for (money,) in states])
-    stated, rows = _stated_values(rules, states, windows, levels.weights)
+    stated = _stated_values(rules, states, windows, levels.weights)
     entry: Entry = {
         "kind": "BR",
         "ranges": group.ranges,
         "weights": levels.weights,
         "first": law.first,
     }
-    return entry | stated, [law.pair(rules, levels.weights, rows.values())]
+    pair = law.pair(rules, levels.weights, stated.rows.values())
+    return StatedGroup(entry | stated.entry, [pair])
 
 
-def _factor_of_multisets(group: CostGroup, reach: float) -> tuple[Entry, list[GroupPair]]:
+def _factor_of_multisets(group: CostGroup, reach: float) -> StatedGroup:
     """Return a group without prices as a factor, and the pairs that its node values make.
 
     Its states are the multisets that may be left: of a single range the numbers up to the size of
@@ -106,16 +130,17 @@ def _factor_of_multisets(group: CostGroup, reach: float) -> tuple[Entry, list[Gr
     largest, _ = max(sizes)
     states = sorted(product(*(range(n + 1) for n in largest)), key=sum)
     windows = rules.windows(np.array(states))
-    stated, rows = _stated_values(rules, states, windows, ())
+    stated = _stated_values(rules, states, windows, ())
     entry: Entry = {"kind": "BR", "ranges": group.ranges, "weights": [], "parts": sizes}
-    pairs = [replace(pair_of_layer(rows[size]), count=times) for size, times in sizes]
-    return entry | stated, pairs
+    pairs = [replace(pair_of_layer(stated.rows[size]), count=times) for size, times in sizes]
+    return StatedGroup(entry | stated.entry, pairs)
 
 
 def _stated_values(
     rules: Rules, states: list[State], windows: NDArray[np.int64], weights: Sequence[int]
-) -> tuple[Entry, dict[State, Layer]]:
-    """Return the node values of all states as a certificate states them, and as layers.
+) -> _StatedValues:
+    """Return the node values of all states, above what the checker computes, with half of their
+    binary digits 0.
 
     Args:
         rules: the game and its grid.
@@ -142,7 +167,7 @@ def _stated_values(
         "rows": [[state, row.first, len(row.values)] for state, row in rows.items()],
         "values": base64.b64encode(zlib.compress(nodes.tobytes(), 1)).decode(),
     }
-    return stated, rows
+    return _StatedValues(stated, rows)
 
 
 def _layers_of_states(

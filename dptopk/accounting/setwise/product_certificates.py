@@ -23,7 +23,7 @@ from dptopk.accounting.setwise.certificate_factors import (
     one_gaussian,
     place_range,
 )
-from dptopk.accounting.setwise.certificate_values import factor_of_group
+from dptopk.accounting.setwise.certificate_values import StatedGroup, factor_of_group
 from dptopk.accounting.setwise.cost_groups import GroupPair
 from dptopk.accounting.setwise.evaluation import Evaluation
 from dptopk.accounting.setwise.game import RenyiSplit
@@ -202,8 +202,8 @@ def product_certificate(claim: Claim, run: Evaluation, delta_left: float) -> Cer
     Raises:
         NotCertified: where a closed form has too many losses, or the lattice too many places.
     """
-    factors_and_pairs = [factor_of_group(group, run.reach) for group in run.groups]
-    pairs = [pair for _, pairs_of_group in factors_and_pairs for pair in pairs_of_group]
+    stated_groups = [factor_of_group(group, run.reach) for group in run.groups]
+    pairs = [pair for group in stated_groups for pair in group.pairs]
     step = run.lattice_step(pairs)
     closed_forms = _closed_forms(run, step)
     if any(entry.get("width", 0) > MOST_LISTED_BY_CHECKER for entry in closed_forms):
@@ -212,9 +212,7 @@ def product_certificate(claim: Claim, run: Evaluation, delta_left: float) -> Cer
     best = Concentrated.best(run, pairs, step)
     entries: list[Entry] = []
     if not best.split.by_renyi.of(BoundedRange):
-        for entry, _ in factors_and_pairs:
-            grid = entry["step"]
-            entries.append(entry | place_range(entry["low"] * grid, entry["high"] * grid, step))
+        entries += _factors_on_lattice(stated_groups, step)
     entries += closed_forms
     entries += best.entries(run, step)
     window = 2 * (run.reach + tuning.CERTIFIED_LEFT) * math.sqrt(run.variance)
@@ -223,6 +221,22 @@ def product_certificate(claim: Claim, run: Evaluation, delta_left: float) -> Cer
         raise NotCertified("the lattice has too many places")
     # ``delta_left`` leaves room for the checker's rounding of δ; this is some for that of ε.
     return claim.certificate(best.bound * (1 + tuning.CHECKER_ROOM / 100), entries, step, width)
+
+
+def _factors_on_lattice(groups: Sequence[StatedGroup], step: float) -> list[Entry]:
+    """Return the factors of groups of ranges with the places of the product's lattice between which
+    their profiles are read.
+
+    Args:
+        groups: the groups, each stated on a grid of its own.
+        step: the step of the lattice.
+    """
+    factors = []
+    for group in groups:
+        low = group.factor["low"] * group.factor["step"]
+        high = group.factor["high"] * group.factor["step"]
+        factors.append(group.factor | place_range(low, high, step))
+    return factors
 
 
 @dataclass(frozen=True)
