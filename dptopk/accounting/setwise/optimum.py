@@ -20,7 +20,6 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from typing import NamedTuple
 
 from dptopk.accounting.cost_models.dominating_pairs import (
     DOMINATED,
@@ -206,18 +205,6 @@ class SetwiseCurve(SetwiseGame, Curve):
         return next(run for value, run in search.evaluations if value <= good_enough)
 
 
-class _StageEnd(NamedTuple):
-    """How a stage of the refinement ended.
-
-    Attributes:
-        ends_refinement: whether no later stage would narrow the bracket, or none is affordable.
-        note: a note for the answer on why it is not as narrow as asked, or "".
-    """
-
-    ends_refinement: bool
-    note: str = ""
-
-
 class Refinement:
     """Refinement of one answer by finer and finer evaluations, in stages; each stage has more work
     than the one before, which allows larger groups.
@@ -278,49 +265,47 @@ class Refinement:
         """Return the answer, refined stage by stage until the bracket is narrow enough or the work
         is used up.
         """
+        work = self.query.work
         note = USED_UP
-        for room in self.query.work.stage_rooms():
+        for room in work.stage_rooms():
             self.last = math.inf  # larger groups may be better at the same tolerance
             work_left = room - self._bound_by_reductions(room) - self._compute_game(room)
             if self.gap <= self.query.rtol:
                 return self.answer("")
-            stage = self._run_stage(work_left)
-            if stage.ends_refinement:
-                return self.answer(stage.note)
-            note = stage.note or note
+            while (evaluation := self._affordable_evaluation(work_left)) is not None:
+                if not work.take(evaluation.work):
+                    return self.answer(work.note)
+                work_left -= evaluation.work
+                gap_before = self.gap
+                try:
+                    self._evaluate(evaluation)
+                except OutOfTime:
+                    return self.answer(work.note)
+                if self.gap <= self.query.rtol:
+                    return self.answer("")
+                is_fine = self.last <= self.wanted
+                if is_fine and self._finer_grids_are_no_use:
+                    if not self._larger_groups_may_help(evaluation):
+                        return self.answer("")
+                    break  # the next stage has larger groups
+                self._set_target()
+                if is_fine and self.gap > tuning.STUCK * gap_before:
+                    note = AS_FINE_AS_IT_GETS
+                    break
         return self.answer(note)
 
-    def _run_stage(self, work_left: float) -> _StageEnd:
-        """Run finer and finer evaluations as long as they fit into the work of a stage and narrow
-        the bracket.
-
-        Args:
-            work_left: the work of the stage, in seconds.
+    @property
+    def _finer_grids_are_no_use(self) -> bool:
+        """Return whether grids that are finer than wanted would not narrow the bracket: where a
+        Rényi curve makes it wide, or where there is no lower end.
         """
-        work = self.query.work
-        while (evaluation := self._affordable_evaluation(work_left)) is not None:
-            if not work.take(evaluation.work):
-                return _StageEnd(ends_refinement=True, note=work.note)
-            work_left -= evaluation.work
-            gap_before = self.gap
-            try:
-                self._evaluate(evaluation)
-            except OutOfTime:
-                return _StageEnd(ends_refinement=True, note=work.note)
-            if self.gap <= self.query.rtol:
-                return _StageEnd(ends_refinement=True)
-            is_fine = self.last <= self.wanted
-            # Finer grids do not narrow the bracket where a Rényi curve makes it wide, nor
-            # where there is no lower end; larger groups may, if there are several.
-            if is_fine and (self._converts_concentrated_costs or not self.needs_lower_bound):
-                larger_groups_may_help = (
-                    self._converts_concentrated_costs or len(evaluation.groups) > 1
-                )
-                return _StageEnd(ends_refinement=not larger_groups_may_help)
-            self._set_target()
-            if is_fine and self.gap > tuning.STUCK * gap_before:
-                return _StageEnd(ends_refinement=False, note=AS_FINE_AS_IT_GETS)
-        return _StageEnd(ends_refinement=False)
+        return self._converts_concentrated_costs or not self.needs_lower_bound
+
+    def _larger_groups_may_help(self, evaluation: Evaluation) -> bool:
+        """Return whether a later stage, with larger groups, may do better than an evaluation: where
+        it has several groups, or a Rényi curve that a game may replace.
+        """
+        return self._converts_concentrated_costs or len(evaluation.groups) > 1
 
     @property
     def _converts_concentrated_costs(self) -> bool:
