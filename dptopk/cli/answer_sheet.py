@@ -39,7 +39,8 @@ ENDINGS: dict[str, Format] = {
 class AnswerSheet(ABC):
     """An answer, and all that is written beside it, in each of the formats that it can have.
 
-    A format that an answer does not have raises InvalidParameter.
+    Every answer has the formats of CommonFormat. The methods of the others refuse here with
+    InvalidParameter; the classes of answers that have such a format define its method.
     """
 
     @abstractmethod

@@ -42,8 +42,8 @@ def budget(
     """
     from dptopk.planning.division import divide, queries_of
 
-    check_target(registration, name="registration", inputs=[plan])
-    check_target(schedule, name="schedule", inputs=[plan])
+    check_target(registration, option="--registration", inputs=[plan])
+    check_target(schedule, option="--schedule", inputs=[plan])
     table = _read_queries(plan)
     with progress_bar("dividing the budget"):
         division = divide(queries_of(table["query"]), table["epsilon"], table["delta"])

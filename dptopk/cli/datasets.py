@@ -28,10 +28,8 @@ def make(
     from dptopk.datasets import make_events
 
     if out.suffix.lower() not in {".parquet", ".pq"}:
-        raise InvalidParameter(
-            f"--out: {out.name!r} would hold Parquet; name it {out.stem}.parquet"
-        )
-    check_target(out)
+        raise InvalidParameter(f"OUT: {out.name!r} would hold Parquet; name it {out.stem}.parquet")
+    check_target(out, option="OUT")
     with progress_bar("making events") as report:
         law = make_events(out, events=events, users=users, items=items, seed=seed, progress=report)
     typer.echo(f"{out}: {events} events, columns member, article, section, region")
@@ -47,7 +45,7 @@ def macbeth(
     """Write the word table of Macbeth."""
     from dptopk.datasets import macbeth_counts
 
-    check_target(out)
+    check_target(out, option="OUT")
     table = macbeth_counts()
     table.to_csv(out, index=False)
     typer.echo(f"{out}: {len(table)} words")

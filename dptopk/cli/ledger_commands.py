@@ -106,7 +106,7 @@ def init(
     sensitivity = Sensitivity(linf=per_label_cap, l0=labels_per_user)
     if (segment_by is None) != (segments is None):
         raise InvalidParameter(
-            "--segment-by and --segments go together: what they are by, and their names"
+            "--segment-by and --segments go together: a column, and the names of its segments"
         )
     if query is not None:
         totals = (terms.registered, terms.epsilon, terms.rho)
@@ -288,7 +288,7 @@ def show(
     from dptopk.cli.target import check_target, replacement_file
 
     if plot is not None:
-        check_target(plot, name="plot", inputs=book.files_to_spare(book.url))
+        check_target(plot, option="--plot", inputs=book.files_to_spare(book.url))
         check_picture(plot)
     with book.open(read_only=True) as ledger:
         names = ledger.datasets() if dataset is None else (dataset,)

@@ -72,7 +72,7 @@ def check_answer(to: Output, inputs: list[Path | str | None]) -> None:
         if to.out is not None and to.out.absolute() == to.plot.absolute():
             raise InvalidParameter("--plot: --out and --plot name the same file")
     check_target(to.out, inputs=inputs)
-    check_target(to.plot, name="plot", inputs=inputs)
+    check_target(to.plot, option="--plot", inputs=inputs)
 
 
 def check_picture(plot: Path) -> None:

@@ -17,13 +17,13 @@ _SQLITE_HEADER = b"SQLite format 3\0"
 
 
 def check_target(
-    out: Path | None, *, name: str = "out", inputs: Iterable[Path | str | None] = ()
+    out: Path | None, *, option: str = "--out", inputs: Iterable[Path | str | None] = ()
 ) -> None:
     """Refuse a file that cannot be written, or that must not be lost, before any budget is spent.
 
     Args:
         out: the file to write; None: standard output.
-        name: the option that names it, for messages.
+        option: the option or argument that names it, for messages.
         inputs: files that are read or kept, such as the data and the ledger; none of them may be
             the target.
 
@@ -33,22 +33,20 @@ def check_target(
     if out is None:
         return
     if not out.absolute().parent.is_dir():
-        raise InvalidParameter(f"--{name}: the folder of {str(out)!r} does not exist")
+        raise InvalidParameter(f"{option}: the folder of {str(out)!r} does not exist")
     if out.is_dir():
-        raise InvalidParameter(f"--{name}: {str(out)!r} is a folder")
+        raise InvalidParameter(f"{option}: {str(out)!r} is a folder")
     with suppress(OSError):  # there may be no file yet
         if not stat.S_ISREG(out.stat().st_mode):
-            raise InvalidParameter(
-                f"--{name}: {str(out)!r} is a device or a pipe, not a file; leave --{name} out"
-            )
+            raise InvalidParameter(f"{option}: {str(out)!r} is a device or a pipe, not a file")
     for path in inputs:
         if path is not None and _is_same_file(out, Path(str(path).removeprefix("sqlite:///"))):
             raise InvalidParameter(
-                f"--{name}: {str(out)!r} is read by this very command, and would be lost"
+                f"{option}: {str(out)!r} is read by this very command, and would be lost"
             )
     if _is_database(out):
         raise InvalidParameter(
-            f"--{name}: {str(out)!r} is a SQLite database, such as a ledger; name a new file"
+            f"{option}: {str(out)!r} is a SQLite database, such as a ledger; name a new file"
         )
     from dptopk.ledger.heads import lock_beside
 
@@ -56,13 +54,13 @@ def check_target(
     # Path.exists fails where a name is too long
     if os.path.exists(lock):  # noqa: PTH110
         raise InvalidParameter(
-            f"--{name}: {str(out)!r} is the head file of a ledger ({lock.name!r} is beside it)"
+            f"{option}: {str(out)!r} is the head file of a ledger ({lock.name!r} is beside it)"
         )
     try:
         with _temporary_file(out):
             pass
     except OSError:
-        raise InvalidParameter(f"--{name}: {str(out)!r} cannot be written") from None
+        raise InvalidParameter(f"{option}: {str(out)!r} cannot be written") from None
 
 
 def _is_database(path: Path) -> bool:

@@ -339,24 +339,41 @@ def _delta_of_question(stated: Question, state: DatasetState | None) -> float | 
     """Return the δ of the question, or None if neither the options nor a ledger determine it.
 
     A stated δ is used as it is, and refused if it is above the ledger's. Otherwise the δ is a share
-    of the ledger's: all of it for a question that takes the whole ε. For a question that takes only
-    a part of ε, the ledger reserves half of its δ for failures of the filter, so the share is of
-    the other half. In a budget in ρ half of every δ is for failures, so the share is of the whole
-    δ.
+    of the ledger's (``_share_of_ledger_delta``).
+
+    Args:
+        stated: the question as the options state it.
+        state: the data set in the ledger; None without a ledger.
 
     Raises:
         InvalidParameter: if the stated δ is above the ledger's.
     """
     if state is None:
         return stated.delta
+    ledger_delta, _ = _delta_and_rho(state)
+    if stated.delta is None:
+        return _share_of_ledger_delta(stated, state)
+    if stated.delta > ledger_delta:
+        raise InvalidParameter(
+            f"--delta {stated.delta:g} is above the ledger's delta of {state.name!r}, "
+            f"{ledger_delta:g}"
+        )
+    return stated.delta
+
+
+def _share_of_ledger_delta(stated: Question, state: DatasetState) -> float:
+    """Return the δ of a question that states none: as large a share of the ledger's δ as the
+    question takes of the ledger's ε or ρ.
+
+    It is all of δ for a question that takes the whole ε. For one that takes only a part of ε, the
+    ledger reserves half of its δ for failures of the filter, so the share is of the other half. In
+    a budget in ρ half of every δ is for failures, so the share is of the whole δ.
+
+    Args:
+        stated: the question as the options state it.
+        state: the data set in the ledger.
+    """
     ledger_delta, ledger_rho = _delta_and_rho(state)
-    if stated.delta is not None:
-        if stated.delta > ledger_delta:
-            raise InvalidParameter(
-                f"--delta {stated.delta:g} is above the ledger's delta of {state.name!r}, "
-                f"{ledger_delta:g}"
-            )
-        return stated.delta
     if ledger_rho is not None and stated.rho is not None:
         share_of_rho = min(stated.rho / ledger_rho, 1.0)
         return float(format_lower(ledger_delta * share_of_rho))

@@ -51,7 +51,7 @@ def compare(data: Table) -> list[Comparison]:
     gaps = []
     in_words = []
     for k in KS:
-        are_nested, (to_separate, to_variation) = _nesting(data[data["k"] == k])
+        are_nested, to_separate, to_variation = _nesting(data[data["k"] == k])
         verdict = "holds" if are_nested else "fails"
         lines.append(Comparison(f"k = {k}: exact inside both", "proved", verdict, are_nested))
         gaps.append((to_separate, to_variation))
@@ -62,20 +62,20 @@ def compare(data: Table) -> list[Comparison]:
     return [*lines, Comparison(quantity, paper, ", ".join(in_words), bool(grows))]
 
 
-def _nesting(data: Table) -> tuple[bool, tuple[float, float]]:
+def _nesting(data: Table) -> tuple[bool, float, float]:
     """Return whether the three regions are nested, and how far apart they are.
 
     Args:
         data: the boundaries for one k, a row a point.
 
     Returns:
-        Whether they are nested; and the largest gaps, in type II error, from the exact region to
-        the separate one and to the total-variation one.
+        Whether they are nested; the largest gap, in type II error, from the exact region to the
+        separate one; and that to the total-variation one.
     """
     curves = regions_plot.type_2_errors(data, np.linspace(0, 1, 2001))
     exact, variation, separate = (curves[label] for label in LABELS)
     # A region is the smaller, the larger the type II errors of its boundary are.
     is_inside_variation = exact >= variation - ROUNDING
     is_inside_separate = variation >= separate - ROUNDING
-    gaps = ((exact - separate).max(), (exact - variation).max())
-    return bool(is_inside_variation.all() and is_inside_separate.all()), gaps
+    are_nested = bool(is_inside_variation.all() and is_inside_separate.all())
+    return are_nested, (exact - separate).max(), (exact - variation).max()

@@ -83,10 +83,11 @@ class EarlierFormats:
         Raises:
             LedgerError: when this version does not know the format of the log.
         """
-        if entry.kind == "ledger":
-            self.format = self.first_format = self.format_of(entry)
+        if entry.kind == "ledger":  # the first entry, which states the format
+            self.first_format = self.format_of(entry)
+            self.format = self.first_format
             return entry
-        if self.first_format == FORMAT:
+        if self.first_format == FORMAT:  # nothing is to be translated
             return entry
         if entry.kind == "format":
             return self._upgrade(entry, ledger)

@@ -586,14 +586,14 @@ class Journal:
         if self.state.head_place is not None and head_storage is None:
             raise InvalidParameter("head-file: this ledger has a head; say where it is stored")
         stored_head = None if head_storage is None else head_storage.read()
-        lost_head = stored_head
-        if lost_head is not None and lost_head.ledger not in {None, self.state.about.get("id")}:
+        if stored_head is not None and stored_head.ledger not in {None, self.state.about.get("id")}:
             raise LedgerError("the head belongs to another ledger")
         with self._decision() as log:
             refuse_damaged_log(log, self.store.key)
             log.create_tables()
-            if lost_head is not None and not self._is_lost(log, lost_head):
-                lost_head = None
+            lost_head = None
+            if stored_head is not None and self._is_lost(log, stored_head):
+                lost_head = stored_head
             if lost_head is None and not incomplete and not lookup_problems(log, self.state):
                 raise InvalidParameter(
                     "head-file: the ledger has the entry it names; there is nothing to accept"

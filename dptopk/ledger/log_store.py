@@ -415,24 +415,46 @@ def refuse_own_head(url: str | Path | LedgerFile, head_file: str | Path | None) 
     # ``Store`` refuses a ``url`` of another type.
     if head_file is None or not isinstance(url, str | Path | LedgerFile):
         return
-    place = str(head_file)
     file = url if isinstance(url, LedgerFile) else ledger_file(str(url), network=False)
-    if "://" not in place:
-        lock = lock_beside(Path(os.path.realpath(place)))
-        is_own = file is not None and (file.includes(Path(place)) or file.includes(lock))
-    elif file is None:
-        is_own = _name_same_database(place, str(url)) or are_one_database(place, str(url))
+    if file is None:
+        is_own = _is_database_of_ledger(str(url), str(head_file))
     else:
-        path = _file_of(place)
-        is_own = path is not None and (
-            file.includes(path) or LedgerFile.at(path).includes(file.path)
-        )
+        is_own = _is_beside_ledger(file, str(head_file))
     if is_own:
         raise InvalidParameter(
             "head-file: this is the ledger itself or a file of its own; whoever puts back an old "
             "copy of the ledger would put back its head too: name another place, best on another "
             "disk (where it is recorded already: dptopk ledger witness replace)"
         )
+
+
+def _is_database_of_ledger(url: str, place: str) -> bool:
+    """Return whether a place of a head is in the database of a ledger at a URL.
+
+    Args:
+        url: the URL of the ledger.
+        place: the path or URL of the head.
+    """
+    if "://" not in place:
+        return False
+    return _name_same_database(place, url) or are_one_database(place, url)
+
+
+def _is_beside_ledger(file: LedgerFile, place: str) -> bool:
+    """Return whether a place of a head is the file of a ledger, or one that is made beside it.
+
+    Args:
+        file: the file of the ledger.
+        place: the path or URL of the head.
+    """
+    if "://" not in place:
+        lock = lock_beside(Path(os.path.realpath(place)))
+        return file.includes(Path(place)) or file.includes(lock)
+    database_file = _file_of(place)
+    if database_file is None:
+        return False
+    # Either of them may be a file that SQLite makes beside the other.
+    return file.includes(database_file) or LedgerFile.at(database_file).includes(file.path)
 
 
 def head_storage_of(url: str | Path | LedgerFile, head_file: str | Path) -> HeadStorage:

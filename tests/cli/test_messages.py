@@ -216,10 +216,10 @@ WRONG = {
     "budget part.toml --schedule nowhere/x.csv": "--schedule|folder",
     "attest KnownLaplace(epsilon=1)": "--known-domain: KnownLaplace needs a public domain",
     # data
-    "datasets make x.csv": "Parquet|x.parquet",
+    "datasets make x.csv": "OUT: |Parquet|x.parquet",
     "datasets make x.parquet --users -1": "--users must be at least 1",
-    "datasets make nowhere/x.parquet --events 10": "folder|'nowhere/x.parquet'",
-    "datasets macbeth nowhere/x.csv": "folder|'nowhere/x.csv'",
+    "datasets make nowhere/x.parquet --events 10": "OUT: |folder|'nowhere/x.parquet'",
+    "datasets macbeth nowhere/x.csv": "OUT: |folder|'nowhere/x.csv'",
     "datasets macbeth folder": "'folder' is a folder",
     "demo --seed x": "--seed must be a whole number, got 'x'",
     "reproduce nope": "must be one of|'nope'",
