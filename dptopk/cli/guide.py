@@ -241,7 +241,12 @@ def _ask_columns(kind: str, columns: list[str], console: Console) -> dict[str, s
 
 
 def _likely_column(columns: list[str], beginnings: tuple[str, ...]) -> str:
-    """Return the first column whose name has one of these beginnings, else the first column."""
+    """Return the first column whose name has one of these beginnings, else the first column.
+
+    Args:
+        columns: the names of the columns, at least one.
+        beginnings: beginnings of names, in lower case; empty: none is likely.
+    """
     for name in columns:
         if beginnings and name.lower().startswith(beginnings):
             return name.strip()
@@ -282,7 +287,12 @@ def _parsed_people(text: str) -> int | None:
 
 
 def _show_plan(answers: GuidedAnswers, console: Console) -> None:
-    """Print what the answer will cost and deliver, and what the reader must know about the caps."""
+    """Print what the answer will cost and deliver, and what the reader must know about the caps.
+
+    Args:
+        answers: the answers to the guide's questions.
+        console: the terminal.
+    """
     from dptopk.histogram.histogram import Sensitivity
     from dptopk.planning import plan
     from dptopk.question import Events, Facts, Question

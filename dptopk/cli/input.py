@@ -339,6 +339,10 @@ class Source(Columns):
     def _histogram_of_counts(self, sensitivity: Sensitivity, where: dict[str, str]) -> Histogram:
         """Return the histogram of a table of counts, of the rows that meet the conditions.
 
+        Args:
+            sensitivity: the caps on what one user adds, which must hold in the table already.
+            where: column -> the value that a row must have in it.
+
         Raises:
             InvalidParameter: naming the option that is meant and, where a column is missing or
                 unreadable, the option that may help.
@@ -468,6 +472,10 @@ class Source(Columns):
 
     def _histogram_of_store(self, sensitivity: Sensitivity, top: int | None) -> Histogram:
         """Return the histogram of a store of events, whose caps are those that it was made with.
+
+        Args:
+            sensitivity: the caps that are asked for.
+            top: only this many of the largest counts are read; None: all.
 
         Raises:
             InvalidParameter: if other caps are asked for.

@@ -292,6 +292,10 @@ def _analysts_table(state: DatasetState) -> Table:
 def _affordable_table(state: DatasetState, spends: list[Spend]) -> Table:
     """Return a table of how often each of the latest kinds of query was asked, and how many more
     fit.
+
+    Args:
+        state: the state of the data set.
+        spends: its latest charges, in order.
     """
     table = _empty_table("affordable", "query", "asked", "more")
     queries = Counter(_query_name(spend) for spend in spends)

@@ -317,7 +317,12 @@ def with_intervals(release: Release, confidence: float) -> dict[str, object]:
 
 
 def _phases_in_words(plan: TopKPlan, release: Release) -> dict[str, str]:
-    """Return what ran in each phase, in words, by the phase's name; private looks come first."""
+    """Return what ran in each phase, in words, by the phase's name; private looks come first.
+
+    Args:
+        plan: the plan of the answer.
+        release: the answer, which has a charge for each phase that ran.
+    """
     if plan.fixed:
         planned_phases = {phase.name: str(phase.mechanism) for phase in plan.phases}
     else:
@@ -333,6 +338,10 @@ def rows_table(rows: pd.DataFrame, console: Console) -> Table:
 
     The drawn bars take the width of the console that the rest of a row leaves, within 8 to 24
     characters.
+
+    Args:
+        rows: the rows with their intervals, as ``Release.shown`` gives them.
+        console: the console on which the table is printed.
     """
     marks = "█░" if "utf" in console.encoding.lower() else "#-"
     # About 64 characters are for the other columns; where they take more, the table is folded.

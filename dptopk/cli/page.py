@@ -112,8 +112,11 @@ def _meaning_of_counts(release: Release) -> str:
 
 
 def _interval_promise(release: Release, rows: pd.DataFrame) -> str:
-    """Return one or two sentences on what the intervals in ``rows`` promise, and with what
-    confidence.
+    """Return one or two sentences on what the intervals promise, and with what confidence.
+
+    Args:
+        release: the answer.
+        rows: its rows with their intervals, as ``Release.shown`` gives them.
     """
     confidence = percent(rows.attrs["confidence"])
     promise = f"With {confidence} confidence, every interval above contains its "

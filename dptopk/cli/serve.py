@@ -227,6 +227,10 @@ def _run(catalog: Catalog, host: str, port: int, workers: int) -> None:
 def _refuse_taken_address(host: str, port: int) -> None:
     """Refuse an address that cannot be listened at, before anything is promised about it.
 
+    Args:
+        host: the address to listen at.
+        port: the port; 0: any that is free.
+
     Raises:
         InvalidParameter: naming the options and the reason.
     """

@@ -121,8 +121,12 @@ def warn(warnings: list[str]) -> None:
 
 
 def fail(message: str, code: int = 2) -> typer.Exit:
-    """Write an error to standard error, and return the exception that ends the command with this
-    exit code; the caller raises it.
+    """Write an error to standard error, and return the exception that ends the command, which the
+    caller raises.
+
+    Args:
+        message: the error, without "Error: ".
+        code: the exit code; 2 stands for input that is refused.
     """
     typer.secho(f"Error: {visible(message)}", fg=typer.colors.RED, err=True)
     return typer.Exit(code)

@@ -468,6 +468,10 @@ def _stated_labels_per_user(protected: Protected, columns: Columns) -> int | Non
     """Return the stated cap on labels per user, which is 1 where each row is one person; None if
     none is stated.
 
+    Args:
+        protected: the options that state the cap.
+        columns: the options that say what a row is.
+
     Raises:
         InvalidParameter: if another cap is stated for data in which each row is one person.
     """
@@ -528,6 +532,10 @@ def _with_declared_segments(source: Source, asker: Asker) -> tuple[Source, Asker
     If the ledger says that its users are in at most one of these segments, that cap is used unless
     another one is stated. The version of the data is fixed to the ledger's current one, so that a
     version which is set while the data are being read is refused rather than charged.
+
+    Args:
+        source: the source of the data, with its segments.
+        asker: who asks, and what pays.
     """
     if asker.ledger is None:
         return source, asker

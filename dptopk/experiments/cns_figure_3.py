@@ -99,6 +99,10 @@ def compare(data: Table) -> list[Comparison]:
 def _distance_lines(data: Table, k: int) -> list[Comparison]:
     """Return two lines for one k: whether the exact curve is between the approximations, and how
     far these are apart.
+
+    Args:
+        data: the boundaries for this k, a row a point.
+        k: how many mechanisms are composed.
     """
     exact = GaussianTradeoff(MU * math.sqrt(k))
     type_1_errors = np.linspace(0, exact.fixed_point, 2001)

@@ -60,11 +60,11 @@ def compare(data: Table) -> list[Comparison]:
     lines = []
     for epsilon, part in data.groupby("epsilon"):
         several = part[part["k"] > 1]
-        others = several[[noise.LAPLACE, noise.CONCENTRATED]].min(axis=1)
-        losing = (several[noise.ANALYTIC] > others).mean()
-        where = f"above another bound at {losing:.0%} of k > 1"
+        best_of_others = several[[noise.LAPLACE, noise.CONCENTRATED]].min(axis=1)
+        share_losing = (several[noise.ANALYTIC] > best_of_others).mean()
+        where = f"above another bound at {share_losing:.0%} of k > 1"
         last = several.iloc[-1]
-        gain = last[noise.EXACT] / last[noise.LAPLACE]
+        ratio_to_laplace = last[noise.EXACT] / last[noise.LAPLACE]
         crossing = noise.crossing(part["k"], part[noise.LAPLACE], part[noise.CONCENTRATED])
         below = "not up to k = 10" if math.isnan(crossing) else f"from k = {crossing:.0f} on"
         setting = f"ε = {epsilon:g}"
@@ -72,14 +72,16 @@ def compare(data: Table) -> list[Comparison]:
             claim(
                 f"{setting}: the best one-shot bound is not the best when composed",
                 "shown",
-                losing > 0.5,
+                share_losing > 0.5,
                 where,
             ),
             Comparison(
                 f"{setting}: zCDP Gaussian below Laplace", "“after a large enough k”", below
             ),
             Comparison(
-                f"{setting}: exact Gaussian ε_g at k = 10", "not shown", f"{gain:.2f} of Laplace's"
+                f"{setting}: exact Gaussian ε_g at k = 10",
+                "not shown",
+                f"{ratio_to_laplace:.2f} of Laplace's",
             ),
         ]
     return lines

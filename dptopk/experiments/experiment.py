@@ -116,8 +116,13 @@ class Experiment:
 
 
 def in_parallel(task: Callable[[Any], T], inputs: Sequence[Any], settings: RunSettings) -> list[T]:
-    """Return the results of a picklable task on each input, in order; it runs in ``settings.jobs``
-    processes and reports progress.
+    """Return the results of a task on each input, in order; progress is reported after each.
+
+    Args:
+        task: a function of one input; pickle must be able to hold it where there are several
+            processes.
+        inputs: the inputs.
+        settings: of the run; ``jobs`` is the number of processes.
     """
     run = map if settings.jobs == 1 else _pool(settings.jobs).map
     results: list[T] = []

@@ -99,18 +99,19 @@ def compare(data: Table) -> list[Comparison]:
     for (small, large), part in data.groupby(["small", "large"]):
         rising = part["rising_lower"]
         falling = part["falling_upper"]
-        first = rising.iloc[0]
-        last = falling.iloc[0]
-        shares = f"smaller first {first:.4f}, larger first {last:.4f}"
-        matters = first > last
-        different = part[rising > falling]
-        reach = f"up to ε_g = {different['x'].max():.2f}"
+        # The first row of each pair is at ε_g = 0.
+        rising_at_0 = rising.iloc[0]
+        falling_at_0 = falling.iloc[0]
+        measured = f"smaller first {rising_at_0:.4f}, larger first {falling_at_0:.4f}"
+        matters = rising_at_0 > falling_at_0
+        proven_different = part[rising > falling]
+        reach = f"up to ε_g = {proven_different['x'].max():.2f}"
         lines += [
             claim(
                 f"ε = {small:g}, {large:g}: the order matters at ε_g = 0",
                 "equal ε only",
                 matters,
-                shares,
+                measured,
             ),
             Comparison(f"ε = {small:g}, {large:g}: proven different", "", reach),
         ]

@@ -171,8 +171,12 @@ def _digest(file: Path) -> str:
 
 
 def _stored_table(stem: Path, settings: RunSettings) -> tuple[pd.DataFrame, float] | None:
-    """Return the table of an earlier run and the seconds that it took; None if its mark does not
-    fit the settings and the table.
+    """Return the table of an earlier run, and the seconds that its computation took; None if there
+    is none, or it was computed with other settings or other code.
+
+    Args:
+        stem: the path of the experiment's files without their endings.
+        settings: of this run.
     """
     try:
         mark = json.loads(stem.with_suffix(".json").read_text(encoding="utf-8"))

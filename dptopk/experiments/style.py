@@ -184,8 +184,13 @@ def legend_below(canvas: Figure, axes: Axes, *, columns: int) -> None:
 
 
 def mark(axes: Axes, text: str, at: tuple[float, float], to: tuple[float, float]) -> None:
-    """Draw a text at the point ``to`` with a line to the point ``at``; points are (x, y) in data
-    coordinates.
+    """Draw a text beside a point of the figure, with a line to it.
+
+    Args:
+        axes: where it is drawn.
+        text: the text.
+        at: the point that it is about, (x, y) in data coordinates.
+        to: the point where the text stands, (x, y) in data coordinates.
     """
     arrow = {"arrowstyle": "-", "color": "#7F7F7F", "linewidth": 0.8}
     axes.annotate(text, xy=at, xytext=to, arrowprops=arrow, fontsize=8, ha="center", va="center")

@@ -225,7 +225,13 @@ def attempt(
 
 
 def recall(labels: tuple[Any, ...], histogram: Histogram, k: int) -> float:
-    """Return the share of the true top k that is among the labels."""
+    """Return the share of the true top k that is among the labels, in [0, 1].
+
+    Args:
+        labels: the released labels.
+        histogram: the data.
+        k: how many labels the true top has.
+    """
     true_top = histogram.labels[histogram.top_rows(k)]
     return len(set(true_top.tolist()).intersection(labels)) / k
 

@@ -226,7 +226,12 @@ class DatasetState:
     def _in_segments(
         self, accounts: dict[str, Account], segments: Iterable[str] | None
     ) -> dict[str, Account]:
-        """Return accounts restricted to some segments; None stands for all data.
+        """Return accounts, by owner, that pay for some segments alone.
+
+        Args:
+            accounts: the accounts, by owner.
+            segments: the segments that a question is about; None: all data, for which the accounts
+                are returned as they are.
 
         Raises:
             InvalidParameter: on segments that were not declared.
@@ -486,7 +491,12 @@ def _total_of(totals: dict[str, Total], analyst: str) -> Total:
 
 
 def _restored_account(terms: RecordedTerms, state: Record) -> Account:
-    """Return an account with these terms that has spent what its state records."""
+    """Return an account that has spent what a state records.
+
+    Args:
+        terms: the terms of the account.
+        state: what it has spent, as ``Account.state`` writes it.
+    """
     account = account_of(terms)
     account.restore(state)
     return account

@@ -42,6 +42,10 @@ FIRST_WITH_QUESTIONS = 3  # the first format whose releases repeat the question
 class EarlierFormats:
     """The reader of the entries of one log, in order, in today's format.
 
+    A kind of entry that changed since format 1 has a method with the name of the kind. It takes the
+    entry, as it was written, and the state of the ledger before it, and returns the entry that
+    today's format has for it.
+
     Attributes:
         format: the format of the entries that come next.
         first_format: the format of the first entry.
@@ -108,6 +112,10 @@ class EarlierFormats:
         the state that it recorded differs from the one computed today, the entry holds the recorded
         one.
 
+        Args:
+            entry: the entry of the upgrade, as it was written.
+            ledger: the state before it.
+
         Raises:
             LedgerError: when this version does not know the format.
         """
@@ -120,9 +128,12 @@ class EarlierFormats:
         return replace(entry, body={"format": self.format, "datasets": recorded})
 
     def _with_records(self, entry: Entry, ledger: LedgerState) -> Entry:
-        """Return an entry of format 1 with the records that today's format has in addition.
+        """Return an entry of format 1 with the records that today's format has in addition, by the
+        method that has the name of its kind.
 
-        The kinds that have such records have a method each, which is found by its name.
+        Args:
+            entry: the entry, as it was written.
+            ledger: the state before it.
         """
         body = {name: _with_finite_numbers(value) for name, value in entry.body.items()}
         entry = replace(entry, body=body)
@@ -205,9 +216,12 @@ def _with_finite_numbers(value: object) -> object:
 
 
 def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedDataset] | None:
-    """Return the states of data sets that an upgrade recorded, in today's form.
+    """Return the states of data sets that an upgrade recorded, in today's form, by name; None if
+    there are none that can be read.
 
-    It is None if there are none that can be read. ``ledger`` is the state before the upgrade.
+    Args:
+        entry: the entry of the upgrade, as it was written.
+        ledger: the state before it.
     """
     states = {}
     try:
@@ -225,7 +239,12 @@ def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedDataset] 
 
 def _completed_state(state: Mapping[str, Any], limited: dict[str, int]) -> RecordedDataset:
     """Return the state of a data set in an earlier format, completed by the parts that it did not
-    have yet, such as ``limited``: analyst -> the number of the entry of their limit.
+    have yet.
+
+    Args:
+        state: the state, as it was recorded.
+        limited: analyst -> the number of the entry of that analyst's limit, which no state of an
+            earlier format has.
     """
     return {
         "unit": state["unit"],

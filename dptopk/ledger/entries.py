@@ -85,6 +85,10 @@ class Entry:
     def chain_hash(self, key: bytes | None, format_: int = FORMAT) -> str:
         """Return the hash that this entry must have with a key, by the rules of a format.
 
+        Args:
+            key: the secret of the hash chain; None: it has none.
+            format_: the format of the log where the entry was written.
+
         Raises:
             LedgerError: when its text cannot be hashed by the rules of format 1.
         """
@@ -109,7 +113,12 @@ class Entry:
 
 
 def digest(key: bytes | None, text: str) -> str:
-    """Return the SHA-256 of a text in hexadecimal, or its HMAC if there is a key."""
+    """Return the SHA-256 of a text in hexadecimal digits, or its HMAC-SHA-256 if there is a key.
+
+    Args:
+        key: the secret key; None: there is none.
+        text: the text, which is hashed as UTF-8.
+    """
     data = text.encode()
     if key:
         return hmac.new(key, data, hashlib.sha256).hexdigest()

@@ -254,6 +254,10 @@ class Journal:
     def _require_entry_of(self, log: Transaction, head: Head) -> None:
         """Refuse a log that lacks the entry of a head.
 
+        Args:
+            log: a transaction on the log.
+            head: the head.
+
         Raises:
             LedgerError: naming the entry.
         """
@@ -530,8 +534,13 @@ class Journal:
         return entry
 
     def copy(self, log: Transaction, entry: Entry, body: dict[str, Any]) -> None:
-        """Append an entry of another log under its number and time, with a body of today's
-        format.
+        """Append an entry of another log under its time; its number is the same, if all entries
+        before it were copied.
+
+        Args:
+            log: the transaction of ``write``.
+            entry: the entry of the other log.
+            body: its body in today's format.
         """
         self._has_appended = True
         copied_entry = log.append(

@@ -114,6 +114,10 @@ class Migration:
     def _refuse_old_copy(self, log: Transaction, state: LedgerState) -> None:
         """Refuse an old ledger that its stored head does not confirm: later charges would be lost.
 
+        Args:
+            log: the transaction on the old log.
+            state: the state of the old log.
+
         Raises:
             LedgerError: naming the problem.
         """
@@ -341,6 +345,10 @@ def _copy_entry(
 def _refuse_difference(old: LedgerState, new: LedgerState) -> None:
     """Refuse a copy whose accounts, keys, answers or number of entries are not those of the
     old log.
+
+    Args:
+        old: the state of the old log after its last entry.
+        new: the state of the copy.
 
     Raises:
         LedgerError: if one of them differs.

@@ -92,11 +92,16 @@ class PostgreSQL:
                 run("SET LOCAL synchronous_commit = on")
 
     def commit(self, connection: Any, run: Run) -> None:  # noqa: ARG002
-        """Commit durably."""
+        """Commit the transaction of a connection durably; SQLite needs ``run`` for that too."""
         connection.commit()
 
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
-        """Return whether these tables and indexes exist."""
+        """Return whether these tables and indexes exist.
+
+        Args:
+            names: the names of the tables and indexes.
+            run: runs a statement on the connection (``Transaction.run``).
+        """
         return all(run("SELECT to_regclass(?)", name)[0][0] is not None for name in names)
 
     def damage(self, run: Run) -> list[str]:
@@ -208,7 +213,12 @@ def _commits_synchronously(run: Run) -> bool:
 
 
 def _setting(run: Run, name: str) -> str:
-    """Return the value of a setting of the server."""
+    """Return the value of a setting of the server.
+
+    Args:
+        run: runs a statement on a connection to it.
+        name: the name of the setting, such as "fsync".
+    """
     ((value,),) = run(f"SELECT current_setting('{name}')")
     return str(value)
 

@@ -276,8 +276,11 @@ class Reader:
         return self._store.entries(after)
 
     def history(self, dataset: str, *, after: int = 0) -> list[Spend]:
-        """Return the charges of a data set after an entry, in order, and whether each was
-        answered.
+        """Return the charges of a data set, in order, and whether each was answered.
+
+        Args:
+            dataset: the name of the data set.
+            after: only charges whose entries have larger numbers are returned; 0: all.
 
         Raises:
             InvalidParameter: for a data set that is not in the ledger.

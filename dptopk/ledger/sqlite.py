@@ -241,6 +241,10 @@ class SQLite:
     def commit(self, connection: sqlite3.Connection, run: Run) -> None:  # noqa: ARG002
         """Commit durably, unless another file was written over this one since the lock was taken.
 
+        Args:
+            connection: the connection of the transaction, which PostgreSQL needs.
+            run: runs a statement on it (``Transaction.run``).
+
         Raises:
             LedgerError: if so, or if a file beside it was removed or replaced.
         """
@@ -256,7 +260,12 @@ class SQLite:
             self._refuse_lost_log(has_log=True)
 
     def has_tables(self, names: tuple[str, ...], run: Run) -> bool:
-        """Return whether these tables and indexes exist."""
+        """Return whether these tables and indexes exist.
+
+        Args:
+            names: the names of the tables and indexes.
+            run: runs a statement on the connection (``Transaction.run``).
+        """
         return {(name,) for name in names} <= set(run("SELECT name FROM sqlite_master"))
 
     def damage(self, run: Run) -> list[str]:
@@ -380,6 +389,10 @@ def _close(idle: _Idle, file: LedgerFile, pid: int) -> None:
 def _leave_log_mode(connection: sqlite3.Connection, file: LedgerFile) -> bool:
     """Let SQLite take a write-ahead log into its file and mark the file as complete, unless another
     connection is open.
+
+    Args:
+        connection: a connection to the file.
+        file: the file.
 
     Returns:
         Whether the file had a log; False also for one that was opened without the log that it

@@ -39,8 +39,8 @@ class Inspection:
 
 
 def is_part(used: Charge, whole: Charge) -> bool:
-    """Return whether no cost occurs more often in ``used`` than in ``whole``, and δ is not
-    larger.
+    """Return whether one charge is a part of another: no cost occurs more often in ``used`` than in
+    ``whole``, and δ is not larger.
     """
     is_within_costs = all(times <= whole.costs.get(cost, 0) for cost, times in used)
     return is_within_costs and used.delta <= whole.delta
@@ -61,6 +61,9 @@ class _CostOnDataset(NamedTuple):
 
 class _DecisionAudit:
     """The checks of each entry's decision, which folding takes as recorded.
+
+    A kind of entry that is checked has a method with the name of the kind. It takes the state
+    before the entry, and the entry in today's format.
 
     Attributes:
         open_charges: number of a charge's entry -> the charge, if no release of it was seen yet.
