@@ -459,7 +459,7 @@ class Journal:
         """
         with self.store.lock:
             if self._transaction is None:
-                with self._write() as log:
+                with self._outermost_write() as log:
                     yield log
                 return
             last_before = self.state.last
@@ -473,7 +473,7 @@ class Journal:
                 raise
 
     @contextmanager
-    def _write(self) -> Iterator[Transaction]:
+    def _outermost_write(self) -> Iterator[Transaction]:
         """Open the outermost transaction of ``write``, and store the head after its commit.
 
         Raises:

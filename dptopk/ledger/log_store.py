@@ -519,6 +519,6 @@ def _name_same_database(first_url: str, second_url: str) -> bool:
         return False
     if first.get_backend_name() != second.get_backend_name():
         return False
-    ports = {first.port or _POSTGRESQL_PORT, second.port or _POSTGRESQL_PORT}
+    same_port = (first.port or _POSTGRESQL_PORT) == (second.port or _POSTGRESQL_PORT)
     first_database = (first.host, first.database, first.query)
-    return len(ports) == 1 and first_database == (second.host, second.database, second.query)
+    return same_port and first_database == (second.host, second.database, second.query)

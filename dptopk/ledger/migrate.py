@@ -303,15 +303,16 @@ class Migration:
             if new.head_place is not None:
                 raise LedgerError(head_problem(new, None))
             return
-        stored = self._head_storage.read()
-        if stored is None and old.head_place is not None:
+        stored_head = self._head_storage.read()
+        if stored_head is None and old.head_place is not None:
             raise LedgerError(head_problem(old, None))
-        while stored is None or stored.ledger != new_head.ledger:
-            if stored is not None and stored.ledger not in {None, old.about.get("id")}:
+        # It may be that of the new ledger already, if a migration was interrupted after this step.
+        while stored_head is None or stored_head.ledger != new_head.ledger:
+            if stored_head is not None and stored_head.ledger not in {None, old.about.get("id")}:
                 raise LedgerError("the head belongs to another ledger")
-            if self._head_storage.swap(stored, new_head):
+            if self._head_storage.swap(stored_head, new_head):
                 return
-            stored = self._head_storage.read()
+            stored_head = self._head_storage.read()  # another process has stored one meanwhile
 
 
 def _copy_entry(
