@@ -135,7 +135,7 @@ class Question:
     rho: float | None = question_field(
         None,
         Asking(
-            "Instead of epsilon: the total ρ of zCDP; half of δ is for failures.",
+            "Instead of ε: the total ρ of zCDP; half of δ is for failures.",
             at_least=1e-6,
             at_most=100.0,
             unsaid=True,
@@ -145,8 +145,8 @@ class Question:
     accuracy: float | None = question_field(
         None,
         Asking(
-            "Instead of epsilon: the smallest ε whose noise is within ±N for 95% of the counts "
-            "(printed intervals hold for all at once, and are wider).",
+            "Instead of ε: the smallest ε whose noise is within ± this number for 95% of the "
+            "counts (printed intervals hold for all at once, and are wider).",
             above=0,
             at_most=1e9,
             phases=always_one_phase,
@@ -157,7 +157,8 @@ class Question:
         None,
         Asking(
             "Total δ of the answer: the probability that the ε guarantee fails. Choose it well "
-            "below 1/users (default: 1/(10 users) with users; with a ledger, a part of its δ).",
+            "below 1/users (default: 1/(10 users) if that number is stated; with a ledger, a part "
+            "of its δ).",
             at_least=0,
             below=1,
             defaults={"http": 0.0},
@@ -170,7 +171,7 @@ class Question:
     users: int | None = question_field(
         None,
         Asking(
-            "Number of users, if public. Gives delta its default, and warns when delta exceeds "
+            "Number of users, if public. Gives δ its default, and a warning where δ exceeds "
             "1/users.",
             at_least=1,
             unsaid=True,
@@ -179,8 +180,8 @@ class Question:
     d_bar: int | None = question_field(
         None,
         Asking(
-            "Only the N largest counts are considered (private labels only). Default: chosen "
-            "for you.",
+            "Only this many of the largest counts are considered (private labels only). Default: "
+            "chosen for you.",
             at_least=1,
             at_most=10**6,
             phases=always_one_phase,
