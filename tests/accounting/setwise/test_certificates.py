@@ -60,7 +60,7 @@ def mixed():
     return certificates.certify(Charge.parse(KINDS), delta=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_a_charge_of_every_kind_is_certified_near_the_best_bound(mixed, tmp_path):
     """Compose plays ranges and costs of zCDP in one game; a certificate has them in groups."""
     best = compose(Charge.parse(KINDS), delta=1e-6)
@@ -540,7 +540,7 @@ def test_many_small_costs_are_certified_as_one_gaussian(small, tmp_path):
             "20*BR(0.1) + 100*ZCDP(0.001) + ZCDP(0.02) + ADP(0.1, 1e-9)",
             ["BR", "DP", "Smoothed", "Renyi"],
         ),
-        ("3*BR(0.5) + 2*BR(0.3) + ZCDP(0.1)", ["Renyi"]),
+        pytest.param("3*BR(0.5) + 2*BR(0.3) + ZCDP(0.1)", ["Renyi"], marks=pytest.mark.study),
         ("2*BR(0.1) + DP(0.3) + ZCDP(0.0005)", ["Renyi"]),
         (
             "18*BR(0.147) + 154*DP(0.6) + 112*CDP(0.0973, 0.242) + DGauss(9, 2)",

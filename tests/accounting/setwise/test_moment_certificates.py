@@ -77,7 +77,7 @@ def test_a_game_is_certified_as_it_is_composed(
     assert accepted(checker, content, tmp_path) == ""
 
 
-@pytest.mark.slow
+@pytest.mark.study
 def test_a_game_whose_v_is_nearly_1_is_accepted(checker: ModuleType, tmp_path: Path) -> None:
     """Of costs with a large xi for their rho; a line, a majorant without moments, is one too."""
     charge = "2*ZCDP(1.9e-06, xi=0.00155) + 286*DGauss(11.7, 3) + 77*BR(0.00816)"
