@@ -97,17 +97,17 @@ def _factor_of_prices(group: CostGroup, levels: RoundingLevels, reach: float) ->
         reach: how many standard deviations of the loss matter.
     """
     rules = levels.rules(group.largest, reach)
-    law = Money.of(group.ranges, rules, levels.weights)
+    law = Money.of(group.ranges, rules, levels.prices)
     states: list[State] = [(money,) for money in range(law.last + 1)]
-    windows = np.array([window_of(rules, levels.weights, money) for (money,) in states])
-    stated = _stated_values(rules, states, windows, levels.weights)
+    windows = np.array([window_of(rules, levels.prices, money) for (money,) in states])
+    stated = _stated_values(rules, states, windows, levels.prices)
     entry: Entry = {
         "kind": "BR",
         "ranges": group.ranges,
-        "weights": levels.weights,
+        "weights": levels.prices,
         "first": law.first,
     }
-    pair = law.pair(rules, levels.weights, stated.rows.values())
+    pair = law.pair(rules, levels.prices, stated.rows.values())
     return StatedGroup(entry | stated.entry, [pair])
 
 
@@ -137,7 +137,7 @@ def _factor_of_multisets(group: CostGroup, reach: float) -> StatedGroup:
 
 
 def _stated_values(
-    rules: Rules, states: list[State], windows: NDArray[np.int64], weights: Sequence[int]
+    rules: Rules, states: list[State], windows: NDArray[np.int64], prices: Sequence[int]
 ) -> _StatedValues:
     """Return the node values of all states, above what the checker computes, with half of their
     binary digits 0.
@@ -146,7 +146,7 @@ def _stated_values(
         rules: the game and its grid.
         states: the multisets (or sums of prices) that may be left, smaller ones first.
         windows: the first and the last node of each state; widened by the longest step.
-        weights: the price of each range, where prices are played; else empty.
+        prices: the price of each range, where prices are played; else empty.
 
     Raises:
         NotCertified: for a loss that the checker's floats do not hold.
@@ -156,7 +156,7 @@ def _stated_values(
         raise NotCertified(f"a loss above {LARGEST_LOSS:g}")
     rows = {
         state: replace(row, values=_rounded_to_high_bits(row.values, sum(state)))
-        for state, row in _layers_of_states(rules, states, windows.tolist(), weights).items()
+        for state, row in _layers_of_states(rules, states, windows.tolist(), prices).items()
     }
     nodes = np.concatenate([row.values for row in rows.values()])
     stated: Entry = {
@@ -171,7 +171,7 @@ def _stated_values(
 
 
 def _layers_of_states(
-    rules: Rules, states: list[State], windows: list[list[int]], weights: Sequence[int]
+    rules: Rules, states: list[State], windows: list[list[int]], prices: Sequence[int]
 ) -> dict[State, Layer]:
     """Return node values of each state, above what the checker computes for the moves from it.
 
@@ -179,13 +179,13 @@ def _layers_of_states(
         rules: the game and its grid.
         states: the multisets (or sums of prices) that may be left, smaller ones first.
         windows: the first and the last node of each state.
-        weights: the price of each range, where prices are played; else empty.
+        prices: the price of each range, where prices are played; else empty.
     """
-    moves = _moves(len(rules.steps), weights)
+    moves = _moves(len(rules.steps), prices)
     rows: dict[State, Layer] = {}
     for state, (first, last) in zip(states, windows, strict=True):
         best = _values_without_costs(first, last, rules.h)
-        if weights and state[0]:
+        if prices and state[0]:
             # More money is worth no less.
             with_less_money = rows[(state[0] - 1,)].values_between(first, last)
             # A little more, as the checker compares with the upper end of an interval.
@@ -214,16 +214,16 @@ def _values_without_costs(first: int, last: int, h: float) -> Floats:
     return values
 
 
-def _moves(kinds: int, weights: Sequence[int]) -> list[State]:
+def _moves(kinds: int, prices: Sequence[int]) -> list[State]:
     """Return, for each range, what playing one of its costs takes from a state: its price, or one
     cost of its kind.
 
     Args:
         kinds: the number of ranges.
-        weights: the price of each range, where prices are played; else empty.
+        prices: the price of each range, where prices are played; else empty.
     """
-    if weights:
-        return [(weight,) for weight in weights]
+    if prices:
+        return [(price,) for price in prices]
     return [tuple(row) for row in np.eye(kinds, dtype=np.int64).tolist()]
 
 

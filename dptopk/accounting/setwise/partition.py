@@ -94,8 +94,8 @@ class CostGroup:
         if self.levels:
             # A layer for each unit of money: about the sum of the prices, which are about
             # proportional to ε².
-            least_price = self.levels.weights[0]
-            per_square = self.levels.weights[-1] / self.largest**2
+            least_price = self.levels.prices[0]
+            per_square = self.levels.prices[-1] / self.largest**2
             prices = [
                 (max(per_square * epsilon * epsilon, least_price), n) for epsilon, n in self.ranges
             ]
@@ -230,10 +230,10 @@ def _groups_for_prices(
         work: what all recursions together may take, in seconds.
     """
     best = groups
-    for steps, weights, noise in tuning.ROUNDING_LEVELS:
+    for steps, prices, noise in tuning.ROUNDING_LEVELS:
         if _split_variance(best) <= allowed:
             break
-        levels = RoundingLevels(steps, weights, noise)
+        levels = RoundingLevels(steps, prices, noise)
         bands = _bands_of_ratio(levels.ratio, ranges)
         banded = [CostGroup(band, steps=steps[-1], levels=levels) for band in bands]
         in_time = sum(group.work for group in banded) <= work

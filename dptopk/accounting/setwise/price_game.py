@@ -104,15 +104,15 @@ def _price(exact: float) -> int:
     return max(1, round(exact))
 
 
-def weight_layers(rules: Rules, weights: tuple[int, ...]) -> Iterator[Layer]:
+def weight_layers(rules: Rules, prices: tuple[int, ...]) -> Iterator[Layer]:
     """Yield upper bounds on W_0, W_1, W_2, ... of the bounded ranges of ``rules``, as node values,
     without an end.
 
     Args:
         rules: the ranges and their grid.
-        weights: the price of each range.
+        prices: the price of each range.
     """
-    return game_layers(rules, weights, lambda money: window_of(rules, weights, money))
+    return game_layers(rules, prices, lambda money: window_of(rules, prices, money))
 
 
 def game_layers(

@@ -51,13 +51,13 @@ class RoundingLevels:
 
     Attributes:
         steps: the number of grid steps of each level.
-        weights: the integer price of each level, about proportional to a power of the steps near 2.
+        prices: the integer price of each level, about proportional to a power of the steps near 2.
         noise: a guess at the share of the variance that coins, prices and the grid add.
         scale: the last level in units of the largest range of the group; at least 1.
     """
 
     steps: tuple[int, ...]
-    weights: tuple[int, ...]
+    prices: tuple[int, ...]
     noise: float = 0.0
     scale: float = 1.0
 
@@ -84,7 +84,7 @@ class RoundingLevels:
 
 
 def law_of_price_sum(
-    ranges: Mapping[float, int], levels: Floats, weights: tuple[int, ...]
+    ranges: Mapping[float, int], levels: Floats, prices: tuple[int, ...]
 ) -> tuple[int, Floats]:
     """Return the law of the sum of prices S, of all ranges after their coins: its smallest possible
     value, and the masses of that value and of all larger ones in turn, rounded up.
@@ -95,7 +95,7 @@ def law_of_price_sum(
     Args:
         ranges: ε's with counts; none above the last level by more than a rounding.
         levels: rising, shape (n,); each no larger than the range that is played for it.
-        weights: the price of each level.
+        prices: the price of each level.
     """
     least = 0
     masses = np.ones(1)
@@ -104,13 +104,13 @@ def law_of_price_sum(
         place = int(np.searchsorted(levels, epsilon))
         # Below the first level, or above the last by a rounding: that level is played.
         if place in (0, len(levels)):
-            least += count * weights[min(place, len(levels) - 1)]
+            least += count * prices[min(place, len(levels) - 1)]
             continue
         larger = _chance_of_larger(epsilon, float(levels[place - 1]), float(levels[place]))
-        coin = np.zeros(weights[place] - weights[place - 1] + 1)
+        coin = np.zeros(prices[place] - prices[place - 1] + 1)
         coin[0] = 1 - larger
         coin[-1] = larger
-        least += count * weights[place - 1]
+        least += count * prices[place - 1]
         masses, error = _sum_with_coins(masses, error, coin, count)
     return least, masses * (1 + 2 * ROUNDOFF * error)
 
@@ -163,8 +163,8 @@ def weighted_ranges_pair(
         reach: the half-width of the windows in standard deviations.
     """
     rules = levels.rules(max(epsilon for epsilon, _ in ranges), reach)
-    layers = weight_layers(rules, levels.weights)
-    return Money.of(ranges, rules, levels.weights).pair(rules, levels.weights, layers)
+    layers = weight_layers(rules, levels.prices)
+    return Money.of(ranges, rules, levels.prices).pair(rules, levels.prices, layers)
 
 
 @dataclass(frozen=True)
@@ -184,7 +184,7 @@ class Money:
 
     @classmethod
     def of(
-        cls, ranges: tuple[tuple[float, int], ...], rules: Rules, weights: tuple[int, ...]
+        cls, ranges: tuple[tuple[float, int], ...], rules: Rules, prices: tuple[int, ...]
     ) -> Money:
         """Return the law without the sums that are exceeded with about the probability of
         ``rules.reach`` standard deviations.
@@ -192,9 +192,9 @@ class Money:
         Args:
             ranges: (ε, count) of each range.
             rules: the levels as ranges, and their grid.
-            weights: the price of each level.
+            prices: the price of each level.
         """
-        least, masses = law_of_price_sum(dict(ranges), np.array(rules.epsilons), weights)
+        least, masses = law_of_price_sum(dict(ranges), np.array(rules.epsilons), prices)
         rounding = 2 * ROUNDOFF * len(masses)
         sums_from = np.cumsum(masses[::-1])[::-1]
         tails = np.append(sums_from, 0.0) * (1 + rounding)  # the mass from each place on
@@ -212,15 +212,15 @@ class Money:
         """Return the largest value of S that is not counted as lost."""
         return self.first + len(self.masses) - 1
 
-    def pair(self, rules: Rules, weights: tuple[int, ...], layers: Iterable[Layer]) -> GroupPair:
+    def pair(self, rules: Rules, prices: tuple[int, ...], layers: Iterable[Layer]) -> GroupPair:
         """Return a pair whose profile is at least E[W_S].
 
         Args:
             rules: the levels as ranges, and their grid.
-            weights: the price of each level.
+            prices: the price of each level.
             layers: upper bounds on W_0, W_1, ... in order.
         """
-        low, high = window_of(rules, weights, self.last)
+        low, high = window_of(rules, prices, self.last)
         nodes = np.arange(low, high + 1)
         values = np.full(len(nodes), self.mass_beyond)
         # Layers of sums below ``first`` are only needed to compute those after them.
