@@ -96,19 +96,19 @@ def one_shot_top_k(counts: Ints, k: int, *, rate: Fraction, bits: Bits, absent: 
     separate = absent if absent <= _FEW_UNLISTED else 0  # labels without a row, with own noise
     labels = np.arange(counts.size + separate)
     levels = np.concatenate((counts, np.zeros(separate, np.int64)))
-    reaching = race.clocks(labels[:0], levels[:0], origin)  # those that may be of the first k
+    front = race.clocks(labels[:0], levels[:0], origin)  # those that may be of the first k
     for begin in range(0, labels.size, _LABELS_AT_A_TIME):
         part = slice(begin, begin + _LABELS_AT_A_TIME)
         drawn = race.clocks(labels[part], levels[part], origin)
-        reaching = front_of(Arrivals.join(reaching, drawn), None, k).clocks
+        front = front_of(Arrivals.join(front, drawn), None, k).clocks
     crowd_rings: Arrivals | None = None
     if absent > separate:  # the labels without a row are a crowd
         crowd_rings = _first_rings(race, counts.size, absent, k, origin)
-    return first_labels(race, reaching, crowd_rings, k)
+    return first_labels(race, front, crowd_rings, k)
 
 
 def _enumerated_top_k(counts: list[int], k: int, rate: Fraction, bits: Bits) -> Ints:
-    """Draw as ``one_shot_top_k`` from a source that enumerates outcomes: it is shown lower bounds
+    """Draw as ``one_shot_top_k`` from a source that enumerates outcomes: it is given lower bounds
     on the probabilities of all answers, and says which one is drawn.
 
     Args:
@@ -148,31 +148,32 @@ def _first_rings(race: Race, offset: int, size: int, k: int, origin: np.int64) -
 
 class _FlipRace(Race):
     """The race of one-shot selection, for one label that of permute-and-flip: a label rings at F
-    e^{-rate·level} with F uniform, so that its score is rate·level + Exponential(1).
+    e^{-rate·level} with F uniform on [0, 1], where in a ``Race`` it rings at E e^{-rate·level} with
+    E exponential; so its score is rate·level - ln F = rate·level + Exponential(1).
 
-    A label of its own has F = U. A ring of a crowd comes at an exponential time E, and F = 1 -
-    e^{-E} is then uniform; it grows with E, and by a relative amount that is no more than that of
-    E.
+    A label with a clock of its own has F = U. A ring of a crowd comes at an exponential time E, and
+    F = 1 - e^{-E} is then uniform. F grows with E, and where bits of E are unknown, F is off by no
+    larger a share than E.
     """
 
     def _time_scores(
         self, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
-        """Return, in floating point, a lower bound on U or E in units of its last known bit, which
-        says how far the unread bits can move it, and -ln F, shape (n,) each.
+        """Return, as ``Race._time_scores``, a lower bound on U or E in units of its last known bit,
+        and -ln F as a float, shape (n,) each; here F takes the place of the time of a clock.
 
         Args:
-            words: the first 64 bits of U, or of the position of E in its interval, shape (n,).
-            start: where the interval of E begins; None for a label of its own, whose F is U.
-            width: length of that interval.
+            words: the first 64 bits of U, or of the position of E in its slab, shape (n,).
+            start: where the slab of E begins; None for a label of its own, whose F is U.
+            width: length of that slab.
         """
         word = words.astype(np.float64)
         with np.errstate(divide="ignore"):
             if start is None:
                 return word, -np.log(word * 2.0**-64)
-            known = word + 2.0**64 * float(start / width)
+            units = word + 2.0**64 * float(start / width)
             time = float(start) + float(width) * (word * 2.0**-64)
-            return known, -np.log(-np.expm1(-time))
+            return units, -np.log(-np.expm1(-time))
 
     def _exact_clock(self, arrivals: Arrivals, i: int) -> ArrivalTime:
         """Return the i-th arrival for exact comparisons, as a ``_FlipClock``."""
@@ -184,8 +185,11 @@ class _FlipClock(ArrivalTime):
     """A ring time of ``_FlipRace`` for exact comparisons."""
 
     def times(self, ends: list[Decimal]) -> list[Decimal]:
-        """Return a lower and an upper bound on F, given bounds ``ends`` on U, for the ring of a
-        crowd on its position in the interval of E.
+        """Return a lower and an upper bound on F, to the precision of the current decimal context.
+
+        Args:
+            ends: a lower and an upper bound on U, or for the ring of a crowd on the position of E
+                in its slab of time.
         """
         if self.start is None:
             return ends

@@ -54,7 +54,7 @@ def test_weights_and_coins_are_within_one_unit_of_their_law(power, rate):
             )
 
         for block in rng.integers(0, len(weights), 25).tolist():
-            top = law.top(block)
+            top = law.densest_point(block)
             exact = (
                 width * mpmath.mpf(2) ** bits * mpmath.exp(log_density(top) - log_density(law.peak))
             )

@@ -22,7 +22,8 @@ _DIGITS_PER_BIT = 0.30103  # a little more than log10(2)
 
 @dataclass(frozen=True)
 class SideLaw:
-    """The law of integers m >= 1 with P(m) ∝ m^power e^{-rate·m}, sampled exactly by rejection.
+    """The law of integers m >= 1 with P(m) ∝ m^power e^{-rate·m}, sampled exactly by rejection; m
+    times the step is the side of the box.
 
     The integers are cut into blocks. The weight of a block is the number of its integers times the
     largest density in it, which is that at the point nearest to the peak; a uniform integer of the
@@ -52,8 +53,8 @@ class SideLaw:
         return max(0, exponent - 1)
 
     def _log_density(self, m: Fraction | int, at: Fraction | int) -> Decimal:
-        """Return the logarithm of the density at m divided by the density at the point ``at``, to
-        the precision of the current decimal context.
+        """Return the logarithm of the density (m^power e^{-rate·m}) at m divided by that at the
+        point ``at``, to the precision of the current decimal context.
         """
         ratio = Fraction(m) / at
         step = (Fraction(m) - at) * self.rate
@@ -62,7 +63,7 @@ class SideLaw:
 
     def units(self, m: Fraction | int, at: Fraction | int, bits: int) -> int:
         """Return an integer within 1 of 2**bits times the density at m divided by the density at
-        the point ``at``, where it is no smaller.
+        the point ``at``, which must be no smaller.
 
         The two terms of the logarithm may nearly cancel; where the result is not 0, neither exceeds
         2·|logarithm| + 4·power, so that as many digits more than the answer's, and a few, leave an
@@ -80,8 +81,10 @@ class SideLaw:
         with precise(answer_digits + cancelled_digits + 8):
             return round(self._log_density(m, at).exp() * (1 << bits))
 
-    def top(self, block: int) -> Fraction:
-        """Return the point of a block at which the density is largest."""
+    def densest_point(self, block: int) -> Fraction:
+        """Return the point of a block, perhaps between two integers, at which the density is
+        largest.
+        """
         first = 1 + (block << self.width_bits)
         last = first + (1 << self.width_bits) - 1
         return min(max(self.peak, Fraction(first)), Fraction(last))
@@ -100,12 +103,15 @@ class SideLaw:
         negligible = -(units + 2) * _LOG2 - 1
         weights: list[int] = []
         while True:
-            top = self.top(len(weights))
-            x = float(top)
+            densest = self.densest_point(len(weights))
+            x = float(densest)
             log_density = power * math.log(x / peak) - rate * (x - peak)
-            weights.append(0 if log_density < negligible else self.units(top, self.peak, units))
-            # Beyond the peak the blocks fall at least as fast as from this one to the next, so that
-            # all later ones together are at most a geometric series.
+            if log_density < negligible:
+                weights.append(0)
+            else:
+                weights.append(self.units(densest, self.peak, units))
+            # Beyond the peak the blocks fall at least as fast as from this one to the next, by a
+            # factor of e^-gap, so that all later ones together are at most a geometric series.
             gap = rate * width - power * math.log1p(width / x)
             if x > peak and gap > 0:
                 log_series = -math.log(-math.expm1(-gap))
@@ -123,14 +129,16 @@ class SideLaw:
             block = int(self._cells.draw(1, bits)[0])
             offset = int(bits.low_bits(1, self.width_bits)[0])
             m = 1 + (block << self.width_bits) + offset
-            top = self.top(block)
-            if m == top or coin_of_probability(partial(self.units, m, top), bits):
+            densest = self.densest_point(block)
+            if m == densest or coin_of_probability(partial(self.units, m, densest), bits):
                 return m
 
 
 @lru_cache(maxsize=64)
 def side_law(power: int, rate: Fraction) -> SideLaw:
-    """Return the law of the side, shared between calls together with its computed tables."""
+    """Return ``SideLaw`` of these parameters, shared between calls together with its computed
+    tables.
+    """
     return SideLaw(power, rate)
 
 

@@ -41,14 +41,18 @@ _TRUSTED_DIGITS = 30
 
 @dataclass
 class Arrivals:
-    """Clocks as arrays of one length; each exact score, less rate·origin, lies within ``doubt`` of
-    ``score``.
+    """Clocks of a race, and how far their scores are known; all arrays have the shape (n,).
+
+    A clock has the score rate·level - ln E (see the module's text); the clock with the largest
+    score rings first. Exact scores, less rate·origin for some level ``origin`` that the race
+    chooses, lie within ``doubt`` of ``score``.
 
     Attributes:
-        labels: int64.
-        levels: int64 or float64; meaningless for the stop element.
-        words: uint64, the first bits of U.
-        slabs: int32, which law of E: 0 for -ln U, the slabs of time are numbered by the race.
+        labels: the index of each clock's label, STOP for the stop element; int64.
+        levels: the counts or utilities of the labels, int64 or float64; meaningless for the stop
+            element.
+        words: the first 64 bits of U, uint64.
+        slabs: which law E has, int32: 0 for E = -ln U, others are the numbers of slabs of time.
         score, doubt: float64.
     """
 
@@ -119,8 +123,11 @@ class ArrivalTime:
             return least, Decimal("Infinity")  # the time may be 0
 
     def times(self, ends: list[Decimal]) -> list[Decimal]:
-        """Return lower and upper bounds on E, the time at which a clock of rate 1 rings, given
-        bounds ``ends`` on U.
+        """Return a lower and an upper bound on E, the time at which a clock of rate 1 rings, to the
+        precision of the current decimal context.
+
+        Args:
+            ends: a lower and an upper bound on U.
         """
         if self.start is None:
             return [-u.ln() for u in reversed(ends)]
@@ -161,22 +168,27 @@ def exact_level(level: Level) -> Fraction:
 def differences_from(top: Level, levels: Array) -> Floats:
     """Return top - levels, of either sign, float64, shape (n,), within two units in the last
     place, also where the difference exceeds 64 bits.
+
+    Args:
+        top: an integer where the levels are integers.
+        levels: int64 or float64, shape (n,).
     """
     if levels.dtype.kind == "f":
         return float(top) - levels
     # The larger of two int64 numbers less the smaller fits uint64, where subtraction modulo 2^64 is
     # exact.
-    highest = np.uint64(int(top) % (1 << 64))
-    gap = (highest - levels.view(np.uint64)).astype(np.float64)
-    higher = levels > top
-    if higher.any():
-        excess = levels[higher].view(np.uint64) - highest
-        gap[higher] = -excess.astype(np.float64)
-    return gap
+    top_word = np.uint64(int(top) % (1 << 64))
+    differences = (top_word - levels.view(np.uint64)).astype(np.float64)
+    is_higher = levels > top
+    if is_higher.any():
+        excess = levels[is_higher].view(np.uint64) - top_word
+        differences[is_higher] = -excess.astype(np.float64)
+    return differences
 
 
 class Race:
-    """The clocks of one selection, with the parameters that they share.
+    """What the clocks of one selection share: the rate, the stop element, the source of randomness
+    and the slabs of time; it draws clocks and puts them in order.
 
     Args:
         rate: epsilon / linf, by which scores grow with levels.
@@ -188,6 +200,7 @@ class Race:
         self.rate = rate
         self.stop = stop
         self.bits = bits
+        # The begin and the length of each slab of time; the first entry stands for E = -ln U.
         self._slabs: list[tuple[Fraction | None, Fraction]] = [(None, Fraction(0))]
 
     def clocks(self, labels: Ints, levels: Array, origin: Level) -> Arrivals:
@@ -237,9 +250,13 @@ class Race:
         return arrivals
 
     def _compute_scores(self, arrivals: Arrivals, origin: Level) -> None:
-        """Compute the scores relative to the origin, and their doubts, in place.
+        """Set ``score`` and ``doubt`` of the clocks, for scores relative to the origin.
 
         The nearer a level is to the origin, the smaller is the doubt.
+
+        Args:
+            arrivals: the clocks, changed in place.
+            origin: the level that scores are computed relative to.
         """
         for begin in range(0, arrivals.labels.size, _CHUNK):
             part = slice(begin, begin + _CHUNK)
@@ -267,10 +284,10 @@ class Race:
             origin: the level that scores are relative to.
         """
         with np.errstate(over="ignore"):
-            head = -float(self.rate) * differences_from(origin, levels)
+            level_scores = -float(self.rate) * differences_from(origin, levels)
         if self.stop is not None:
-            head[labels == STOP] = self._stop_score(origin)
-        return np.clip(head, LOWEST, -LOWEST, out=head)
+            level_scores[labels == STOP] = self._stop_score(origin)
+        return np.clip(level_scores, LOWEST, -LOWEST, out=level_scores)
 
     def _stop_score(self, origin: Level) -> float:
         """Return rate·(level of the stop element - origin), between -1e300 and 1e300; 0 stands for
@@ -282,28 +299,33 @@ class Race:
         return float(max(min(exact, largest), -largest))
 
     def _scores(
-        self, head: Floats, words: Words, start: Fraction | None, width: Fraction
+        self, level_scores: Floats, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
-        """Return the scores and their doubts, shape (n,) each.
+        """Return the scores of clocks of one slab and their doubts, shape (n,) each; a doubt of inf
+        where so little is known of E that floats say nothing.
 
         Args:
-            head: rate·(level - origin), shape (n,).
+            level_scores: rate·(level - origin), shape (n,).
             words: the first 64 bits of U, shape (n,).
             start: begin of the slab of time, or None for E = -ln U.
             width: length of that slab.
         """
-        known, tail = self._time_scores(words, start, width)
-        is_vague = known < _FEWEST_UNITS
-        rounding = SCORE_ROUNDING * (2 + np.abs(head) + np.abs(tail))
-        # The unread bits can change E by a relative 3/known; at least 1, so that none is divided
+        units, time_scores = self._time_scores(words, start, width)
+        is_vague = units < _FEWEST_UNITS
+        rounding = SCORE_ROUNDING * (2 + np.abs(level_scores) + np.abs(time_scores))
+        # The unread bits can change E by a relative 3/units; at least 1, so that none is divided
         # by 0.
-        doubt = 4 / np.maximum(known, 1) + rounding
-        return np.where(is_vague, 0.0, head + tail), np.where(is_vague, np.inf, doubt)
+        doubt = 4 / np.maximum(units, 1) + rounding
+        score = level_scores + time_scores
+        return np.where(is_vague, 0.0, score), np.where(is_vague, np.inf, doubt)
 
     def _time_scores(
         self, words: Words, start: Fraction | None, width: Fraction
     ) -> tuple[Floats, Floats]:
-        """Return a lower bound on E in units of its last known bit, and -ln E, shape (n,) each.
+        """Return, for clocks whose U is known to 64 bits, a lower bound on E in units of its last
+        known bit, and -ln E as a float, shape (n,) each.
+
+        The more units E has, the less can the unread bits change it, relative to its size.
 
         Args:
             words: the first 64 bits of U, shape (n,).
@@ -318,20 +340,20 @@ class Race:
                 # -ln U, by U itself where it is small and by 1 - U where it is large.
                 by_word = -np.log(word * 2.0**-64)
                 by_complement = -np.log1p(-complement * 2.0**-64)
-                e = np.where(word < 2.0**63, by_word, by_complement)
-                known = np.minimum(word, complement)
+                time = np.where(word < 2.0**63, by_word, by_complement)
+                units = np.minimum(word, complement)
             else:
-                e = float(start) + float(width) * (word * 2.0**-64)
-                known = word + 2.0**64 * float(start / width)
-            return known, -np.log(e)
+                time = float(start) + float(width) * (word * 2.0**-64)
+                units = word + 2.0**64 * float(start / width)
+            return units, -np.log(time)
 
     def exact_order(self, arrivals: Arrivals, origin: Level | None = None) -> Ints:
         """Return the positions of the clocks in the order in which they ring, exactly; int64, shape
         (n,).
 
-        The clocks are sorted by their floats and cut into runs whose intervals overlap. A run is
-        ordered again by scores relative to its own highest level, or bit by bit where they were
-        that already.
+        The clocks are sorted by their floats and cut into runs, within which the intervals score ±
+        doubt overlap. A run is ordered again by scores relative to its own highest level, or, where
+        they were relative to that already, with more bits of U.
 
         Args:
             arrivals: the clocks.
@@ -348,13 +370,13 @@ class Race:
         ends = np.flatnonzero(least_so_far[:-1] > most_to_come[1:])
         borders = np.concatenate(([0], ends + 1, [order.size]))
         for b in np.flatnonzero(np.diff(borders) > 1):
-            run = order[borders[b] : borders[b + 1]]
+            run = order[borders[b] : borders[b + 1]]  # a view: what is written to it is in order
             clocks = arrivals.take(run)
             levels = clocks.levels[clocks.labels != STOP]
             highest = levels.max()
             if origin is None or exact_level(highest) != exact_level(origin):
-                # Relative to the run's own highest level, heads are small and so are their rounding
-                # errors.
+                # Relative to the run's own highest level, scores are small and so are their
+                # rounding errors.
                 self._compute_scores(clocks, highest)
                 run[:] = run[self.exact_order(clocks, highest)]
             else:

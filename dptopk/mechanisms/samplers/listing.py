@@ -52,7 +52,8 @@ class _Start:
 
 
 class Listing(Bits):
-    """A source that takes every path of choices in turn.
+    """A source that takes every path of choices in turn: a sampler is run on it again and again
+    (``begin``), takes the options that ``choose`` returns, and ``advance`` turns to the next path.
 
     Attributes:
         mass: lower bound on the probability of the path so far, in units of 2**-LISTING_BITS.
@@ -72,19 +73,23 @@ class Listing(Bits):
 
         Args:
             start: the state.
-            narrowed: the number of states that a path passes before it, this one included.
+            narrowed: how many times a path calls ``narrow`` on its way to the state, the call that
+                reaches it included; 0 for the paths from the first choice on.
         """
         self._start = start
-        self._narrowed = narrowed
-        # For each choice of the path, the options not yet finished, as (number, mass).
-        self._open: list[list[tuple[int, int]]] = []
+        self._calls_before_start = narrowed
+        # For each choice of the path, the options not yet finished, as (number, mass). The last one
+        # of each list is that of the current path.
+        self._unfinished: list[list[tuple[int, int]]] = []
         self.begin()
 
     def begin(self) -> Self:
-        """Start the current path from its first choice; return this source."""
-        self._repeated = 0  # choices made as on the way to the start
-        self._passed = 0  # states passed
-        self._depth = 0  # choices made after the start
+        """Go back to the first choice of the current path, so that the sampler can be run on it;
+        return this source.
+        """
+        self._repeated = 0  # choices that the current run has made on its way to the start
+        self._calls = 0  # calls of ``narrow`` in the current run
+        self._depth = 0  # choices that it has made after the start
         self.mass = self._start.mass
         return self
 
@@ -102,7 +107,7 @@ class Listing(Bits):
         if self._repeated < len(self._start.options):
             self._repeated += 1
             return self._start.options[self._repeated - 1]
-        if self._depth == len(self._open):
+        if self._depth == len(self._unfinished):  # the path has not come to this choice before
             likely = []
             for option, mass in enumerate(masses()):
                 if self.mass * mass >> LISTING_BITS >= self._least:
@@ -110,8 +115,8 @@ class Listing(Bits):
             if not likely:
                 self.mass = 0
                 raise _TooRareError
-            self._open.append(likely)
-        option, mass = self._open[self._depth][-1]
+            self._unfinished.append(likely)
+        option, mass = self._unfinished[self._depth][-1]
         self._depth = self._depth + 1
         self.mass = self.mass * mass >> LISTING_BITS
         return option
@@ -120,38 +125,46 @@ class Listing(Bits):
         """End the path here, so that all paths with this state are continued as one; do nothing if
         the path starts from this or a later state.
 
+        Args:
+            state: returns the state on which alone everything that follows depends.
+
         Raises:
             _StateReachedError: with the state, where the path ends.
         """
-        if self._passed == self._narrowed:
+        if self._calls == self._calls_before_start:
             raise _StateReachedError(state())
-        self._passed += 1
+        self._calls += 1
 
     def options(self) -> list[int]:
         """Return the numbers of the options that the current path has taken, from the very first
         choice on.
         """
         options = list(self._start.options)
-        for unfinished in self._open[: self._depth]:
-            option, _ = unfinished[-1]
+        for unfinished_options in self._unfinished[: self._depth]:
+            option, _ = unfinished_options[-1]
             options.append(option)
         return options
 
     def advance(self) -> bool:
-        """Turn to the next path; return False after the last one.
+        """Turn to the next path, after the current one was run to its end; return False after the
+        last one.
+
+        The last choice of the path takes its next option; a choice that has none left is finished,
+        and then the choice before it takes its next one.
 
         Raises:
             InvalidParameter: where the mechanism did not repeat its choices.
         """
-        if self._depth != len(self._open):
+        if self._depth != len(self._unfinished):
             raise InvalidParameter(
                 "mechanism: it does not make the same choices when it is run again"
             )
-        while self._open:
-            self._open[-1].pop()
-            if self._open[-1]:
+        while self._unfinished:
+            options = self._unfinished[-1]
+            options.pop()
+            if options:
                 return True
-            self._open.pop()
+            self._unfinished.pop()
         return False
 
     def below(self, bound: int, size: int) -> Ints:
@@ -217,7 +230,8 @@ def _list_paths(
     states: dict[Hashable, _Start],
     most: int,
 ) -> int:
-    """Take all paths from the current start of a source.
+    """Take all paths from the current start of a source, and add their masses to ``masses`` and to
+    ``states``.
 
     Args:
         bits: the source.
@@ -281,7 +295,8 @@ def peel_labels(
         heights: the scores of the labels 0, 1, ...
         rate: how fast log-probabilities grow with the score.
         need: how many labels to draw.
-        end: the label after which drawing stops.
+        end: the label, such as that of a stop element, after which drawing stops; a number that is
+            no label where there is none.
         bits: a source that lists.
 
     Returns:

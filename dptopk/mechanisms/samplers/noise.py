@@ -57,7 +57,9 @@ class ExactNoise:
     bound: int | None = None
 
     def exponent(self, n: int) -> Fraction:
-        """Return f(|n|) exactly: the pmf is e^{-f} over its sum."""
+        """Return f(|n|) = linear·|n| + square·n² exactly: the pmf is e^{-f(|n|)} over the sum of
+        these.
+        """
         return self.linear * abs(n) + self.square * n * n
 
     @cached_property
@@ -93,7 +95,9 @@ class ExactNoise:
         return weights / self.normaliser
 
     def _unnormalised_pmf(self, n: Floats) -> Floats:
-        """Return e^{-f(n)} for magnitudes n, float64, shape of ``n``."""
+        """Return e^{-f(n)} for magnitudes n >= 0, which ``bound`` does not cut, float64, shape of
+        ``n``.
+        """
         linear = float(min(self.linear, _LARGEST_FLOAT))
         square = float(min(self.square, _LARGEST_FLOAT))
         with np.errstate(over="ignore"):
@@ -102,7 +106,9 @@ class ExactNoise:
 
     @cached_property
     def normaliser(self) -> float:
-        """Return the sum of e^{-f(|n|)} over all n, within a relative 1e-13."""
+        """Return the sum of e^{-f(|n|)} over all n of at most ``bound``, within a relative 1e-13;
+        the pmf is divided by it.
+        """
         if not self.square and self.bound is None:
             # The sum of a whole Laplace law is coth(linear/2).
             linear = float(min(self.linear, _SURE_LINEAR))
@@ -132,38 +138,47 @@ class ExactNoise:
 
     def _weights_of_blocks(self, bits: int, width_bits: int) -> list[int]:
         """Return ``weights`` for blocks of 2**width_bits integers."""
-        width = 1 << width_bits
-        units = bits + width_bits
+        # The exponents of all integers are whole multiples of 1/common.
         common = math.lcm(self.linear.denominator, self.square.denominator)
-        linear = int(self.linear * common)
-        square = int(self.square * common)
-
-        def smallest_exponents() -> list[int]:
-            """Return the exponent of each block's first number, times ``common``."""
-            exponents: list[int] = []
-            first = 1
-            x = linear + square
-            while self.bound is None or first <= self.bound:
-                gap = width * (linear + square * (2 * first + width))
-                # Exponents grow by at least g = gap / common from block to block, so that this one
-                # and all later ones are at most a geometric series of sum 1/(1 - e^-g), which is at
-                # most 1 + 1/g. Its logarithm is at most ln 2 where g >= 1.
-                if gap < common:
-                    log_series = math.log1p(common / gap)
-                else:
-                    log_series = 1.0
-                # The 1 is for blocks of both signs.
-                if x > math.ceil((units + 1) * _LOG2 + log_series) * common:
-                    break
-                exponents.append(x)
-                first = first + width
-                x = x + gap
-            return exponents
-
+        # A block weighs 2**width_bits times the e^{-f} of its first number; that many units of
+        # 2**-bits are as many as that e^{-f} alone has units of 2**-(bits + width_bits).
+        bits_of_densities = bits + width_bits
+        exponents = self._smallest_exponents(bits_of_densities, 1 << width_bits, common)
         weights = [1 << bits]
-        for weight in exp_units(smallest_exponents(), common, units):
+        for weight in exp_units(exponents, common, bits_of_densities):
             weights += [weight, weight]  # of both signs
         return weights
+
+    def _smallest_exponents(self, bits: int, width: int, common: int) -> list[int]:
+        """Return the exponent f of each block's first number, times ``common``, up to the block
+        from which on the e^{-f} of all blocks of both signs add up to at most 2**-bits.
+
+        Args:
+            bits: the binary logarithm of the unit.
+            width: how many integers a block has.
+            common: a common denominator of ``linear`` and ``square``.
+        """
+        linear = int(self.linear * common)
+        square = int(self.square * common)
+        exponents: list[int] = []
+        first = 1
+        exponent = linear + square
+        while self.bound is None or first <= self.bound:
+            gap = width * (linear + square * (2 * first + width))
+            # Exponents grow by at least g = gap / common from block to block, so that this one and
+            # all later ones are at most a geometric series of sum 1/(1 - e^-g), which is at most
+            # 1 + 1/g. Its logarithm is at most ln 2 where g >= 1.
+            if gap < common:
+                log_series = math.log1p(common / gap)
+            else:
+                log_series = 1.0
+            # The 1 is for blocks of both signs.
+            if exponent > math.ceil((bits + 1) * _LOG2 + log_series) * common:
+                break
+            exponents.append(exponent)
+            first = first + width
+            exponent = exponent + gap
+        return exponents
 
     @cached_property
     def _cells(self) -> Cells:
@@ -209,8 +224,11 @@ class ExactNoise:
 
     @cached_property
     def _accepting_words(self) -> npt.NDArray[np.uint32]:
-        """Return for each cell of the first table how many 32-bit words accept every number of its
-        block, then a 0 for cells beyond the table; uint32.
+        """Return for each cell of the first table, and then for all cells beyond it, a limit below
+        which a 32-bit word accepts every number of the cell's block; uint32.
+
+        It saves work: most candidates are accepted by one comparison, and only the others need the
+        exact decision of ``_is_accepted``. Beyond the table the limit is 0.
         """
         width = 1 << self.width_bits
         blocks = len(self.weights(_FIRST_TABLE_BITS)) // 2
@@ -223,9 +241,11 @@ class ExactNoise:
         return np.array([*words, 0], dtype=np.uint32)
 
     def _accepted_candidates(self, size: int, bits: Bits) -> Ints:
-        """Return those of ``size`` candidates that are accepted, int64.
+        """Draw ``size`` candidates; return those that are accepted, int64.
 
-        A candidate is a block with a sign, and a uniform offset in the block.
+        A candidate is a block with a sign, and a uniform offset in the block. It is accepted with
+        the probability e^{-(f(number) - f(first number of its block))}, and where it is within the
+        bound.
         """
         cells = self._cells.draw(size, bits)
         if not self.width_bits:

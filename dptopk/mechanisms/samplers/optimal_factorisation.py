@@ -1,8 +1,11 @@
 """The optimal factorisation of running sums, computed in floating point: a candidate that
 ``factorise`` rounds and charges exactly.
 
-The program minimises over X = WᵀW the error, the largest or the mean (A X⁻¹ Aᵀ)_tt, subject to the
-condition that a user's squared shifts sum to at most 1.
+W are the weights of the days in the measurements, A is the lower triangle of ones, whose rows sum
+the days up to each day, and A W⁻¹ are the weights of the measurements in the totals. Measurements
+with noise of variance 1 give the total of day t the variance (A X⁻¹ Aᵀ)_tt with X = WᵀW. The
+program minimises over X the largest or the mean of these, subject to the condition that a user's
+squared shifts of the measurements sum to at most 1.
 """
 
 from __future__ import annotations
@@ -32,14 +35,15 @@ _PROGRAM_ITERATIONS = 4000
 
 
 def is_computable(participation: Participation) -> bool:
-    """Return whether the optimum can be computed within seconds."""
+    """Return whether ``optimal_strategy`` is offered: where it takes seconds at most."""
     if participation.most == 1:
         return participation.days <= MOST_DAYS_OF_ONE
     return participation.days <= MOST_DAYS_OF_SEVERAL
 
 
 def optimal_strategy(participation: Participation, error: Error, error_nearby: float) -> Array:
-    """Return a lower triangular strategy W close to the optimum, shape (days, days).
+    """Return a strategy W close to the optimum, lower triangular, float64, shape (days, days): the
+    weights of the days in the measurements, of which row t is made on day t.
 
     Args:
         participation: on which days one user may be active.
@@ -67,43 +71,53 @@ def optimal_strategy(participation: Participation, error: Error, error_nearby: f
 
 
 def _gram_by_fixed_point(participation: Participation, error: Error) -> Array:
-    """Return X, close to the optimum, for users who are active on one day: its diagonal is 1.
+    """Return X = WᵀW, close to the optimum, for users who are active on one day: its diagonal, a
+    user's squared shifts, is 1.
 
-    By duality the least error is max ‖D_p^½ A D_v^½‖_* over probability vectors p, v of days; for
-    the mean error p is uniform. With the singular value decomposition U S Vᵀ of that matrix, p and
-    v are at the maximum the diagonals of U S Uᵀ and V S Vᵀ divided by tr S, and X = D_v^-½ V S Vᵀ
-    D_v^-½ (for the mean: Denisov et al. 2022). This fixed point is iterated for few days first;
-    then the number of days is doubled, p and v are interpolated, and iterated a few times more.
+    By duality the least error is the maximum of the nuclear norm (the sum of the singular values)
+    of D_p^½ A D_v^½ over probability vectors p, v of days, D_p and D_v the diagonal matrices of
+    these; for the mean error p is uniform. With the singular value decomposition U S Vᵀ of that
+    matrix, p and v are at the maximum the diagonals of U S Uᵀ and V S Vᵀ divided by tr S, and X =
+    D_v^-½ V S Vᵀ D_v^-½ (for the mean: Denisov et al. 2022). This fixed point is iterated for few
+    days first; then the number of days is doubled, p and v are interpolated, and iterated a few
+    times more.
+
+    Args:
+        participation: the number of days, with ``most`` = 1.
+        error: "max" or "mean", the error to minimise.
     """
     size = min(participation.days, _COARSEST)
-    rows = np.full(size, 1 / size)
-    columns = rows
-    right = roots = np.empty(0)  # for the type checker: set in every iteration
+    p = np.full(size, 1 / size)
+    v = p
+    V = S = np.empty(0)  # for the type checker: set in every iteration
     doublings = (participation.days - 1).bit_length()  # enough to come to all days
     for iterations in [_FIRST_ITERATIONS] + [_FURTHER_ITERATIONS] * doublings:
-        rows = _interpolated_law(rows, size)
-        columns = _interpolated_law(columns, size)
+        p = _interpolated_law(p, size)
+        v = _interpolated_law(v, size)
         for _ in range(iterations):
-            # D_p^½ A D_v^½ = U S Vᵀ, with p = rows and v = columns; ``right`` is V, ``roots`` S.
-            by_rows = np.sqrt(rows)[:, None] * np.tri(size)
-            scaled = by_rows * np.sqrt(columns)
-            squares, right = np.linalg.eigh(scaled.T @ scaled)
-            roots = np.sqrt(np.maximum(squares, _SMALLEST_SQUARE))
-            columns_before = columns
-            columns = right**2 @ roots / roots.sum()
+            # The matrix D_p^½ A D_v^½ = U S Vᵀ, and its V and S from its product with its
+            # transpose, V S² Vᵀ; S is kept as a vector.
+            matrix = np.sqrt(p)[:, None] * np.tri(size) * np.sqrt(v)
+            squares, V = np.linalg.eigh(matrix.T @ matrix)
+            S = np.sqrt(np.maximum(squares, _SMALLEST_SQUARE))
+            v_of_decomposition = v
+            v = V**2 @ S / S.sum()
             if error == "max":
-                rows = (scaled @ right) ** 2 @ (1 / roots) / roots.sum()
+                p = (matrix @ V) ** 2 @ (1 / S) / S.sum()  # U = matrix V S⁻¹
         if size == participation.days:
             break
         size = min(2 * size, participation.days)
-    return _with_unit_diagonal((right * roots) @ right.T, columns_before)
+    return _with_unit_diagonal((V * S) @ V.T, v_of_decomposition)
 
 
-def _with_unit_diagonal(product: Array, columns: Array) -> Array:
-    """Return D_v^-½ V S Vᵀ D_v^-½, scaled to a diagonal of 1, for ``product`` = V S Vᵀ and
-    ``columns`` = v.
+def _with_unit_diagonal(product: Array, v: Array) -> Array:
+    """Return D_v^-½ V S Vᵀ D_v^-½, scaled from both sides to a diagonal of 1.
+
+    Args:
+        product: V S Vᵀ, shape (days, days).
+        v: the diagonal of D_v, shape (days,).
     """
-    gram = product / np.sqrt(np.outer(columns, columns))
+    gram = product / np.sqrt(np.outer(v, v))
     diagonal = np.diag(gram)
     normalised: Array = gram / np.sqrt(np.outer(diagonal, diagonal))
     return normalised
@@ -124,8 +138,8 @@ def _interpolated_law(law: Array, size: int) -> Array:
 
 
 def _gram_by_program(participation: Participation, error: Error, error_nearby: float) -> Array:
-    """Return X, close to the optimum, for users who are active on several days, by a
-    semidefinite program as in Choquette-Choo et al. 2023.
+    """Return X = WᵀW, close to the optimum but for a factor, for users who are active on several
+    days, by a semidefinite program as in Choquette-Choo et al. 2023.
 
     The condition ``Participation.energy`` <= 1 is convex in X: the matrix Ĝ above X, which falls
     with the first day and with the distance, is a variable ``above``, on the days on which it is
@@ -174,8 +188,9 @@ def _gram_by_program(participation: Participation, error: Error, error_nearby: f
 
 
 def _steps_of_user(most: int) -> tuple[Array, Array]:
-    """Return, for each pair of the days 0..most-1 of a user, the number of the first day and the
-    number of steps between the two, shape (most²,) each.
+    """Return, for all pairs of the days of a user who is active as early as possible, where the
+    variable ``above`` has them: the number of the first day among the user's days, from 0, and how
+    many days of the user later the second one is, shape (most²,) each.
     """
     numbers = np.arange(most)
     first = np.minimum.outer(numbers, numbers)
@@ -186,9 +201,9 @@ def _steps_of_user(most: int) -> tuple[Array, Array]:
 def _pairs_of_days(
     participation: Participation,
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """Return the pairs of days (i, j), i <= j, on which one user can be active; and for each pair
-    the number of the first day and the number of steps between, both cut to at most
-    ``participation.most`` - 1.
+    """Return the pairs of days (i, j), i <= j, on which one user can be active, as indices into X;
+    and for each pair the place in the variable ``above`` that bounds it: how many days of a user
+    there can be before i, and from i to before j, both cut to at most ``participation.most`` - 1.
     """
     i, j = np.triu_indices(participation.days)
     possible_pairs = (i == j) | (j - i >= participation.apart)

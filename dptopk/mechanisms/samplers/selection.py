@@ -92,8 +92,8 @@ class Crowd:
         self.batches = 0
 
     def explore(self, race: Race, need: int, origin: Level, least: float) -> Arrivals | None:
-        """Draw more rings; return None if no ring that is still to come can have a score above
-        ``least``.
+        """Draw and return more rings, the earliest that have not been drawn yet; return None if no
+        ring that is still to come can have a score above ``least``.
 
         Args:
             race: the race that the crowd takes part in.
@@ -103,16 +103,16 @@ class Crowd:
         """
         next_batches = 1 + 2 * need // _BATCH  # at first, about two rings for each selection
         if self.batches:
-            # The score of a ring at the time E is head - ln E.
-            head = self._score_at_time_1(race, origin)
-            # Rings still to come have an E above batches·64/size.
-            tail = -math.log(self.batches * _BATCH / self.size)
-            rounding = SCORE_ROUNDING * (2 + abs(head) + abs(tail))
-            if head + tail + rounding < least:
+            # The score of a ring at the time E is that at time 1, less ln E; rings still to come
+            # have an E above batches·64/size.
+            at_time_1 = self._score_at_time_1(race, origin)
+            minus_log_time = -math.log(self.batches * _BATCH / self.size)
+            rounding = SCORE_ROUNDING * (2 + abs(at_time_1) + abs(minus_log_time))
+            if at_time_1 + minus_log_time + rounding < least:
                 return None
-            # Until the time e^{head - least} a ring has a score above ``least``, and a little
+            # Until the time e^{at_time_1 - least} a ring has a score above ``least``, and a little
             # longer for rounding. The number of batches at most triples.
-            last_time = math.exp(min(head - least + _LOG_TIME_MARGIN, _LARGEST_EXPONENT))
+            last_time = math.exp(min(at_time_1 - least + _LOG_TIME_MARGIN, _LARGEST_EXPONENT))
             enough = self.size / _BATCH * last_time + 1
             next_batches = int(min(enough, 2.0 * self.batches + 1))
         return self.draw_batches(next_batches, race, origin)
@@ -125,8 +125,8 @@ class Crowd:
         return max(-float(min(below, -Fraction(LOWEST))), LOWEST)
 
     def draw_batches(self, batches: int, race: Race, origin: Level) -> Arrivals:
-        """Draw the rings of the next batches; a batch is a time of 64/size of clocks with the
-        envelope's rate.
+        """Draw and return the rings of the next batches; a batch is a slab of time in which the
+        envelope's ``size`` clocks of equal rate ring 64 times on average.
 
         Args:
             batches: how many batches are drawn.
@@ -146,7 +146,7 @@ class Crowd:
         return race.rings_in_slab(labels + self.offset, self.top, start, width, origin)
 
     def _accepted_rings(self, levels: Array, race: Race) -> Bools:
-        """Return which rings of the envelope are rings of their labels: each with probability
+        """Draw which rings of the envelope are rings of their labels: each with probability
         e^{-rate (top - level)}, exactly.
         """
         with np.errstate(over="ignore"):
@@ -198,7 +198,8 @@ def _watched_and_crowd(values: Array, need: int, bits: Bits) -> tuple[Ints | Non
 
 
 def _first_of_race(values: Array, need: int, race: Race, absent: int) -> Ints:
-    """Draw the labels of the first ``need`` clocks, in order, int64; -1 is the stop element.
+    """Draw the labels of the first ``need`` clocks of a race, in order; int64, shape (need,), STOP
+    for the stop element.
 
     Args:
         values: counts or utilities, shape (n,).
