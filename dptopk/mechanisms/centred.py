@@ -83,8 +83,8 @@ class Centred(CountingMechanism):
         return f"Centred(noise={self.noise}, common={self.common}, centre={self.centre})"
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
-        """Return the costs of Z and Y at their largest shifts, which dominate every smaller move
-        in both directions.
+        """Return the costs of the noises Z_i and Y at the largest shifts of what they are added to;
+        these dominate every smaller move in both directions.
 
         Raises:
             InvalidParameter: when ``labels``, the number of labels counted, is not given: every
@@ -171,8 +171,8 @@ class Centred(CountingMechanism):
         return lambda number: own_noise(number) / self.centre.denominator + common(number)
 
     def float_common(self, inputs: SimulationInput, labels: int) -> Noise:
-        """Return the simulated Y/b: a function of the number of a block of draws that returns
-        float64, shape (draws, 1).
+        """Return the simulated Y/b, in counts: a function of the number of a block of draws that
+        returns one value for each draw, float64, shape (draws, 1).
         """
         # Blocks for 0 labels have one column, the one that is otherwise for the floor.
         once = replace(inputs, standard=StandardNoise(0, of="common"))
@@ -192,8 +192,9 @@ class Centred(CountingMechanism):
         """Return the mechanism that states the law of Y when ``labels`` labels are counted.
 
         Where ``common`` is None, the scale of Y minimises the variance of Z + Y at equal cost
-        (Gaussian: in μ²; Laplace: in ε). With w the cost of all Z over that of Y at equal scales,
-        Y has the scale of Z times w^(-1/4), or times w^(-1/3) for Laplace noise.
+        (Gaussian: in μ², which falls with the square of a scale; Laplace: in ε, which falls with
+        the scale). With w the cost of all Z over that of Y if both had the same scale, Y has the
+        scale of Z times w^(-1/4), or times w^(-1/3) for Laplace noise.
 
         Raises:
             InvalidParameter: when both ``common`` and ``labels`` are None.
@@ -207,6 +208,7 @@ class Centred(CountingMechanism):
         touched = sensitivity.touched(validate.count(labels=labels))
         a = self.centre.numerator
         b = self.centre.denominator
+        # A touched count is shifted by b - a, an untouched one and Y by a (``charge``).
         if isinstance(self.noise, KnownGaussian):
             weight = (touched * (b - a) ** 2 + (labels - touched) * a**2) / a**2
             return KnownGaussian(sigma=self.noise.sigma / weight**0.25)
@@ -214,7 +216,9 @@ class Centred(CountingMechanism):
         return KnownLaplace(epsilon=self.noise.epsilon * weight ** (1 / 3))
 
     def as_recorded(self, sensitivity: Sensitivity, labels: int) -> Self:
-        """Return the mechanism with ``common`` set to its value for ``labels`` labels."""
+        """Return the mechanism with ``common`` set to its value for ``labels`` labels; for no
+        label, the mechanism as it is.
+        """
         if labels:
             return replace(self, common=self.common_noise(sensitivity, labels))
         return self

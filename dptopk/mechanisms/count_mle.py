@@ -117,17 +117,18 @@ class CountMLE(Mechanism):
         return measured + weight * (fitted - measured)
 
     def error(self, measured: Array, sensitivity: Sensitivity) -> float:
-        """Return an estimate of the root mean square error of ``fit(measured)``, computed from what
-        was released, at no privacy cost.
+        """Return an estimate of the root mean square error of a count of ``fit(measured)``,
+        computed from what was released, at no privacy cost.
 
         Args:
-            measured: the noisy counts in the order of the ranking (Release.measured).
+            measured: the noisy counts in the order of the ranking (Release.measured), shape (k,).
             sensitivity: the histogram's.
 
         Returns:
-            Stein's estimate of the error of a count, with either value of ``shrink``. It is
-            unbiased for continuous Gaussian noise; then it is raised to at least sqrt(blocks/k)
-            times the noise, the error that remains where the order is right.
+            The root of Stein's estimate of the mean square error, which is unbiased for continuous
+            Gaussian noise, with either value of ``shrink``. The estimate is raised to at least
+            b/k times the variance of the noise, the error that remains where the order is right,
+            with the k and b of the class docstring. 0 for no counts.
 
         Raises:
             InvalidParameter: as ``variances`` does.
@@ -141,20 +142,23 @@ class CountMLE(Mechanism):
         own_variance, shared_variance = self.variances(sensitivity)
         blocks = _number_of_blocks(fitted, clip=shared_variance == 0)
         square = float(((fitted - measured) ** 2).sum())
-        # Stein's estimate of the sum of squared errors, for y + w (f - y) with w < 1 and for f.
+        # Stein's estimate of the sum of squared errors of the own noise after the fit, which is
+        # y + w (f - y) with w < 1, or f itself.
         if weight < 1:
             risk = own_variance * (k - weight * max(k - blocks - 2, 0))
         else:
             risk = square + own_variance * (2 * blocks - k)
-        return math.sqrt(max(risk, own_variance * blocks) / k + shared_variance)
+        least_risk = own_variance * blocks
+        return math.sqrt(max(risk, least_risk) / k + shared_variance)
 
     def _fit_and_weight(
         self, measured: Array, sensitivity: Sensitivity, passes: int = 1
     ) -> tuple[Array, float]:
-        """Return the isotonic fit f, shape (n,), and the weight w of the class docstring.
+        """Return the isotonic fit f, float64, shape (n,), and the weight w in [0, 1], as the class
+        docstring defines them.
 
         Noise that all counts share moves the fit as much as the counts, so that w depends on the
-        own noise alone; then the fit is not clipped at 0.
+        own noise alone; where there is shared noise, the fit is not clipped at 0.
 
         Args:
             measured: the noisy counts in the order of the ranking, shape (n,).
@@ -166,15 +170,15 @@ class CountMLE(Mechanism):
         fitted = isotonic_least_squares(measured, clip=shared_variance == 0)
         blocks = _number_of_blocks(fitted, clip=shared_variance == 0)
         # w = min(1, (k - b - 2)_+ variance / |f - y|²), as the class says.
-        target_square = max(len(measured) - blocks - 2, 0) * own_variance
+        numerator = max(len(measured) - blocks - 2, 0) * own_variance
         square = float(((fitted - measured) ** 2).sum())
-        if square <= target_square:
+        if square <= numerator:
             return fitted, 1.0
-        return fitted, target_square / square
+        return fitted, numerator / square
 
     def variances(self, sensitivity: Sensitivity) -> tuple[float, float]:
-        """Return the variance of each count's own noise, and that of the noise that all counts
-        share (0 if there is none).
+        """Return the variance of each count's own noise, and the variance of the noise that all
+        counts share (0 if there is none), of one measurement, in squared counts.
 
         Raises:
             InvalidParameter: where ``noise`` is a ``Centred`` whose common noise is not given: it
@@ -358,8 +362,10 @@ def isotonic_least_squares(values: Array, *, clip: bool = True) -> Array:
 
 
 def _number_of_blocks(fitted: Array, *, clip: bool) -> int:
-    """Return the number of different values in a non-increasing fit, of a clipped fit those above
-    0; it is the dimension of the face of the cone that the fit lies in.
+    """Return the number of different values in a non-increasing fit, of a fit that was clipped at 0
+    those above 0: b in the class docstring of CountMLE.
+
+    It is the number of dimensions in which a fit with the same blocks can vary.
     """
     values = fitted[fitted > 0] if clip else fitted
     if not len(values):
@@ -373,9 +379,10 @@ def isotonic_median(values: Array) -> Array:
     shape (n,).
 
     Of the optima it is the one with the least squared distance to ``values``: the limit, for a
-    vanishing weight on the squares, of a strictly convex isotonic fit. Its pool-adjacent-violators
-    blocks take the value that minimises absolute, then squared deviations: the mean clipped to the
-    interval of medians.
+    vanishing weight on the squares, of a strictly convex isotonic fit. That is computed by pooling
+    adjacent violators: each value begins as a block, and as long as a block is not above the next
+    one, the two are merged. The value of a block minimises its absolute, then its squared
+    deviations: it is the mean, clipped to the interval of medians.
 
     >>> isotonic_median(np.array([3, 5, -2])).tolist()
     [4.0, 4.0, 0.0]
@@ -408,7 +415,7 @@ class _FittedBlock(NamedTuple):
 
 def _merged_block(before: _FittedBlock, after: _FittedBlock) -> _FittedBlock:
     """Return two neighbouring blocks as one; its value is the mean, clipped to the interval of
-    medians. The lists of members are reused.
+    medians. The lists of members may be changed: neither block may be used afterwards.
     """
     total = before.total + after.total
     members = _merged_members(before.members, after.members)

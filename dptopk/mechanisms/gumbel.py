@@ -58,13 +58,15 @@ class _GumbelSelection(LabelsOnly):
         validate.parameters(self, charge_as=partial(validate.member, CHARGES))
 
     def __repr__(self) -> str:
-        """Return the text of a dataclass, without the arguments that have their default value."""
-        shown = []
-        for part in fields(self):  # type: ignore[arg-type]
-            value = getattr(self, part.name)
-            if part.default is MISSING or value != part.default:
-                shown.append(f"{part.name}={value!r}")
-        return f"{type(self).__name__}({', '.join(shown)})"
+        """Return the call that makes this mechanism, without the arguments that have their default
+        value.
+        """
+        arguments = []
+        for parameter in fields(self):  # type: ignore[arg-type]
+            value = getattr(self, parameter.name)
+            if parameter.default is MISSING or value != parameter.default:
+                arguments.append(f"{parameter.name}={value!r}")
+        return f"{type(self).__name__}({', '.join(arguments)})"
 
     def selection_noise(self, sensitivity: Sensitivity) -> float:
         """Return the standard deviation of the Gumbel noise on a count."""
@@ -178,8 +180,9 @@ class UnknownGumbel(TopSlots, _GumbelSelection):
     """Gumbel selection among the d_bar largest present labels and ⊥, until ⊥ is drawn or k labels
     are; labels only.
 
-    ⊥ has the score h_(d_bar+1) + linf + c. Charge before: k × BoundedRange(epsilon) + δ, adaptive
-    for k > 1. Charge of a release: r × BoundedRange(epsilon) + δ, where r counts the selections
+    ⊥ stands for stopping: it takes part like a label with the count h_(d_bar+1) + linf + c (for c
+    see Source). Charge before: k × BoundedRange(epsilon) + δ, adaptive for k > 1. Charge of a
+    release: r × BoundedRange(epsilon) + δ, where r counts the selections
     made, that of ⊥ included. By clocks: min(l0, d_bar) × ExponentialClockDP(epsilon) + δ, before
     and after. Neighbours: add or remove one user, who moves counts in one direction by at most linf
     each; l0 may be None.

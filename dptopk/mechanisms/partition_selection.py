@@ -91,9 +91,10 @@ class PartitionSelection(FromData, LabelsOnly):
             InvalidParameter: as ``cost_of_coins`` does, or for a coin of too many levels.
         """
         coin = self.cost_of_coins(sensitivity)
-        if coin is None:
+        if coin is None:  # the optimal coin for one label has the Rényi order ∞, where ε bounds it
             epsilon = round_down(smaller_of(self.epsilon))
-            return coin_chances(math.inf, epsilon, self.delta * (1 - CHANCE_ROUNDING))
+            chance_at_level_1 = self.delta * (1 - CHANCE_ROUNDING)
+            return coin_chances(math.inf, epsilon, chance_at_level_1)
         return coin_chances(coin.order, coin.divergence, coin.first)
 
     def charge(self, sensitivity: Sensitivity, *, labels: int | None = None) -> Charge:
@@ -127,12 +128,14 @@ class PartitionSelection(FromData, LabelsOnly):
         """
         counts = inputs.counts
         noise = inputs.shown_by
+        true_counts = inputs.histogram.counts
 
         def draw(number: int) -> tuple[Any, Any]:
-            """Return the chosen ranks and their noisy counts for a block of draws."""
+            """Return the chosen ranks, -1 for none, and the values by which they were chosen, for a
+            block of draws.
+            """
             rng = generator_of_block("tossed", number)
             bits = random_bits(rng)
-            true_counts = inputs.histogram.counts
             tosses = [
                 self.toss_coins(inputs.sensitivity, true_counts, bits) for _ in range(BLOCK_DRAWS)
             ]

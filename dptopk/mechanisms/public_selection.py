@@ -36,8 +36,8 @@ class PublicSelection(LabelsOnly):
 
     @abstractmethod
     def rows(self, histogram: Histogram, bits: Bits) -> Sequence[int] | Ints:
-        """Draw the indices of the k selected rows; labels without a row have the indices n, n + 1,
-        ..., where n is the number of rows.
+        """Draw the indices of the k selected rows of the histogram; labels without a row have the
+        indices n, n + 1, ..., where n is the number of rows.
         """
 
     def release(self, histogram: Histogram, rng: np.random.Generator | None = None) -> Release:
@@ -56,8 +56,12 @@ class PublicSelection(LabelsOnly):
         return self._checked_release(histogram, rng)
 
     def _checked_release(self, histogram: Histogram, rng: Rng, **options: Any) -> Release:
-        """Return the release of a drawn answer, after the checks; the options are those that
-        ``check`` and ``rows`` both take.
+        """Draw the answer, after the checks of ``check``, and return its release.
+
+        Args:
+            histogram: as for ``release``.
+            rng: as for ``release``.
+            options: what the mechanism's own ``check`` and ``rows`` take beside these.
         """
         self.check(histogram, **options)
         charge = self.charge(histogram.sensitivity)
@@ -83,8 +87,8 @@ def in_label_order(labels: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def drawn_labels(histogram: Histogram, indices: Array, bits: Bits) -> tuple[Any, ...]:
-    """Return the labels of drawn indices, all different; an index of at least n, the number of
-    rows, stands for some label without a row.
+    """Return the labels of drawn indices; an index of at least n, the number of rows, stands for
+    some label without a row.
 
     Labels without a row are exchangeable: an index from n on is a uniform choice among those not
     drawn before. If the domain is named by a function, that label is drawn here: labels of the
@@ -93,7 +97,7 @@ def drawn_labels(histogram: Histogram, indices: Array, bits: Bits) -> tuple[Any,
 
     Args:
         histogram: the one from which they are drawn.
-        indices: the drawn indices, shape (k,).
+        indices: the drawn indices, all different, shape (k,).
         bits: the source of words.
 
     Raises:

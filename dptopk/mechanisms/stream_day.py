@@ -68,23 +68,25 @@ class StreamDay:
             counts: their counts, shape (n,).
             measured: the noisy numbers of this day, by the number of a measurement.
         """
-        stored_rows: Ints | slice = narrow(rows)
+        stored_rows: Ints | slice = as_narrowest_type(rows)
         # The first comparison alone decides for nearly all days whose rows are others.
         if rows.size and rows[0] == 0 and np.array_equal(rows, np.arange(rows.size)):
             stored_rows = slice(0, rows.size)
-        numbers = {measurement: narrow(values) for measurement, values in measured.items()}
-        return cls(histogram_identity, tuple(names), stored_rows, narrow(counts), numbers)
+        stored_numbers = {number: as_narrowest_type(values) for number, values in measured.items()}
+        stored_counts = as_narrowest_type(counts)
+        return cls(histogram_identity, tuple(names), stored_rows, stored_counts, stored_numbers)
 
     @property
     def places(self) -> Ints:
-        """Return ``rows`` as an array, shape (n,)."""
+        """Return the places of the labels with a count, ``rows``, as an array, shape (n,)."""
         if isinstance(self.rows, slice):
             return np.arange(self.counts.size)
         return self.rows
 
     def to_parts(self) -> dict[int, bytes]:
-        """Return the day as parts of bytes by their keys: the labels, the counts, the rows if they
-        are not the first ones, and the values of each measurement, by its number.
+        """Return the day as bytes in several parts, by the keys _TEXT (the histogram's identity and
+        the labels, as JSON), _COUNTS, _ROWS (if these are not the first ones) and the number of
+        each measurement.
 
         They are apart so that each can be a value of its own in a database, whose size is limited.
 
@@ -139,7 +141,7 @@ def _is_changed(name: Any, plain: Any) -> bool:
     return bool(identity(from_plain(plain)) != identity(name))
 
 
-def narrow(numbers: Ints) -> Ints:
+def as_narrowest_type(numbers: Ints) -> Ints:
     """Return the integers in the narrowest signed type that holds them, in the same shape."""
     # NumPy names a signed type for negative integers only: n >= 0 needs the type of -n - 1.
     type_of_smallest = np.min_scalar_type(min(int(numbers.min(initial=0)), -1))

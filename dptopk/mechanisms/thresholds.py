@@ -114,9 +114,9 @@ def is_above_threshold(
     """Return which slots are above the threshold: count + noise > floor + floor_noise + offset.
 
     Args:
-        counts: shape (slots,).
-        noise: shape (..., slots).
-        floor: h_(d_bar+1).
+        counts: true counts, int64, shape (slots,).
+        noise: in counts, int64, shape (..., slots).
+        floor: the count that the threshold is above; h_(d_bar+1) or 0.
         floor_noise: shape (..., 1), or 0.
         offset: from ThresholdedMechanism.threshold_offset.
 
@@ -168,8 +168,8 @@ def fixed_threshold(
     labels: int,
     delta: float,
 ) -> int:
-    """Return the smallest T >= linf at which some label that only one user has is released with
-    probability at most delta, however that user's contribution is split over labels.
+    """Return the smallest threshold T >= linf at which some label that only one user has is
+    released with probability at most delta, however that user's contribution is split over labels.
 
     Args:
         chance_to_pass: takes a count v and T; returns the probability that a label with this count,
@@ -177,6 +177,9 @@ def fixed_threshold(
         sensitivity: of the counts.
         labels: how many labels one user has at most.
         delta: in (0, 1).
+
+    Raises:
+        InvalidParameter: naming ``delta``, when T would be beyond 2^60.
     """
     linf = sensitivity.linf
     total_is_capped = cap_binds(sensitivity, labels)
@@ -276,7 +279,9 @@ class ThresholdedMechanism(FromData):
 
     @property
     def divisor(self) -> int:
-        """Return b, such that the noise is drawn in steps of 1/b of a count."""
+        """Return b >= 1, such that the noise is drawn as an integer number of steps of 1/b of a
+        count.
+        """
         return 1
 
     @abstractmethod
@@ -372,7 +377,7 @@ class ThresholdedMechanism(FromData):
         probability = validate.probability(allow_zero=False, probability=probability)
         offset = self.threshold_offset(sensitivity)
         # A count is not released if noise of the floor - noise of the count >= lead - offset, hence
-        # > lead - offset - 1.
+        # > c = lead - offset - 1.
         c = smallest_offset(self.threshold_tail(sensitivity), 1 - probability, "probability")
         return offset + 1 + c
 
@@ -383,15 +388,21 @@ class ThresholdedMechanism(FromData):
         return 0.0
 
     def above_floor(self, noise: Array, floor_noise: Array | int) -> Array:
-        """Return the noise minus the floor's noise, both in steps of 1/b, in counts and rounded
-        up, int64, shape (n,).
+        """Return by how many counts each noise exceeds that of the floor, rounded up to a whole
+        count, int64, shape (n,).
 
-        As counts and offsets are integers, noise/b > x holds if and only if it does for its
-        ceiling.
+        As counts and offsets are integers, a fraction of a count exceeds one if and only if its
+        ceiling does.
+
+        Args:
+            noise: in steps of 1/``divisor``, int64, shape (n,).
+            floor_noise: in the same steps, shape (1,), or 0.
         """
-        return -((floor_noise - noise) // self.divisor)
+        return -((floor_noise - noise) // self.divisor)  # the ceiling of (noise - floor_noise)/b
 
-    def values(self, sensitivity: Sensitivity, counts: Array, noise: Array, bits: Bits) -> Array:
+    def released_values(
+        self, sensitivity: Sensitivity, counts: Array, noise: Array, bits: Bits
+    ) -> Array:
         """Return the released values of the counts that passed, shape (n,).
 
         Args:
@@ -453,7 +464,7 @@ class ThresholdedMechanism(FromData):
         floor_noise = drawn[-1:] if top.noisy_floor else 0
         passed = self._released_slots(sensitivity, top, self.above_floor(noise, floor_noise), bits)
         return ordered_release(
-            self.values(sensitivity, top.counts[passed], noise[passed], bits),
+            self.released_values(sensitivity, top.counts[passed], noise[passed], bits),
             top.labels[passed],
             histogram,
             rng,
@@ -555,9 +566,9 @@ class CutMechanism(IndependentCounts):
         """
         bound = self.bound(sensitivity)
         noises = 1 if self.floor_rank is None else 2
-        uncut = super().threshold_tail(sensitivity)
+        uncut_tail = super().threshold_tail(sensitivity)
         law = self.counting.law(sensitivity)
-        chance_uncut = 1 - 2 * law.tail(bound)
+        chance_uncut = 1 - 2 * law.tail(bound)  # that a noise is within ±bound
         if noises == 2:
             chance_uncut = chance_uncut * chance_uncut
 
@@ -566,7 +577,7 @@ class CutMechanism(IndependentCounts):
             if c >= bound * noises:
                 return 0.0
             # Both laws are symmetric: more than c >= 0 is never likelier than not.
-            return min(uncut(c) / chance_uncut, 0.5)
+            return min(uncut_tail(c) / chance_uncut, 0.5)
 
         return tail
 
@@ -609,5 +620,5 @@ class CutMechanism(IndependentCounts):
 
 class NoisyFloorMechanism(TopSlots, ThresholdedMechanism):
     """Base of the mechanisms that noise the d_bar largest counts and the floor alike, by the noise
-    of a mechanism for known domains.
+    of a mechanism for known domains (``counting``).
     """

@@ -65,21 +65,26 @@ class TruncatedLaplace(CutMechanism):
         touched = self.moving_counts(sensitivity)
         if not one_cost_is_less(sensitivity, touched, self.epsilon):
             return Charge({PureDP(self.epsilon): touched}, delta=self.delta)
-        # The multiple is not below that of the float, nor below that of the decimal it stands for.
+        # The cost is not below that of the float epsilon, nor below that of the decimal by which it
+        # is written.
         epsilon = max(Fraction(self.epsilon), decimal(self.epsilon))
         epsilon_of_total = epsilon * sensitivity.total(touched) / sensitivity.linf
         return Charge({PureDP(read_up(epsilon_of_total)): 1}, delta=self.delta)
 
     def threshold_offset(self, sensitivity: Sensitivity) -> int:
-        """Return the threshold T that a noisy count must exceed, but for the coin at T."""
+        """Return the threshold T, at which the noise is cut: a noisy count above it is released,
+        and one of exactly T with the probability ``at_threshold``.
+        """
         return self.bound(sensitivity)
 
     def at_threshold(self, sensitivity: Sensitivity) -> float:
-        """Return the probability π with which a noisy count of exactly T is released.
+        """Return the probability π, below 1, with which a noisy count of exactly T is released, so
+        that all of δ is spent.
 
-        A label that one user alone has is released with P[N > T - linf] + π P[N = T - linf]; that
-        is 1 - (1-δ)^(1/l0), rounded down. Where a user's total is capped, π is the largest multiple
-        of CHANCE_STEP with which δ suffices for every split of the total.
+        A label that one user alone has, linf times, is released with P[N > T - linf] + π P[N = T -
+        linf]; π is chosen so that this is 1 - (1-δ)^(1/l0), rounded down, because then one of l0
+        such labels is released with probability δ. Where a user's total is capped, π is the largest
+        multiple of CHANCE_STEP with which δ suffices for every split of the total.
 
         Raises:
             InvalidParameter: when l0 is None, or for a δ that is too small for this noise.
@@ -127,8 +132,9 @@ class TruncatedLaplace(CutMechanism):
 def _chance_for_capped_total(
     decay: float, sensitivity: Sensitivity, labels: int, bound: int, delta: float
 ) -> float:
-    """Return the largest multiple of 2^-20 below 1 with which a noisy count of exactly the bound
-    may be released, so that for every split of a user's capped total δ suffices.
+    """Return the largest probability, a multiple of CHANCE_STEP below 1, with which a noisy count
+    of exactly the bound may be released, so that for every split of a user's capped total δ
+    suffices.
 
     Args:
         decay: rate of the Laplace noise.
@@ -139,7 +145,7 @@ def _chance_for_capped_total(
     """
 
     def too_large(steps: int) -> bool:
-        """Return whether a probability of steps·2^-20 would need more than delta."""
+        """Return whether a probability of steps·CHANCE_STEP would need more than delta."""
 
         def shown(v: int) -> float:
             """Return an upper bound on the probability that a label which one user alone has, v

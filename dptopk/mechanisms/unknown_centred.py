@@ -145,7 +145,9 @@ class UnknownCentred(NoisyFloorMechanism):
         """
         return self.noise.draw_noise(sensitivity, size, bits)
 
-    def values(self, sensitivity: Sensitivity, counts: Array, noise: Array, bits: Bits) -> Array:
+    def released_values(
+        self, sensitivity: Sensitivity, counts: Array, noise: Array, bits: Bits
+    ) -> Array:
         """Return the released values of the counts that passed, multiples of 1/b with one draw of
         Y for all, float64, shape (n,).
 

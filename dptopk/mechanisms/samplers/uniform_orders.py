@@ -25,9 +25,10 @@ def smallest_in_order(levels: Sequence[int], rate: Fraction, k: int) -> dict[Ord
     """Return lower bounds on the probabilities of all orders of the k smallest of the numbers
     U_i e^{-rate·level_i}, with independent uniform U_i, in units of 2**-LISTING_BITS.
 
-    The ends e^{-rate·(level - least)} are known to a relative error η <= 1/2. Let U and V be the
-    uniform variables of two of the numbers. These change places because of errors of their ends
-    only if U/V lies between two values whose ratio is at most (1 + η)/(1 - η). The density of
+    The numbers are uniform on [0, e^{-rate·level_i}]. The probabilities are computed exactly for
+    ends e^{-rate·(level_i - least level)} that are rounded, by a relative error η <= 1/2. Let U and
+    V be the uniform variables of two of the numbers. These change places because of errors of their
+    ends only if U/V lies between two values whose ratio is at most (1 + η)/(1 - η). The density of
     ln(U/V) is at most 1/2, so that the probability of that is at most η/(1 - η) <= 2η; and the
     probability of an order is off by at most 2η for every pair.
 
@@ -59,7 +60,7 @@ def smallest_in_order(levels: Sequence[int], rate: Fraction, k: int) -> dict[Ord
 
 
 def _units_of_ends(levels: Sequence[int], rate: Fraction) -> list[int]:
-    """Return integers within 1 of 2**_END_BITS·e^{-rate·(level - least)}, for each level."""
+    """Return integers within 1 of 2**_END_BITS·e^{-rate·(level - least level)}, for each level."""
     exponents = [rate * (level - min(levels)) for level in levels]
     common = lcm(*(x.denominator for x in exponents))
     return exp_units([int(x * common) for x in exponents], common, _END_BITS)
@@ -68,6 +69,10 @@ def _units_of_ends(levels: Sequence[int], rate: Fraction) -> list[int]:
 def orders_of_uniforms(ends: Sequence[Fraction], k: int) -> dict[Order, Fraction]:
     """Return, for every order of k numbers, the exact probability that they are the k smallest, in
     this order, of independent numbers that are uniform on [0, end] each.
+
+    Args:
+        ends: the end of each number's interval, above 0; numbers are named by their places.
+        k: from 1 to the number of ends.
     """
     cuts = sorted({Fraction(0), *ends})
     segments = list(itertools.pairwise(cuts))
