@@ -44,7 +44,7 @@ def main(arguments: list[str], spark: Any = None) -> Release:
         spark = SparkSession.builder.appName("top articles").getOrCreate()
     release = top_articles(spark.read.parquet(str(folder / "clicks.parquet")), spark)
     print(release)
-    release.shown().to_csv(folder / "top.csv", index=False)
+    release.display_table().to_csv(folder / "top.csv", index=False)
     return release
 
 

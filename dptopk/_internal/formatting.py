@@ -253,7 +253,7 @@ def answer_rows(
     """Return the headers and the cells of an answer.
 
     Args:
-        rows: the answer as ``Release.shown`` gives it.
+        rows: the answer as ``Release.display_table`` gives it.
         draw_bar: the function that draws the bar of a row from its count, the lower and the upper
             end of its interval, and the largest number of all rows, as ``html_bar`` does; None: no
             bars.
@@ -308,8 +308,8 @@ def _html_row(row: Sequence[Any], raw: frozenset[int]) -> str:
 
 
 def html_rows(rows: pd.DataFrame) -> str:
-    """Return an answer, as ``Release.shown`` gives it, as a table in HTML, with bars where it has
-    intervals.
+    """Return an answer, as ``Release.display_table`` gives it, as a table in HTML, with bars where
+    it has intervals.
     """
     headers, cells = answer_rows(rows, html_bar)
     # With intervals the fifth column has the bars, which are HTML already.

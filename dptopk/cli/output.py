@@ -107,7 +107,8 @@ class TopKSheet(AnswerSheet):
         plan: the plan that ran.
         release: its answer.
         confidence: the confidence of the error bars, in (0, 1).
-        rows: ranks, labels, and counts with their error bars, as ``Release.shown`` gives them.
+        rows: ranks, labels, and counts with their error bars, as ``Release.display_table`` gives
+            them.
         budget_lines: lines on what is left of the budget; empty where nothing pays.
         about: the title block, heading to text, for formats that have room for one.
     """
@@ -137,7 +138,7 @@ class TopKSheet(AnswerSheet):
             budget_lines: lines on what is left of the budget; empty where nothing pays.
             about: the title block, heading to text; None: there is none.
         """
-        rows = release.shown(confidence=confidence)
+        rows = release.display_table(confidence=confidence)
         return cls(plan, release, confidence, rows, budget_lines, about or {})
 
     @property

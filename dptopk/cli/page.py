@@ -58,7 +58,7 @@ def answer_page(
         release: its answer.
         guarantee: the guarantee in words.
         budget_lines: lines on what is left of the budget; empty where nothing pays.
-        rows: the rows with their intervals, as ``Release.shown`` gives them.
+        rows: the rows with their intervals, as ``Release.display_table`` gives them.
         about: the title block, heading to text: what the data are, the date, who is protected.
     """
     from importlib.metadata import version
@@ -155,7 +155,7 @@ def notes(plan: TopKPlan, release: Release, rows: pd.DataFrame) -> list[str]:
     Args:
         plan: the plan that ran.
         release: its answer.
-        rows: the rows with their intervals, as ``Release.shown`` gives them.
+        rows: the rows with their intervals, as ``Release.display_table`` gives them.
     """
     lines = []
     if len(release) < plan.k:

@@ -342,7 +342,7 @@ class DaySheet(AnswerSheet):
         """Return the rows for a spreadsheet; labels that look like formulas are marked as text."""
         from dptopk.cli.output import spreadsheet_rows
 
-        return spreadsheet_rows(self.release.shown(confidence=self.confidence))
+        return spreadsheet_rows(self.release.display_table(confidence=self.confidence))
 
     def as_dict(self) -> dict[str, object]:
         """Return a JSON-safe dictionary of the day and the rows with their intervals."""
@@ -354,6 +354,6 @@ class DaySheet(AnswerSheet):
         """Print the rows and the remarks of the answer."""
         from dptopk.cli.output import rows_table
 
-        console.print(rows_table(self.release.shown(confidence=self.confidence), console))
+        console.print(rows_table(self.release.display_table(confidence=self.confidence), console))
         for line in self.release.remarks():
             console.print(visible(line), markup=False)

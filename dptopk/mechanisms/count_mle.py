@@ -329,7 +329,7 @@ class CountMLE(Mechanism):
         # The copy states the law of noise whose default depends on the number of labels.
         recorded = replace(self, noise=self.noise.as_recorded(sensitivity, len(rows)))
         measured, mean = recorded.noise.measure_repeatedly(sensitivity, rows, rng, passes)
-        return Release.drawn(
+        return Release.of_draw(
             histogram,
             rng,
             charge=charge,

@@ -392,7 +392,7 @@ def ordered_release(
         measurement: the law of the noise.
     """
     order = descending_order(values, labels)
-    return Release.drawn(
+    return Release.of_draw(
         histogram,
         rng,
         labels=tuple(labels[order].tolist()),

@@ -279,6 +279,6 @@ class UnknownGumbel(TopSlots, _GumbelSelection):
         labels = tuple(top.labels[selection.indices].tolist())
         charge = self._charge_of_release(len(labels) + selection.stopped, sensitivity)
         note = "stopped at the threshold" if selection.stopped else ""
-        return Release.drawn(
+        return Release.of_draw(
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=note
         )

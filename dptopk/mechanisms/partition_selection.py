@@ -167,7 +167,7 @@ class PartitionSelection(FromData, LabelsOnly):
         charge = self.charge(histogram.sensitivity)
         shown = self.toss_coins(histogram.sensitivity, present.counts, random_bits(rng))
         labels = in_label_order(tuple(present.labels[shown].tolist()))
-        return Release.drawn(
+        return Release.of_draw(
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=NOTE_OF_A_SET
         )
 

@@ -72,7 +72,7 @@ class PublicSelection(LabelsOnly):
         if not self.ordered:
             labels = in_label_order(labels)
             note = NOTE_OF_A_SET
-        return Release.drawn(
+        return Release.of_draw(
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=note
         )
 

@@ -135,7 +135,7 @@ class StabilityTopK(LabelsOnly):
             note = f"the first {stable} rows are a set, in label order"
         else:
             note = "no stable set: all rows peeled"
-        return Release.drawn(
+        return Release.of_draw(
             histogram, rng, labels=labels, charge=charge, mechanism=self, note=note
         )
 

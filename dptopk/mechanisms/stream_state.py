@@ -272,7 +272,7 @@ class Stream:
         note = f"day {self.day} of {self.mechanism.days}"
         if self.day > 1:
             note += ", paid for with the first answer"
-        return Release.drawn(
+        return Release.of_draw(
             histogram.with_sensitivity(self.sensitivity),
             self.rng,
             labels=tuple(names[best].tolist()),

@@ -142,7 +142,7 @@ class WeightedGaussian(FromData, LabelsOnly):
         values = (present.counts + noise)[shown]
         labels = present.labels[shown]
         order = descending_order(values, labels)
-        return Release.drawn(
+        return Release.of_draw(
             histogram, rng, labels=tuple(labels[order].tolist()), charge=charge, mechanism=self
         )
 

@@ -38,12 +38,13 @@ def level_of_each(alpha: float, rows: int) -> float:
 
 @dataclass(frozen=True)
 class PassedCount:
-    """The law of a count with noise that was shown because it was above a threshold.
+    """The law of a count with noise N that was shown because it was above a threshold. Below, x is
+    a true count, and y a value that was shown.
 
     Attributes:
-        threshold: T.
-        tail: upper bounds on P[N > c] for c >= 0, at most TAIL_ERROR too large; N is symmetric
-            around 0.
+        threshold: T, a whole number.
+        tail: upper bounds on P[N > c] for c >= 0, larger by at most a relative TAIL_ERROR; N is an
+            integer, symmetric around 0.
         at_threshold: the probability with which a value of exactly T is shown.
     """
 
@@ -67,24 +68,25 @@ class PassedCount:
         def ends(y: int) -> tuple[int, int]:
             """Return the ends of the interval of one shown value."""
             nearest = max(y, 1)
-            # From ``above`` on true counts are so large that a value of at most y is improbable;
-            # below ``lowest`` they are so small that one of at least y is.
-            above = first_true(lambda x: self.lower_tail(y, x) <= half, nearest)
-            lowest = first_true(lambda x: self._is_within(y, x, half), 1, nearest)
-            return lowest, above - 1
+            # From ``first_above`` on true counts are so large that a value of at most y is
+            # improbable; below ``lowest`` they are so small that one of at least y is.
+            first_above = first_true(lambda x: self.lower_tail(y, x) <= half, nearest)
+            lowest = first_true(lambda x: self._is_large_enough(x, y, half), 1, nearest)
+            return lowest, first_above - 1
 
         pairs = list(map(ends, values.tolist()))
         low, high = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
         return low, high
 
-    def _is_within(self, y: int, x: int, half: float) -> bool:
-        """Return whether a true count x is not below the interval of the shown value y.
+    def _is_large_enough(self, x: int, y: int, half: float) -> bool:
+        """Return whether a true count x is not below the interval of the shown value y: whether a
+        value of at least y has a probability above ``half``, and x is not practically always hidden
+        (NEVER).
 
         Args:
-            y: the value shown.
             x: the true count.
-            half: the error probability of the lower end; a count with a larger upper tail is
-                within. One that is practically always hidden (NEVER) is not.
+            y: the value shown.
+            half: the error probability of the lower end.
         """
         return self._show_probability(x) > NEVER and self.upper_tail(y, x) > half
 
@@ -113,22 +115,22 @@ class PassedCount:
     def _show_probability(self, x: int) -> float:
         """Return the probability that a true count x is shown: above T, or at T by a coin."""
         above = self._signed_tail(self.threshold - x)
-        tie = self.at_threshold
-        if tie == 0:
+        coin = self.at_threshold
+        if coin == 0:
             return above
         at_least = self._signed_tail(self.threshold - x - 1)
-        return (1 - tie) * above + tie * at_least
+        return (1 - coin) * above + coin * at_least
 
     def _hide_probability(self, x: int) -> float:
         """Return the probability that a true count x > T is not shown, at most TAIL_ERROR too
         large: computed from tails below T, without a difference of nearly equal numbers.
         """
         at_most = self.tail(x - self.threshold - 1)
-        tie = self.at_threshold
-        if tie == 0:
+        coin = self.at_threshold
+        if coin == 0:
             return at_most
         below = self.tail(x - self.threshold)
-        return (1 - tie) * at_most + tie * below
+        return (1 - coin) * at_most + coin * below
 
     def _signed_tail(self, c: int) -> float:
         """Return P[N > c] for an integer c of either sign, by the symmetry of the law."""

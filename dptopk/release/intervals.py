@@ -44,7 +44,8 @@ INTEGRATION_CELLS = 64
 class Measurement:
     """The measurement of a release: everything that intervals need apart from the counts.
 
-    A released count is true count + (N + Y)/divisor, N its own noise, Y the common noise, if any.
+    A released count is true count + (N + Y)/divisor, N its own noise, Y the common noise, if any;
+    N and Y are integers. Widths are in *steps* of 1/divisor, as the noises are.
 
     Attributes:
         noise: the law of each count's own noise N.
@@ -57,15 +58,16 @@ class Measurement:
         noisy_floor: whether the floor, the largest count without a slot, was given noise of the
             same law.
         cut: whether only the largest of the released values remain.
-        passed: upper bound on the number of values that could have been among the remaining ones,
-            whatever their noise; None if ``cut`` is False.
+        passed: where ``cut``, an upper bound on the number of values that could have been among the
+            remaining ones, whatever their noise; None if ``cut`` is False.
         common: the law of Y, drawn once for all counts; None = 0.
         divisor: the number by which the noise is divided.
         at_threshold: the probability with which a value of exactly the threshold was released.
-        near: pairs (distance, number): how many of all values are at most this distance below the
-            least one shown. It is known where the rows are the largest of all values and their
-            number was fixed beforehand, and empty otherwise; over a noisy floor it is known up to
-            the distance of the least value that passed.
+        near: pairs (distance in counts, number): how many of all values are at most this distance
+            below the least one shown. It is known where the rows are the largest of all values and
+            their number was fixed beforehand, and empty otherwise; over a noisy floor it is known
+            up to the distance of the least value that passed. With it, intervals need to allow only
+            for the noise of the values that are near.
     """
 
     noise: NoiseLaw
@@ -86,11 +88,13 @@ class Measurement:
         return self.cut or self.threshold is not None
 
     def truncated(self, values: Array, rows: int, *, planned: bool) -> Measurement:
-        """Return the measurement of an answer of which only the first rows remain.
+        """Return the measurement of an answer of which only the first rows remain: with ``cut``,
+        ``passed`` and ``near`` set accordingly.
 
         If the noise is bounded and the number of rows was planned, a value further than 4·bound
         below the last one shown could not have been shown, since another draw moves both values by
-        at most 2·bound (docs/notes/intervals.md, "Counts that passed").
+        at most 2·bound (docs/notes/intervals.md, "Counts that passed"): such values are not counted
+        in ``passed``.
 
         Args:
             values: all released values, the largest first, shape (n,).
@@ -111,12 +115,12 @@ class Measurement:
         return replace(self, cut=True, passed=passed, near=near)
 
     def _numbers_by_distance(self, values: Array, rows: int) -> tuple[tuple[int, int], ...]:
-        """Return the field ``near`` for the first rows of all values.
+        """Return the field ``near`` for the first rows of all values, for NEAR_STEPS distances.
 
         It is empty where the law of intervals that uses it does not apply: with common, bounded or
         fractional noise, over a fixed threshold, or if values were left out before. Values that did
-        not pass a noisy floor are below all that did: so they are not near up to the distance of
-        the least value that passed.
+        not pass a noisy floor are below all that did: so, up to the distance of the least value
+        that passed, none of them is near; only such distances are returned there.
 
         Args:
             values: all noisy values that were released, the largest first, shape (n,).
@@ -130,28 +134,31 @@ class Measurement:
         if self.counted is None or not (complete or self.noisy_floor):
             return ()
         least = int(values[:rows].min())
-        below = np.sort(least - values)
+        distances_of_values = np.sort(least - values)
         distances = [math.ceil(self.noise.std * 2 ** (step / 4)) for step in range(NEAR_STEPS)]
         if not complete:
-            distances = [distance for distance in distances if distance <= below[-1]]
-        numbers = np.searchsorted(below, distances, side="right").tolist()
+            farthest = distances_of_values[-1]
+            distances = [distance for distance in distances if distance <= farthest]
+        numbers = np.searchsorted(distances_of_values, distances, side="right").tolist()
         return tuple(zip(distances, numbers, strict=True))
 
-    def _candidates(self, far_width: int) -> int:
+    def _number_of_candidates(self, far_width: int) -> int:
         """Return an upper bound on the number of values that are at most 4·``far_width`` below the
-        least one shown: of the distances of ``near``, the number at the smallest that is no less;
-        all values where every distance is less.
+        least one shown: the number that ``near`` has for the smallest distance that is no less; the
+        number of all values where every distance of ``near`` is less.
         """
         numbers = [number for distance, number in self.near if distance >= 4 * far_width]
         return min(numbers, default=self.counted or 0)
 
     def _local_width(self, alpha: float, kind: Intervals, rows: int) -> int:
-        """Return a width that is simultaneous only over the values that can be among the largest
-        (locally simultaneous inference; docs/notes/intervals.md).
+        """Return the half-width of intervals that allow for the noise only of the values that can
+        be among the largest, the candidates (locally simultaneous inference;
+        docs/notes/intervals.md).
 
         With probability 1 - FAR_SHARE·alpha all noises are within some w (``far_width``). Then the
         rows shown belong to a set of labels that is fixed before the noise, and all of its values
-        are within 4w of the least one shown.
+        are within 4w of the least one shown. Where that gives no smaller width, the one for all
+        noises at once is returned.
 
         Args:
             alpha: the error probability.
@@ -161,34 +168,32 @@ class Measurement:
         counted = self.counted or 0  # for the type checker: where ``near`` is known, so is this
         far_alpha = alpha * FAR_SHARE
         far_width = smallest_width(self.noise, counted, far_alpha)
-        # How many values can be among the largest: the candidates.
-        number = max(self._candidates(far_width), rows)
-        # Without candidates: a width for all noises at once, which may be the smaller one.
-        union_width = smallest_width(self.noise, self._number_of_noises, alpha)
+        candidates = max(self._number_of_candidates(far_width), rows)
+        width_for_all = smallest_width(self.noise, self._number_of_noises, alpha)
         if kind == "fcr":
-            row_level = (alpha - far_alpha) * max(rows, 1) / number
+            row_level = (alpha - far_alpha) * max(rows, 1) / candidates
             candidate_width = smallest_width(self.noise, 1, min(row_level, 1.0))
-            return min(candidate_width, self._false_coverage(alpha, rows), union_width)
+            return min(candidate_width, self._false_coverage_width(alpha, rows), width_for_all)
         if not self.noise.independent:
-            return min(smallest_width(self.noise, number, alpha - far_alpha), union_width)
+            return min(smallest_width(self.noise, candidates, alpha - far_alpha), width_for_all)
 
         def miss_probability(w: int) -> float:
             """Return P[a candidate's noise exceeds w, or that of another label ``far_width``], of
             independent noises; candidates beyond ``far_width`` count in any case.
             """
             other_probability = 0.0
-            if number < counted:
-                other_probability = self.noise.miss_probability(counted - number, far_width)
-            candidate_probability = self.noise.miss_probability(number, min(w, far_width))
+            if candidates < counted:
+                other_probability = self.noise.miss_probability(counted - candidates, far_width)
+            candidate_probability = self.noise.miss_probability(candidates, min(w, far_width))
             return 1 - (1 - other_probability) * (1 - candidate_probability)
 
         smallest = first_true(lambda w: miss_probability(w) <= alpha, 0, far_width)
         return min(smallest, far_width)
 
     @property
-    def by_passing(self) -> bool:
-        """Return whether intervals use the conditional law of a count above a fixed threshold,
-        because the number of noisy counts is private.
+    def needs_conditional_law(self) -> bool:
+        """Return whether intervals are those of ``conditional``: by the law of a count given that
+        it passed a fixed threshold, because the number of noisy counts is private.
         """
         return self.counted is None and self.threshold is not None and self.noise.precise
 
@@ -239,7 +244,12 @@ class Measurement:
         return self.common.std / self.divisor
 
     def half_width(self, alpha: float, kind: Intervals, rows: int) -> int:
-        """Return the smallest proven half-width w of the intervals, in steps of 1/divisor.
+        """Return the smallest proven half-width w of the intervals, in steps of 1/divisor; all rows
+        of an answer have the same.
+
+        It is that for the values which can be among those shown, where ``near`` tells how many
+        these are; for the false coverage rate that of Benjamini-Yekutieli; for a single row that of
+        one noise; else that of all noises at once.
 
         Args:
             alpha: the error probability, in the sense of ``kind``; in (0, 1).
@@ -265,21 +275,21 @@ class Measurement:
         rate_by_floor = kind == "fcr" and self.noisy_floor
         if self.near and kind != "row" and not rate_by_floor:
             return self._local_width(alpha, kind, rows)
-        # Bounded noise is never beyond its bound: a width that holds at every confidence and for
-        # every kind.
-        bound = self.noise.bound
         if self.counted is None or (kind == "row" and self.selected):
-            if bound is None:
+            # Bounded noise is never beyond its bound: a width that holds at every confidence and
+            # for every kind.
+            if self.noise.bound is None:
                 raise InvalidParameter("the number of noisy counts is not known")
-            return bound
+            return self.noise.bound
         if kind == "fcr" and self.selected:
-            return self._false_coverage(alpha, rows)
+            return self._false_coverage_width(alpha, rows)
         number = self._number_of_noises if kind == "simultaneous" else 1
         return smallest_width(self.noise, number, alpha, self.common)
 
     def rank_width(self, alpha: float) -> int:
-        """Return the smallest proven w, in steps of 1/divisor, with which no two noises of counts
-        and floor differ by more than 2w, but for a probability alpha; Y moves no rank.
+        """Return the smallest w, in steps of 1/divisor, for which it is proven that with
+        probability 1 - alpha no two noises of counts and floor differ by more than 2w. So a true
+        count whose value is larger by more than 2w is larger; Y moves no rank.
 
         Raises:
             InvalidParameter: where the number of noises has no bound, nor has the noise.
@@ -298,7 +308,7 @@ class Measurement:
         counted = self.counted or 0  # for the type checker: it is not None here
         return counted + 1 if self.noisy_floor else counted
 
-    def _false_coverage(self, alpha: float, rows: int) -> int:
+    def _false_coverage_width(self, alpha: float, rows: int) -> int:
         """Return the half-width of intervals with a false coverage rate of at most alpha
         (Benjamini-Yekutieli 2005): each row has the level alpha·rows/counted, given the floor's
         noise and the common noise.
@@ -307,14 +317,14 @@ class Measurement:
             alpha: the false coverage rate, of which the common noise gets COMMON_SHARE.
             rows: how many rows are shown.
         """
-        share = COMMON_SHARE if self.common is not None else 0.0
+        common_share = COMMON_SHARE if self.common is not None else 0.0
         counted = max(self.counted or 1, 1)  # for the type checker: it is not None here
         share_shown = min(max(rows, 1) / counted, 1.0)
-        row_level = (1 - share) * alpha * share_shown
+        row_level = (1 - common_share) * alpha * share_shown
         own_width = smallest_width(self.noise, 1, row_level)
         if self.common is None:
             return own_width
-        return own_width + smallest_width(self.common, 1, share * alpha)
+        return own_width + smallest_width(self.common, 1, common_share * alpha)
 
 
 @lru_cache(maxsize=256)
@@ -343,7 +353,7 @@ def smallest_width(noise: NoiseLaw, n: int, alpha: float, common: NoiseLaw | Non
 @lru_cache(maxsize=256)
 def smallest_spread(noise: NoiseLaw, n: int, alpha: float) -> int:
     """Return the smallest w for which P[some |N_i - N_j| > 2w, i, j = 1..n] is proven to be at most
-    alpha, which is enough for ranks: a common noise moves none of them.
+    alpha; for ranks, which a common noise does not move.
 
     Args:
         noise: the law of each N_i.
@@ -371,12 +381,12 @@ def _miss_probability(noise: NoiseLaw, n: int, w: int, *, common: NoiseLaw | Non
     if common is None:
         return noise.miss_probability(n, w)
     if n == 1:
-        exact_sum = noise.sum_miss_probability(common, w)
-        if exact_sum is not None:
-            return exact_sum
+        bound_for_one = noise.sum_miss_probability(common, w)
+        if bound_for_one is not None:  # by the law of the sum, which is closer than the cells
+            return bound_for_one
     ends = sorted({w * cell // INTEGRATION_CELLS for cell in range(INTEGRATION_CELLS + 1)})
     probability = 0.0
-    given_previous = 0.0
+    given_previous = 0.0  # the probability given |Y| in the cell before, at most
     for start, end in zip([-1, *ends[:-1]], ends, strict=True):  # cells (start, end]
         one_noise = min(noise.tail(w - end) + noise.tail(w + end), 1.0)
         given_cell = max(given_previous, tails.union(one_noise, n))
@@ -427,14 +437,14 @@ def interval_table(
     confidence = validate.probability(allow_zero=False, confidence=confidence)
     interval_kind = validate.member(INTERVALS, kind=kind)
     alpha = math.nextafter(1 - confidence, 0.0)  # rounded down, which can only widen intervals
-    scaled, rounding = _in_steps(values, measurement.divisor)
-    if measurement.by_passing:
-        low, high = _conditional_intervals(scaled, measurement, alpha, interval_kind)
-        ranks = _conditional_ranks(scaled, measurement, alpha)
+    steps, rounding = _in_steps(values, measurement.divisor)
+    if measurement.needs_conditional_law:
+        low, high = _conditional_intervals(steps, measurement, alpha, interval_kind)
+        ranks = _conditional_ranks(steps, measurement, alpha)
     else:
         width = measurement.half_width(alpha, interval_kind, len(values)) + rounding
-        low, high = _count_bounds(scaled, width, measurement.divisor)
-        ranks = _rank_bounds(scaled, measurement, alpha, rounding)
+        low, high = _count_bounds(steps, width, measurement.divisor)
+        ranks = _rank_bounds(steps, measurement, alpha, rounding)
     answer = pd.DataFrame(
         {
             **ranked_labels(labels),
@@ -575,29 +585,29 @@ def _in_steps(values: Array, divisor: int) -> tuple[Array, int]:
     return integers, math.ceil(2 * np.spacing(largest))
 
 
-def _count_bounds(exact: Array, width: int, divisor: int) -> tuple[Array, Array]:
+def _count_bounds(steps: Array, width: int, divisor: int) -> tuple[Array, Array]:
     """Return the smallest and the largest integer, at least 0, within width/divisor of each value,
     int64, shape (rows,) both; exact, by integer arithmetic.
 
     Args:
-        exact: the values in steps of 1/divisor, integers.
+        steps: the values in steps of 1/divisor, integers, shape (rows,).
         width: the half-width in the same steps.
         divisor: how many steps make one.
     """
-    low = -((width - exact) // divisor)
-    high = (exact + width) // divisor
+    low = -((width - steps) // divisor)
+    high = (steps + width) // divisor
     low = np.maximum(low, 0).astype(np.int64)
     return low, np.maximum(high, 0).astype(np.int64)
 
 
 def _rank_bounds(
-    exact: Array, measurement: Measurement, alpha: float, rounding: int
+    steps: Array, measurement: Measurement, alpha: float, rounding: int
 ) -> _RankRanges:
     """Return the lowest and the highest rank that each true count can have, under any rule for
-    ties, if no noise exceeds its width.
+    ties; all hold together with probability 1 - alpha.
 
     Args:
-        exact: the values in steps of 1/divisor, integers, shape (rows,).
+        steps: the values in steps of 1/divisor, integers, shape (rows,).
         measurement: how they were measured.
         alpha: the error probability.
         rounding: upper bound on the rounding of the values, in steps.
@@ -606,31 +616,31 @@ def _rank_bounds(
         InvalidParameter: as ``Measurement.rank_width``.
     """
     width = measurement.rank_width(alpha) + rounding
-    ordered = np.sort(exact)
+    ordered = np.sort(steps)
     # A row is certainly above row i if value - w > value_i + w, and perhaps not below it if value +
     # w >= value_i - w; the latter holds for i itself.
-    above = len(exact) - np.searchsorted(ordered, exact + 2 * width, side="right")
-    perhaps_above = len(exact) - np.searchsorted(ordered, exact - 2 * width, side="left")
-    if measurement.whole and len(exact):
-        hidden = _hidden_above(exact, measurement, width)
+    above = len(steps) - np.searchsorted(ordered, steps + 2 * width, side="right")
+    perhaps_above = len(steps) - np.searchsorted(ordered, steps - 2 * width, side="left")
+    if measurement.whole and len(steps):
+        hidden = _hidden_above(steps, measurement, width)
         if hidden is not None:
             return _RankRanges(1 + above, perhaps_above + hidden, "domain")
     return _RankRanges(1 + above, perhaps_above, "rows")
 
 
-def _hidden_above(exact: Array, measurement: Measurement, width: int) -> Array | None:
+def _hidden_above(steps: Array, measurement: Measurement, width: int) -> Array | None:
     """Return an upper bound on the number of hidden labels whose true count is at least that of
     each row, shape (rows,); None if no bound is proven.
 
     Args:
-        exact: the values in steps of 1/divisor, integers, shape (rows,).
+        steps: the values in steps of 1/divisor, integers, shape (rows,).
         measurement: how they were measured.
         width: upper bound on every noise, in the same steps.
     """
     if not measurement.selected:
-        return np.zeros(len(exact), dtype=np.int64)
-    low = exact - width
-    least = int(exact.min())
+        return np.zeros(len(steps), dtype=np.int64)
+    low = steps - width
+    least = int(steps.min())
     divisor = measurement.divisor
     # A value that was not shown is at most the threshold over a fixed floor, or, where only the
     # largest remain, the least value shown.
@@ -643,7 +653,7 @@ def _hidden_above(exact: Array, measurement: Measurement, width: int) -> Array |
     if measurement.counted is None:  # how many labels are hidden has no bound
         if may_reach.any():
             return None
-        return np.zeros(len(exact), dtype=np.int64)
+        return np.zeros(len(steps), dtype=np.int64)
     if measurement.noisy_floor:
         # How many labels have no slot has no bound either. Their counts are at most the floor, and
         # floor + its noise + threshold < the least value shown.
@@ -652,4 +662,4 @@ def _hidden_above(exact: Array, measurement: Measurement, width: int) -> Array |
         if (max(floor, 0) >= low).any():
             return None
     counted = min(measurement.counted, 2**62)  # no domain is larger
-    return np.where(may_reach, counted - len(exact), 0)
+    return np.where(may_reach, counted - len(steps), 0)

@@ -35,7 +35,10 @@ _FAMILIES: dict[str, type[NoiseLaw]] = {}
 
 
 class NoiseLaw(ABC):
-    """A law of integer noise, symmetric around 0 and falling on both sides; a frozen dataclass."""
+    """A law of integer noise, symmetric around 0 and falling on both sides; a frozen dataclass. In
+    its formulas N, N1, N_i are noises on different counts, in whole counts or, for noise in finer
+    steps, in these.
+    """
 
     #: The name of the family in stored answers.
     kind: ClassVar[str]
@@ -198,7 +201,9 @@ class LaplaceNoise(IndependentNoiseLaw):
 
     @property
     def std(self) -> float:
-        """Return the standard deviation without the cut: sqrt(2q)/(1-q), q = exp(-rate)."""
+        """Return the standard deviation without the cut: sqrt(2q)/(1-q) with q = exp(-rate), which
+        is 1/(sqrt(2) sinh(rate/2)).
+        """
         half = self.rate / 2
         if half < LARGEST_EXPONENT:
             return 1 / (math.sqrt(2) * math.sinh(half))
@@ -226,6 +231,7 @@ class LaplaceNoise(IndependentNoiseLaw):
 
     def sum_tail(self, common: Self, c: int) -> float:
         """Return an upper bound on P[N + Y > c], c >= 0, by a sum over the law of one of them."""
+        # Y is symmetric, so that N + Y has the law of N - Y: of a noise less another one.
         smaller, larger = sorted((self.rate, common.rate))
         return laplace_maximum_tail(smaller, 1, c, larger)
 
@@ -256,7 +262,9 @@ class GaussianNoise(IndependentNoiseLaw):
         return tails.gaussian_tail(self.scale, c)
 
     def difference(self, c: int) -> float:
-        """Return an upper bound on P[N1 - N2 > c] without the cut, c >= 0, by theta sums."""
+        """Return an upper bound on P[N1 - N2 > c] without the cut, c >= 0, by sums over the law of
+        the difference.
+        """
         return tails.gaussian_difference_tail(self.scale, c)
 
     def floor_offset(self, special: int, delta: float) -> int:
@@ -281,6 +289,7 @@ class GaussianNoise(IndependentNoiseLaw):
 
     def sum_tail(self, common: Self, c: int) -> float:
         """Return an upper bound on P[N + Y > c], c >= 0, by a sum over the law of one of them."""
+        # Y is symmetric, so that N + Y has the law of N - Y: of a noise less another one.
         smaller, larger = sorted((self.scale, common.scale))
         return gaussian_maximum_tail(larger, 1, c, smaller)
 
@@ -332,8 +341,9 @@ class RoundedNormalNoise(NoiseLaw):
 @register_law
 @dataclass(frozen=True)
 class BoxNoise(NoiseLaw):
-    """Box noise, U - U_0 of docs/notes/box.md: the noises of different counts share U_0 and the
-    side n of the box.
+    """Box noise (docs/notes/box.md): the noise of a count is U - U_0, where U and U_0 are uniform
+    on the integers 0..n-1. Each count has its own U; all share U_0, the corner of a box, and n, its
+    side.
 
     Attributes:
         scale: the scale of the noise in counts.

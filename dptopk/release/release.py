@@ -133,11 +133,13 @@ class Release:
         return sum_up([look_bound.epsilon, answer_bound.epsilon])
 
     def made_on(self, histogram: Histogram) -> bool:
-        """Return whether this answer was drawn from this same Histogram object."""
+        """Return whether this answer was drawn from this same Histogram object; False for an answer
+        that was read from a file.
+        """
         return self.source is not None and self.source == histogram.identity
 
     @classmethod
-    def drawn(
+    def of_draw(
         cls,
         histogram: Histogram,
         rng: np.random.Generator | None,
@@ -150,8 +152,8 @@ class Release:
         measured: np.ndarray[Any, Any] | None = None,
         measurement: Measurement | None = None,
     ) -> Release:
-        """Return the release of what a mechanism drew from a histogram; its sensitivity, caps and
-        identity are taken from the histogram.
+        """Return the release of what a mechanism drew from a histogram; its sensitivity, ``capped``
+        and ``source`` are taken from the histogram.
 
         Args:
             histogram: the histogram that the answer was drawn from.
@@ -198,12 +200,12 @@ class Release:
             return self
         counts = None if self.counts is None else self.counts[:k]
         measured = None if self.measured is None else self.measured[:k]
-        law = self.measurement
-        if law is None or self.counts is None:
+        if self.measurement is None or self.counts is None:
             measurement = None
         else:
+            # Fitted counts do not say how far the measured values lie below those shown.
             unfitted = self.measured is None
-            measurement = law.truncated(self.counts, k, planned=planned and unfitted)
+            measurement = self.measurement.truncated(self.counts, k, planned=planned and unfitted)
         return replace(
             self, labels=self.labels[:k], counts=counts, measured=measured, measurement=measurement
         )
@@ -259,7 +261,7 @@ class Release:
             raise InvalidParameter("measured_values: this answer holds labels only")
         return values
 
-    def shown(self, *, confidence: float = CONFIDENCE) -> pd.DataFrame:
+    def display_table(self, *, confidence: float = CONFIDENCE) -> pd.DataFrame:
         """Return the rows to display: ``table``, with the columns low and high of the simultaneous
         intervals if counts were released; ``attrs["confidence"]`` then is their confidence.
         """
@@ -286,7 +288,10 @@ class Release:
         if self.counts is None:
             raise InvalidParameter("plot: this answer holds labels only")
         return plot_counts(
-            self.shown(confidence=confidence), axes, confidence=confidence, capped=self.capped
+            self.display_table(confidence=confidence),
+            axes,
+            confidence=confidence,
+            capped=self.capped,
         )
 
     def to_markdown(self, *, confidence: float = CONFIDENCE) -> str:
@@ -300,19 +305,19 @@ class Release:
             InvalidParameter: for a confidence outside (0, 1).
         """
         remarks = "\n".join(f"* {markdown(line)}" for line in self.remarks())
-        headers, cells = answer_rows(self.shown(confidence=confidence))
+        headers, cells = answer_rows(self.display_table(confidence=confidence))
         return f"{markdown_table(headers, cells)}\n\n{remarks}\n"
 
     def _repr_html_(self) -> str:
         """Return HTML for notebooks: the rows with bars and intervals, and the footnotes."""
-        return html_rows(self.shown()) + html_lines(self.remarks())
+        return html_rows(self.display_table()) + html_lines(self.remarks())
 
     def __str__(self) -> str:
         """Return the rows with their error bars, the cost as (ε, δ), and the footnotes as text."""
         import pandas as pd
 
         cost = f"cost: ({format_upper(self.epsilon, 4)}, {format_upper(self.delta)})-DP"
-        rows = self.shown()
+        rows = self.display_table()
         # As objects: halves of surrogate pairs fit no column of texts.
         rows["label"] = pd.Series(list(map(text_of, rows["label"])), dtype=object)
         return "\n".join([rows.to_string(index=False), cost, *self.remarks()])
@@ -357,7 +362,7 @@ class Release:
         return pd.DataFrame(columns)
 
     def to_pandas(self) -> pd.DataFrame:
-        """Return the table as a pandas.DataFrame."""
+        """Return ``table``, under the name that other libraries give such a method."""
         return self.table
 
     def to_dict(self) -> dict[str, Any]:
@@ -466,7 +471,8 @@ def nearest_integers(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _values_of(rows: Sequence[Mapping[str, Any]], name: str) -> np.ndarray[Any, Any] | None:
-    """Return the values of a column in all rows, shape (rows,); None if the first row has none.
+    """Return the values of a column in all rows, shape (rows,); None if there are no rows, or the
+    first one has no such column.
 
     Args:
         rows: the rows as ``to_dict`` writes them; all have the same columns.
@@ -478,10 +484,10 @@ def _values_of(rows: Sequence[Mapping[str, Any]], name: str) -> np.ndarray[Any, 
 
 
 def _import_optional(module: str) -> Any:
-    """Import an optional module, and return it.
+    """Import a module of the extra dptopk[data], and return it.
 
     Raises:
-        InvalidParameter: naming the extra, if it is missing.
+        InvalidParameter: if it is not installed.
     """
     try:
         return import_module(module)
@@ -490,7 +496,9 @@ def _import_optional(module: str) -> Any:
 
 
 def capped_note(sensitivity: Sensitivity) -> str:
-    """Return a note that says what the caps of a histogram of events mean for its counts."""
+    """Return a note that says what the caps on a user's contribution, those of the sensitivity,
+    mean for counts of events.
+    """
     caps = describe_caps(sensitivity.linf, sensitivity.l0, sensitivity.l1)
     return (
         f"counts are of capped data: each user was limited to {caps}. True totals "
@@ -522,7 +530,8 @@ def fields_to_json(value: Any) -> dict[str, Any]:
 
 def to_json(value: object) -> Any:  # noqa: PLR0911
     """Return a value as JSON can hold it: by its own ``to_dict`` if it has one, a dataclass by its
-    name and fields, and other objects as their text.
+    name and fields, the entries of a list or tuple one by one, texts, numbers and None as they are,
+    and other objects as their text.
     """
     if isinstance(value, Mapping):
         return dict(value)

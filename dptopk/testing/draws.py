@@ -67,7 +67,7 @@ def check_measurement(subject: Subject) -> Mismatches:
     yield from _check_deviation(statement, noise)
     yield from _check_tails(statement, noise)
     number = RELEASES_WITH_INTERVALS
-    if statement.by_passing:
+    if statement.needs_conditional_law:
         number = FEW_RELEASES_WITH_INTERVALS
     yield from _check_intervals([answer.intervals() for answer in answers[:number]])
 

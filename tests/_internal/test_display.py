@@ -91,7 +91,7 @@ def test_an_answer_of_labels_only_is_shown_without_bars():
     histogram = Histogram(["a", "b"], [9, 1], sensitivity=Sensitivity(l0=1), domain="public")
     release = KnownGumbel(k=1, epsilon=1.0).release(histogram)
     assert "noisy count" not in release._repr_html_()
-    assert list(release.shown().columns) == ["rank", "label"]
+    assert list(release.display_table().columns) == ["rank", "label"]
     with pytest.raises(InvalidParameter, match="labels only"):
         release.plot()
 
@@ -99,7 +99,7 @@ def test_an_answer_of_labels_only_is_shown_without_bars():
 def test_a_stored_answer_is_shown_as_the_drawn_one():
     release = answer(["a", "b"])
     back = Release.from_dict(release.to_dict())
-    assert back.shown().equals(release.shown())
+    assert back.display_table().equals(release.display_table())
     assert "mechanism: KnownLaplace(epsilon=1.0" in " ".join(back.remarks())
 
 

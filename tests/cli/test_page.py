@@ -24,7 +24,7 @@ def test_every_cap_that_holds_is_named_and_no_other(sensitivity, caps):
     counts = Histogram(["a", "b"], [90, 70], sensitivity=sensitivity, domain="public", capped=True)
     release = KnownLaplace(epsilon=1.0).release(counts, np.random.default_rng(1))
     plan = SimpleNamespace(k=2, sensitivity=sensitivity)  # nothing else is read where no row lacks
-    said = " ".join(notes(plan, release, release.shown(confidence=0.95)))
+    said = " ".join(notes(plan, release, release.display_table(confidence=0.95)))
     assert f"a label's count after each user was limited to {caps}, plus random noise" in said
     assert f"each user was limited to {caps}." in release.note
     assert "any number" not in said

@@ -152,7 +152,7 @@ def test_bars_over_a_noisy_floor_are_narrower_where_counts_are_apart():
 
 def test_box_noise_of_the_rows_shown_alone_does_not_cover(monkeypatch):
     """The mutant below, on box noise of 100 equal counts: the width of one is too small."""
-    monkeypatch.setattr(Measurement, "_candidates", lambda self, within: 0)
+    monkeypatch.setattr(Measurement, "_number_of_candidates", lambda self, within: 0)
     noise, rng, missed = BoxNoise(0.48, 101), np.random.default_rng(5), 0
     width = Measurement(noise, 100, whole=True).truncated(FLAT[:100], 1, planned=True)
     most = width.half_width(0.1, "simultaneous", 1)
@@ -200,7 +200,7 @@ def test_many_labels_are_covered(kind, truth):
 @pytest.mark.parametrize("kind", ["simultaneous", "fcr"])
 def test_the_rows_shown_are_not_all_that_may_be_largest(monkeypatch, kind):
     """A mutant: of equal counts far more than the rows shown could have been shown."""
-    monkeypatch.setattr(Measurement, "_candidates", lambda self, within: 0)
+    monkeypatch.setattr(Measurement, "_number_of_candidates", lambda self, within: 0)
     missed, _ = drawn(FLAT, 10, 0.1, kind)
     assert missed > 0.3
 

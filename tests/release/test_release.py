@@ -167,7 +167,7 @@ def test_counts_of_people_are_whole_in_tables_and_as_released_in_dictionaries():
     halves = [answer for answer in answers if (answer.counts % 1).any()]
     assert halves
     for answer in answers:
-        shown = answer.shown()
+        shown = answer.display_table()
         assert shown["count"].dtype == np.int64
         assert ((shown["low"] <= shown["count"]) & (shown["count"] <= shown["high"])).all()
         assert np.abs(shown["count"] - answer.counts).max() <= 0.5

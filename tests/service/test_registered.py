@@ -60,7 +60,7 @@ class StableHistogram(Mechanism):
         rows = order[values[order] > self.threshold_offset(histogram.sensitivity)]
         labels = tuple(histogram.labels[present[rows]].tolist())
         charge = self.charge(histogram.sensitivity)
-        return Release.drawn(
+        return Release.of_draw(
             histogram, rng, labels=labels, counts=values[rows], charge=charge, mechanism=self
         )
 

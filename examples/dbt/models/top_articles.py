@@ -34,5 +34,5 @@ def model(dbt, session):  # noqa: ARG001
             version=version,
             source="articles by readers",
         )
-        answer = asking.top_k(10, budget=EACH, reuse=True).shown()
+        answer = asking.top_k(10, budget=EACH, reuse=True).display_table()
     return answer  # noqa: RET504 - dbt wants one return, at the end
