@@ -17,11 +17,11 @@ from dptopk.release.intervals import Measurement
 from dptopk.release.release import Release
 from dptopk.testing.mismatches import (
     APPEARANCE_STREAM,
-    ERRORS,
     LABELS,
-    LARGE,
+    LARGE_COUNT,
     MEASUREMENT_STREAM,
     SIMULATION_STREAM,
+    STANDARD_ERRORS,
     SWAP_STREAM,
     Array,
     Mismatch,
@@ -31,12 +31,11 @@ from dptopk.testing.mismatches import (
     standard_error,
 )
 
-# A stated standard deviation may exceed the true one by this share, a tail by this factor: they are
-# upper bounds.
-WIDE = 0.03
-WIDE_TAIL = 1.35
-# By what factor the chance of a swap may be stated too large, as an upper bound.
-WIDE_SWAP = 1.3
+# A stated standard deviation may exceed the true one by this share, a tail and the chance of a swap
+# by these factors: they are upper bounds.
+DEVIATION_EXCESS = 0.03
+TAIL_FACTOR = 1.35
+SWAP_FACTOR = 1.3
 # By how much a simulation, which is in floating point, may differ from releases beside sampling
 # errors: in the mean number of rows, in the mean rank, and in the mean square of the noise, there
 # by this share and this number.
@@ -55,11 +54,11 @@ def check_measurement(subject: Subject) -> Mismatches:
     """Compare ``measurement`` with the noise of releases in which all labels appear: its standard
     deviation, its tails, and the coverage of intervals.
     """
-    answers = list(subject.releases(np.full(LABELS, LARGE), MEASUREMENT_STREAM))
+    answers = list(subject.releases(np.full(LABELS, LARGE_COUNT), MEASUREMENT_STREAM))
     statement = answers[0].measurement
     if statement is None:
         return
-    truth = {str(row): LARGE for row in range(LABELS)}
+    truth = {str(row): LARGE_COUNT for row in range(LABELS)}
     noise = np.array([_noise_of(answer, truth) for answer in answers])
     if noise.shape != (len(answers), LABELS):
         yield Mismatch("appears_at", "far below 10^6", "labels of a count of 10^6 are missing")
@@ -85,11 +84,11 @@ def _noise_of(answer: Release, truth: dict[str, int], k: int | None = None) -> l
 
 
 def _margin(outcomes: Array) -> float:
-    """Return the sampling error that is allowed to a mean of outcomes between 0 and 1, shape (n,).
-
-    Where all outcomes are equal their standard error is 0; then 1/n stands for it.
+    """Return by how much the mean of outcomes between 0 and 1, shape (n,), may differ from its
+    expectation by chance: STANDARD_ERRORS times its standard error, or 1/n where that is less, as
+    it is 0 where all outcomes are equal.
     """
-    return ERRORS * max(standard_error(outcomes), 1 / len(outcomes))
+    return STANDARD_ERRORS * max(standard_error(outcomes), 1 / len(outcomes))
 
 
 def _check_deviation(statement: Measurement, noise: Array) -> Mismatches:
@@ -97,21 +96,25 @@ def _check_deviation(statement: Measurement, noise: Array) -> Mismatches:
     labels); a release is one independent value, because its labels may share noise.
     """
     squares = (noise**2).mean(axis=1)
-    error = ERRORS * standard_error(squares)
+    error = STANDARD_ERRORS * standard_error(squares)
     stated = statement.std**2
     observed = float(squares.mean())
-    # A deviation that is too large by the share WIDE, and by half a count because the noise is
-    # rounded, has a square that is too large by about this. Where all noise is 0, 1e-9 is for the
-    # rounding of the stated square.
-    least = stated * (1 - 2 * WIDE) - error - statement.std
+    # A deviation that is too large by the share DEVIATION_EXCESS, and by half a count because the
+    # noise is rounded, has a square that is too large by about this. Where all noise is 0, 1e-9 is
+    # for the rounding of the stated square.
+    least = stated * (1 - 2 * DEVIATION_EXCESS) - error - statement.std
     if not least <= observed <= stated + error + 1e-9:
         claim = f"std {four_digits(statement.std)}"
         yield Mismatch("measurement", claim, four_digits(math.sqrt(observed)))
 
 
 def _check_tails(statement: Measurement, noise: Array) -> Mismatches:
-    """Compare stated half-widths with drawn noise, shape (releases, labels): P[|noise| > w] is not
-    above the error probability, nor far below it.
+    """Check that, for drawn noise of shape (releases, labels), the share beyond a stated half-width
+    is not above its error probability, nor far below it.
+
+    Args:
+        statement: what the mechanism states.
+        noise: in counts.
     """
     if statement.selected:  # the labels shown are those with the larger noise
         return
@@ -126,7 +129,7 @@ def _check_tails(statement: Measurement, noise: Array) -> Mismatches:
         # A width is a multiple of the step. One step less must miss about alpha, unless the steps
         # are coarse.
         beyond_narrower = np.abs(noise) > max(width - step, 0)
-        is_tight = beyond_narrower.mean() * WIDE_TAIL >= alpha - error
+        is_tight = beyond_narrower.mean() * TAIL_FACTOR >= alpha - error
         if width > 2 * step and not is_tight:
             yield Mismatch("measurement", f"±{width:g} is needed at {alpha}", f"{observed} miss")
 
@@ -135,15 +138,15 @@ def _check_intervals(tables: list[pd.DataFrame]) -> Mismatches:
     """Check that in 95% of releases all intervals cover, given the tables of ``intervals``."""
     is_missed = np.array([_is_missed(table) for table in tables], dtype=float)
     # The default confidence of intervals is 95%.
-    error = ERRORS * math.sqrt(0.05 * 0.95 / len(is_missed))
+    error = STANDARD_ERRORS * math.sqrt(0.05 * 0.95 / len(is_missed))
     covered = 1 - is_missed.mean()
     if covered < 0.95 - error:
         yield Mismatch("intervals", "95% of releases", f"{covered:.1%} are covered")
 
 
 def _is_missed(table: pd.DataFrame) -> bool:
-    """Return whether one of the intervals does not cover the true count, which is LARGE."""
-    is_covered = (table["low"] <= LARGE) & (table["high"] >= LARGE)
+    """Return whether one of the intervals does not cover the true count, which is LARGE_COUNT."""
+    is_covered = (table["low"] <= LARGE_COUNT) & (table["high"] >= LARGE_COUNT)
     return not bool(is_covered.all())
 
 
@@ -160,10 +163,11 @@ def check_simulation(subject: Subject) -> Mismatches:
         draw = subject.mechanism.simulate(inputs)
     except InvalidParameter:  # the mechanism counts a given ranking and selects nothing
         return
-    chosen, values = map(np.concatenate, zip(*map(draw, range(BLOCKS)), strict=True))
-    answers = list(
-        subject.releases(counts, SIMULATION_STREAM, draws=max(subject.draws // 2, BLOCK_DRAWS))
-    )
+    blocks = [draw(number) for number in range(BLOCKS)]
+    chosen = np.concatenate([ranks for ranks, _ in blocks])
+    values = np.concatenate([noisy_counts for _, noisy_counts in blocks])
+    number = max(subject.draws // 2, BLOCK_DRAWS)
+    answers = list(subject.releases(counts, SIMULATION_STREAM, draws=number))
     yield from _check_rows_and_ranks(chosen, answers, k)
     if answers[0].counts is not None and _are_ranked(answers):
         noise = values - counts[np.maximum(chosen, 0)]
@@ -202,7 +206,9 @@ def _check_rows_and_ranks(chosen: Array, answers: list[Release], k: int) -> Mism
 
 
 def _ranks(answer: Release, k: int) -> list[int]:
-    """Return the ranks of the first k labels, which are the ranks as texts."""
+    """Return the true ranks of the first k labels of an answer; the labels are the ranks as
+    texts.
+    """
     return [int(str(label)) for label in answer.labels[:k]]
 
 
@@ -211,7 +217,7 @@ def _falling_counts(subject: Subject) -> Array:
     private domain appear with probability at least 1/2.
     """
     labels = LABELS * 3
-    noise = subject.noise(labels)
+    noise = subject.noise_deviation(labels)
     # In a public domain, where this is None, every label may appear.
     start = subject.mechanism.appears_at(subject.sensitivity, probability=0.5) or 0
     steps = np.arange(labels, 0, -1)
@@ -241,7 +247,7 @@ def _check_equal_means(
         released: a value of each release.
         slack: by how much the means may differ.
     """
-    error = ERRORS * math.hypot(standard_error(simulated), standard_error(released))
+    error = STANDARD_ERRORS * math.hypot(standard_error(simulated), standard_error(released))
     if abs(simulated.mean() - released.mean()) > error + slack:
         stated = f"{quantity} {four_digits(simulated.mean())}"
         yield Mismatch(statement, stated, four_digits(released.mean()))
@@ -272,12 +278,12 @@ def check_appearance(subject: Subject) -> Mismatches:
     """
     mechanism = subject.mechanism
     sensitivity = subject.sensitivity
-    if not subject.private:
+    if not subject.has_private_labels:
         return
     # So far below, by more than half the noise and by more than a count, fewer are shown.
-    distance = math.ceil(0.6 * subject.noise(LABELS) + 1)
+    distance = math.ceil(0.6 * subject.noise_deviation(LABELS) + 1)
     rank = mechanism.floor_rank
-    floor = 0 if rank is None else LARGE
+    floor = 0 if rank is None else LARGE_COUNT
     # Other labels with the count of the floor fill the slots; a floor of 0 needs none.
     other_counts = [] if rank is None else [floor] * rank
 
@@ -312,7 +318,7 @@ def _check_lead(
     if lower_count < 1:
         return
     at_lower_count = shown(lower_count)
-    if at_lower_count.mean() > probability + ERRORS * standard_error(at_lower_count):
+    if at_lower_count.mean() > probability + STANDARD_ERRORS * standard_error(at_lower_count):
         claim = f"{probability} from {count} on"
         yield Mismatch("appears_at", claim, f"as many are shown at {lower_count}")
 
@@ -323,7 +329,7 @@ def check_swaps(subject: Subject) -> Mismatches:
     """
     mechanism = subject.mechanism
     sensitivity = subject.sensitivity
-    noise = subject.noise(2)
+    noise = subject.noise_deviation(2)
     if not math.isfinite(noise):  # there is no gap of the size of the noise
         return
     gap = max(round(1.2 * noise), 1)
@@ -333,12 +339,14 @@ def check_swaps(subject: Subject) -> Mismatches:
     swaps = _swaps(subject, gap)
     observed = swaps.mean()
     error = _margin(swaps)
-    if not observed - error <= stated <= observed * WIDE_SWAP + error:
+    if not observed - error <= stated <= observed * SWAP_FACTOR + error:
         yield Mismatch("swap_chance", four_digits(stated), f"{four_digits(observed)} are swapped")
 
 
 def _swaps(subject: Subject, gap: int) -> Array:
-    """Return for each release 1 if the smaller of two labels with this gap comes first, else 0."""
-    zeros = [0] * (subject.k - 2)
-    answers = subject.releases(np.array([LARGE + gap, LARGE, *zeros]), SWAP_STREAM)
+    """Return for each release 1 if of two labels whose counts differ by ``gap`` the smaller one
+    comes first, else 0; shape (releases,).
+    """
+    others = [0] * (subject.k - 2)  # so that k labels can be selected
+    answers = subject.releases(np.array([LARGE_COUNT + gap, LARGE_COUNT, *others]), SWAP_STREAM)
     return np.array([float(answer.labels[:1] == ("1",)) for answer in answers])

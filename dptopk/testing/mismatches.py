@@ -17,9 +17,9 @@ from dptopk.release.release import Release
 Array = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
 Mismatches = Iterator["Mismatch"]
 # An estimate may be off by this many standard errors: one false alarm in a million comparisons.
-ERRORS = 5.0
+STANDARD_ERRORS = 5.0
 LABELS = 8  # labels of the histograms that are released
-LARGE = 10**6  # a count that is far above every threshold
+LARGE_COUNT = 10**6  # a count that is far above every threshold
 # The numbers of the random streams, one for each check that draws.
 CHARGE_STREAM = 1
 REFUSAL_STREAM = 2
@@ -49,7 +49,8 @@ class Mismatch:
 
 @dataclass(frozen=True)
 class Subject:
-    """A mechanism under check with one sensitivity and one seed.
+    """A mechanism under check with one sensitivity and one seed, and the releases that are drawn
+    from it.
 
     Attributes:
         mechanism: the mechanism.
@@ -69,25 +70,29 @@ class Subject:
         return int(getattr(self.mechanism, "k", 1))
 
     @property
-    def private(self) -> bool:
+    def has_private_labels(self) -> bool:
         """Return whether labels come from the data; then ``appears_at`` is not None."""
         return self.mechanism.appears_at(self.sensitivity) is not None
 
     def histogram(self, counts: Array) -> Histogram:
         """Return a complete histogram of the labels "0", "1", ... with these counts."""
         labels = [str(row) for row in range(len(counts))]
-        domain = "private" if self.private else "public"
+        domain = "private" if self.has_private_labels else "public"
         integers = np.asarray(counts, dtype=np.int64)
         return Histogram(labels, integers, sensitivity=self.sensitivity, domain=domain)
 
     def rng(self, stream: int) -> np.random.Generator:
-        """Return a seeded generator that is independent for each number of a stream."""
+        """Return a new seeded generator; those of different streams are independent.
+
+        Args:
+            stream: a number such as CHARGE_STREAM, one for each check that draws.
+        """
         return np.random.default_rng([self.seed, stream])
 
     def releases(self, counts: Array, stream: int, draws: int | None = None) -> Iterator[Release]:
-        """Yield seeded releases on the histogram with these counts.
+        """Yield seeded releases on the histogram of the labels "0", "1", ... with these counts.
 
-        A mechanism that counts a given ranking gets the labels in order.
+        A mechanism that counts a given ranking gets the labels in this order.
 
         Args:
             counts: the true counts, shape (labels,).
@@ -106,7 +111,7 @@ class Subject:
         for _ in range(number):
             yield release()
 
-    def noise(self, labels: int) -> float:
+    def noise_deviation(self, labels: int) -> float:
         """Return the standard deviation of the noise on ``labels`` counts, or where none are
         released of the noise that selects labels; 1 where that depends on the counts.
         """
@@ -120,7 +125,9 @@ class Subject:
         return 1.0
 
     def charge(self, labels: int | None) -> Charge:
-        """Return the stated charge for ``labels`` labels."""
+        """Return the stated charge for counting ``labels`` labels; None: their number is not
+        known.
+        """
         return self.mechanism.charge(self.sensitivity, labels=labels)
 
 

@@ -26,7 +26,7 @@ from dptopk.mechanisms.thresholds import ThresholdedMechanism
 from dptopk.testing.mismatches import (
     CHARGE_STREAM,
     LABELS,
-    LARGE,
+    LARGE_COUNT,
     REFUSAL_STREAM,
     Mismatch,
     Mismatches,
@@ -36,7 +36,8 @@ from dptopk.testing.mismatches import (
 
 # The methods that follow from ``measurement`` and must not be overridden.
 DERIVED = ("noise_std", "half_width", "count_noise", "count_width", "selection_noise", "noise_of")
-# The factors by which noise is reduced, in turn, until its law can be listed.
+# The factors by which noise is reduced, in turn, until its law can be listed: with less noise fewer
+# outcomes are likely, and with much less the law may be next to certain, or refused.
 FACTORS = (8.0, 32.0, 2.0)
 # The precision of listed laws, and the most paths for one histogram, so that a check takes seconds.
 SLACK = 1e-5
@@ -86,23 +87,34 @@ def check_charges(subject: Subject) -> Mismatches:
     """Check that a release costs at most ``charge``, and that the pure ε of ``charge``, if it has
     one, does not fall when a user may touch more labels.
     """
+    yield from _check_charges_of_releases(subject)
+    if subject.sensitivity.l2 is None:  # sums of weights have other limits on a user
+        yield from _check_charge_of_more_labels(subject)
+
+
+def _check_charges_of_releases(subject: Subject) -> Mismatches:
+    """Check that a release costs at most ``charge``, for few and for many labels."""
     for labels in (subject.k, LABELS):
         stated = subject.charge(labels)
-        for release in subject.releases(np.full(labels, LARGE), CHARGE_STREAM, draws=3):
+        for release in subject.releases(np.full(labels, LARGE_COUNT), CHARGE_STREAM, draws=3):
             if not stated.includes(release.charge):
                 yield Mismatch(
                     "charge", f"{stated} for {labels}", f"a release has {release.charge}"
                 )
                 break
-    if subject.sensitivity.l2 is not None:
-        return
+
+
+def _check_charge_of_more_labels(subject: Subject) -> Mismatches:
+    """Check that the pure ε of ``charge``, if it has one, is not smaller for users of three labels
+    than for users of one.
+    """
     linf = subject.sensitivity.linf
     narrow = subject.mechanism.charge(Sensitivity(linf, 1), labels=LABELS)
     wide = subject.mechanism.charge(Sensitivity(linf, 3), labels=LABELS)
     narrow_epsilon = _pure_epsilon(narrow)
     wide_epsilon = _pure_epsilon(wide)
     if narrow_epsilon is None or wide_epsilon is None:
-        return  # They have no common measure here.
+        return  # the two charges have no common measure
     is_cheaper = wide_epsilon < narrow_epsilon * (1 - 1e-9)  # by more than rounding
     if is_cheaper and not wide.includes(narrow):
         yield Mismatch("charge", f"{wide} for l0 = 3", f"it is less than {narrow} for l0 = 1")
@@ -121,7 +133,7 @@ def _pure_epsilon(charge: Charge) -> float | None:
 
 def check_listed_law(subject: Subject) -> Mismatches:
     """Compare the charge with the exact law on all neighbouring histograms of a small world, if the
-    law can be listed with one of the ``FACTORS``.
+    law can be listed for the mechanism with its noise divided by one of the ``FACTORS``.
     """
     if subject.sensitivity.l2 is not None:
         return
@@ -129,7 +141,7 @@ def check_listed_law(subject: Subject) -> Mismatches:
         mechanism = subject.mechanism
         try:
             mechanism = mechanism.scaled(factor)
-            world = _world(mechanism, subject)
+            world = _small_world(mechanism, subject)
             attestation = attest(mechanism, world, slack=SLACK, most=MOST_PATHS)
         except InvalidParameter:  # the law cannot be listed
             continue
@@ -139,12 +151,17 @@ def check_listed_law(subject: Subject) -> Mismatches:
         return
 
 
-def _world(mechanism: Mechanism, subject: Subject) -> World:
-    """Return a small world for a mechanism, with counts near its threshold if it has one.
+def _small_world(mechanism: Mechanism, subject: Subject) -> World:
+    """Return a small world for a mechanism, which are all histograms of a few labels with small
+    counts and, if the mechanism has a threshold, counts near it.
 
-    It has few labels, and one user makes small moves, so that the law can be listed.
+    One user makes small moves there, so that the law can be listed.
+
+    Args:
+        mechanism: the mechanism, perhaps with its noise divided by a factor.
+        subject: the check, which knows the sensitivity and whether labels are private.
     """
-    public = not subject.private
+    public = not subject.has_private_labels
     offset = None if public else mechanism.threshold_offset(subject.sensitivity)
     near: tuple[int, ...] = ()
     fewest_labels = 2  # with one label a ranking would have one outcome
@@ -158,8 +175,8 @@ def _world(mechanism: Mechanism, subject: Subject) -> World:
 
 
 def check_scaling(subject: Subject) -> Mismatches:
-    """Check that ``scaled(2)`` has another charge, and half of the noise on counts if there is any
-    of a standard deviation of at least 2.
+    """Check that ``scaled(2)``, with noise divided by 2, has another charge, and about half of the
+    noise on counts where that has a standard deviation of at least 2.
     """
     mechanism = subject.mechanism
     sensitivity = subject.sensitivity
@@ -177,13 +194,16 @@ def check_scaling(subject: Subject) -> Mismatches:
         return
     if before is None or after is None or before < 2:  # less noise on integers is not proportional
         return
-    if not 0.4 * before < after < 0.6 * before:  # half, but for noise on integers and rounding
+    # Half of it, but for noise being on integers and parameters being rounded.
+    if not 0.4 * before < after < 0.6 * before:
         change = f"count_noise goes from {four_digits(before)} to {four_digits(after)}"
         yield Mismatch("scaled", "half of the noise", change)
 
 
 def _refused_histograms(sensitivity: Sensitivity) -> list[Histogram]:
-    """Return histograms of which each has to be refused by some mechanisms."""
+    """Return histograms of which each has to be refused by some mechanisms: private and public
+    ones, some that were cut to their top rows, an empty one, and one whose users are replaced.
+    """
     of_counts = partial(Histogram, sensitivity=sensitivity)
     replace_one = Sensitivity(sensitivity.linf, sensitivity.l0, "replace_one")
     return [
