@@ -169,7 +169,8 @@ class Box(CountingMechanism):
         return BoxNoise(sensitivity.linf / self.epsilon, power, sensitivity.linf)
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """State ``law`` for ``labels`` labels, or for one if there are none.
+        """Return the law of the noise on ``labels`` counts, as intervals need it; for no label,
+        that for one.
 
         Args:
             sensitivity: the histogram's.

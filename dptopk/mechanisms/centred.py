@@ -259,8 +259,8 @@ class Centred(CountingMechanism):
         return bound
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """State the law of the noise for intervals: Z for each of ``labels`` labels, one Y common
-        to all, in steps of 1/b.
+        """Return the law of the noise, as intervals need it: Z for each of ``labels`` labels, one Y
+        common to all, in steps of 1/b.
 
         Args:
             sensitivity: the histogram's.

@@ -382,8 +382,8 @@ def _normal_tail(x: Array) -> Array:
 
 
 def _normal_quantile(probability: float | Array) -> Array:
-    """Return an upper bound on the x >= 0 with P[Z > x] = ``probability``, Z standard normal,
-    elementwise; 0 above probability 1/2.
+    """Return an upper bound on the least x >= 0 with P[Z > x] <= ``probability``, Z standard
+    normal, elementwise.
     """
     from scipy.special import ndtri
 

@@ -109,7 +109,12 @@ class CountingMechanism(Mechanism):
     @abstractmethod
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
         """Return the noise on the counts of ``labels`` labels for a simulation, in floating
-        point: a function of the number of a block of draws.
+        point: a function of the number of a block of draws, from 0, that returns the noise in
+        counts, shape (draws, len(inputs.counts) + 1), the last column for a floor.
+
+        Args:
+            inputs: the known counts and the standard noise to scale.
+            labels: how many labels are counted together, for noise that depends on it.
         """
 
     @abstractmethod
@@ -362,8 +367,9 @@ class IndependentNoise(CountingMechanism):
         return self.sampler(sensitivity).sample(size, bits)
 
     def swap_chance(self, sensitivity: Sensitivity, gap: float) -> float:
-        """Return an upper bound on the probability that the difference of two noises is at least
-        the gap, in counts; for a gap of at most 1, that it is at least 1.
+        """Return an upper bound on the probability that a label is ranked below one whose count is
+        lower by ``gap``, in counts: that the difference of the two noises is at least the gap, or
+        at least 1 for a gap below 1.
         """
         # The difference is an integer: it is at least the gap if it exceeds ceil(gap) - 1.
         return self.law(sensitivity).difference(max(math.ceil(gap) - 1, 0))

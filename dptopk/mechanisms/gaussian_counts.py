@@ -83,7 +83,8 @@ class GaussianCounts(CountingMechanism):
         )
 
     def measurement(self, sensitivity: Sensitivity, labels: int, *, whole: bool) -> Measurement:
-        """State the law of the noise on ``labels`` counts, for intervals.
+        """Return the law of the noise on ``labels`` counts, as intervals need it; for no label,
+        that for one.
 
         Args:
             sensitivity: the histogram's.

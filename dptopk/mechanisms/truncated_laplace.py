@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
@@ -144,21 +144,27 @@ def _chance_for_capped_total(
         delta: bounds the probability that one of the user's own labels is released.
     """
 
-    def too_large(steps: int) -> bool:
+    def is_too_large(steps: int) -> bool:
         """Return whether a probability of steps·CHANCE_STEP would need more than delta."""
-
-        def shown(v: int) -> float:
-            """Return an upper bound on the probability that a label which one user alone has, v
-            times, is shown.
-            """
-            above = laplace_edge_mass(decay, v, bound)
-            return above + steps * CHANCE_STEP * _point_mass(decay, bound - v, bound)
-
+        shown = partial(_chance_to_be_shown, decay, bound, steps * CHANCE_STEP)
         return chance_to_show_any(shown, sensitivity, labels) > delta * (1 - DELTA_ROUNDING)
 
     most_steps = round(1 / CHANCE_STEP) - 1
-    first_too_large = first_true(too_large, 0, most_steps + 1)
+    first_too_large = first_true(is_too_large, 0, most_steps + 1)
     return max(first_too_large - 1, 0) * CHANCE_STEP
+
+
+def _chance_to_be_shown(decay: float, bound: int, chance_at_bound: float, count: int) -> float:
+    """Return an upper bound on the probability that a label which one user alone has is shown.
+
+    Args:
+        decay: the rate of the Laplace noise.
+        bound: T, at which the noise is cut.
+        chance_at_bound: the probability with which a noisy count of exactly T is released.
+        count: the true count of the label, from 1 to T.
+    """
+    above = laplace_edge_mass(decay, count, bound)
+    return above + chance_at_bound * _point_mass(decay, bound - count, bound)
 
 
 def _point_mass(decay: float, value: int, bound: int) -> float:

@@ -58,8 +58,8 @@ class Measurement:
         noisy_floor: whether the floor, the largest count without a slot, was given noise of the
             same law.
         cut: whether only the largest of the released values remain.
-        passed: where ``cut``, an upper bound on the number of values that could have been among the
-            remaining ones, whatever their noise; None if ``cut`` is False.
+        passed: upper bound on the number of values that could have been among the remaining ones,
+            whatever their noise; None if ``cut`` is False, or where ``counted`` says enough.
         common: the law of Y, drawn once for all counts; None = 0.
         divisor: the number by which the noise is divided.
         at_threshold: the probability with which a value of exactly the threshold was released.

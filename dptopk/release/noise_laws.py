@@ -77,11 +77,15 @@ class NoiseLaw(ABC):
         return True
 
     def miss_probability(self, n: int, w: int) -> float:
-        """Return an upper bound on P[some |N_i| > w, i = 1..n]."""
+        """Return an upper bound on P[some |N_i| > w, i = 1..n]; this default is for independent
+        noises.
+        """
         return tails.union(min(2 * self.tail(w), 1.0), n)
 
     def spread_probability(self, n: int, w: int) -> float:
-        """Return an upper bound on P[some |N_i - N_j| > 2w, i, j = 1..n]."""
+        """Return an upper bound on P[some |N_i - N_j| > 2w, i, j = 1..n]; this default is the
+        probability that some |N_i| > w, without which no two can differ by more than 2w.
+        """
         return self.miss_probability(n, w)
 
     def sum_miss_probability(self, common: NoiseLaw, w: int) -> float | None:

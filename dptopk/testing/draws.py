@@ -227,7 +227,7 @@ def _falling_counts(subject: Subject) -> Array:
 
 def _mean_rank(chosen: Array) -> Array:
     """Return the mean of the ranks of each draw, without the -1 of places that are empty, shape
-    (draws,).
+    (draws,); 0 for a draw without ranks.
     """
     is_chosen = chosen >= 0
     sums = np.where(is_chosen, chosen, 0).sum(axis=1)

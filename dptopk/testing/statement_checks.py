@@ -183,14 +183,14 @@ def check_scaling(subject: Subject) -> Mismatches:
     try:
         scaled = mechanism.scaled(2.0)
         charge = scaled.charge(sensitivity, labels=LABELS)
-    except InvalidParameter:
+    except InvalidParameter:  # the mechanism does not say how its noise is scaled
         return
     if charge == subject.charge(LABELS):
         yield Mismatch("scaled", "half of the noise", f"the charge stays {charge}")
     try:
         before = mechanism.count_noise(sensitivity, labels=LABELS)
         after = scaled.count_noise(sensitivity, labels=LABELS)
-    except InvalidParameter:
+    except InvalidParameter:  # sums of weights, which are never shown as counts
         return
     if before is None or after is None or before < 2:  # less noise on integers is not proportional
         return

@@ -32,6 +32,8 @@ from dptopk.mechanisms.canonical import log_comb
 from dptopk.mechanisms.samplers.level_set_sampling import Ranked
 from dptopk.mechanisms.samplers.random import Floats, Ints
 
+# Takes (count - threshold) / scale of the noise of labels; returns the probabilities that they are
+# chosen, in the same shape.
 Inclusion = Callable[[Floats], Floats]
 _LEVELS = 192  # at most this many levels j are compared
 # This many ranks on each side of the k-th have a cell of their own; further cells grow by a factor.
@@ -50,12 +52,16 @@ _LARGEST_EXPONENT = 50.0  # of a Gumbel law: beyond, a label is peeled with prob
 
 
 def one_shot_inclusion(scores: Floats) -> Floats:
-    """Return P[a label is chosen] by `OneShotTopK`, given (count - threshold) / scale of noise."""
+    """Return the probability that `OneShotTopK` chooses a label, which is that its noisy count
+    exceeds a threshold, given (count - threshold) / scale of the noise; shape of ``scores``.
+    """
     return np.exp(np.minimum(scores, 0.0))
 
 
 def gumbel_inclusion(scores: Floats) -> Floats:
-    """Return P[a label is chosen] by `KnownGumbel`, given (count - threshold) / scale of noise."""
+    """Return the probability that `KnownGumbel` chooses a label, which is that its noisy count
+    exceeds a threshold, given (count - threshold) / scale of the noise; shape of ``scores``.
+    """
     return -np.expm1(-np.exp(np.minimum(scores, _LARGEST_EXPONENT)))
 
 
