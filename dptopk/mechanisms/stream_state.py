@@ -261,11 +261,11 @@ class Stream:
             threshold = self.mechanism.threshold(self.sensitivity, self.day)
             places = np.flatnonzero(totals > threshold)
             values = values[places]
-        cut = len(values) > self.mechanism.k
+        cut = places.size > self.mechanism.k
         if cut:  # labels below the k-th value need not be sorted
-            reaches = _reaches_kth_largest(values, self.mechanism.k)
-            values = values[reaches]
-            places = places[reaches]
+            may_be_shown = _reaches_kth_largest(values, self.mechanism.k)
+            values = values[may_be_shown]
+            places = places[may_be_shown]
         candidates = map(self.names.__getitem__, places.tolist())
         names = np.fromiter(candidates, dtype=object, count=places.size)
         best = descending_order(values, names)[: self.mechanism.k]

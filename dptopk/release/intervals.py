@@ -622,34 +622,26 @@ def _rank_bounds(
     above = len(steps) - np.searchsorted(ordered, steps + 2 * width, side="right")
     perhaps_above = len(steps) - np.searchsorted(ordered, steps - 2 * width, side="left")
     if measurement.whole and len(steps):
-        hidden = _hidden_above(steps, measurement, width)
+        hidden = _number_hidden_above(steps, measurement, width)
         if hidden is not None:
             return _RankRanges(1 + above, perhaps_above + hidden, "domain")
     return _RankRanges(1 + above, perhaps_above, "rows")
 
 
-def _hidden_above(steps: Array, measurement: Measurement, width: int) -> Array | None:
-    """Return an upper bound on the number of hidden labels whose true count is at least that of
-    each row, shape (rows,); None if no bound is proven.
+def _number_hidden_above(steps: Array, measurement: Measurement, width: int) -> Array | None:
+    """Return an upper bound on the number of labels that are not shown and whose true count is at
+    least that of each row, int64, shape (rows,); None if no bound is proven.
 
     Args:
-        steps: the values in steps of 1/divisor, integers, shape (rows,).
+        steps: the values shown, in steps of 1/divisor, integers, shape (rows,), at least one.
         measurement: how they were measured.
         width: upper bound on every noise, in the same steps.
     """
     if not measurement.selected:
         return np.zeros(len(steps), dtype=np.int64)
-    low = steps - width
-    least = int(steps.min())
-    divisor = measurement.divisor
-    # A value that was not shown is at most the threshold over a fixed floor, or, where only the
-    # largest remain, the least value shown.
-    has_fixed_floor = measurement.threshold is not None and not measurement.noisy_floor
-    if has_fixed_floor and not measurement.cut:  # so there is a threshold: 0 is never taken
-        largest_hidden = divisor * int(measurement.threshold or 0) + width
-    else:
-        largest_hidden = least + width
-    may_reach = max(largest_hidden, 0) >= low
+    lowest_counts = steps - width
+    largest_hidden = _largest_value_not_shown(steps, measurement) + width
+    may_reach = max(largest_hidden, 0) >= lowest_counts
     if measurement.counted is None:  # how many labels are hidden has no bound
         if may_reach.any():
             return None
@@ -657,9 +649,24 @@ def _hidden_above(steps: Array, measurement: Measurement, width: int) -> Array |
     if measurement.noisy_floor:
         # How many labels have no slot has no bound either. Their counts are at most the floor, and
         # floor + its noise + threshold < the least value shown.
-        threshold = divisor * int(measurement.threshold or 0)  # a noisy floor comes with one
-        floor = least - 1 - threshold + width
-        if (max(floor, 0) >= low).any():
+        threshold = measurement.divisor * int(measurement.threshold or 0)
+        largest_floor = int(steps.min()) - 1 - threshold + width
+        if (max(largest_floor, 0) >= lowest_counts).any():
             return None
     counted = min(measurement.counted, 2**62)  # no domain is larger
     return np.where(may_reach, counted - len(steps), 0)
+
+
+def _largest_value_not_shown(steps: Array, measurement: Measurement) -> int:
+    """Return an upper bound on the values that were measured but are not shown, in steps of
+    1/divisor: over a fixed floor the threshold, and where only the largest values remain, or over a
+    noisy floor, the least value shown.
+
+    Args:
+        steps: the values shown, in steps of 1/divisor, integers, shape (rows,), at least one.
+        measurement: how they were measured; rows were selected by these values.
+    """
+    has_fixed_floor = measurement.threshold is not None and not measurement.noisy_floor
+    if has_fixed_floor and not measurement.cut:
+        return measurement.divisor * int(measurement.threshold or 0)
+    return int(steps.min())

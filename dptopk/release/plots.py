@@ -42,13 +42,15 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, cap
         axes = figure.subplots()
     places = np.arange(len(rows))
     counts = rows["count"].to_numpy(dtype=float)
-    errors = None
-    if "low" in rows:
-        # A fitted count, or one below 0, may lie outside the interval of what was measured.
-        low = rows["low"].to_numpy(dtype=float)
-        high = rows["high"].to_numpy(dtype=float)
-        errors = np.maximum([counts - low, high - counts], 0.0)
-    axes.barh(places, counts, xerr=errors, color="#4477aa", ecolor="#ee6677", capsize=2, height=0.7)
+    axes.barh(
+        places,
+        counts,
+        xerr=_error_bars(rows),
+        color="#4477aa",
+        ecolor="#ee6677",
+        capsize=2,
+        height=0.7,
+    )
     # A dollar sign would start a formula.
     names = [shorten_label(visible(label)).replace("$", r"\$") for label in rows["label"]]
     axes.set_yticks(places, names)
@@ -61,6 +63,19 @@ def plot_counts(rows: pd.DataFrame, axes: Axes | None, *, confidence: float, cap
         title += " (capped data)"
     axes.set_title(title, loc="left", fontsize="medium")
     return axes
+
+
+def _error_bars(rows: pd.DataFrame) -> np.ndarray[tuple[int, ...], np.dtype[np.float64]] | None:
+    """Return how far each interval reaches below and above its count, shape (2, rows); None where
+    there are no intervals. A fitted count, or one below 0, may lie outside the interval of what was
+    measured: the bar on that side has the length 0.
+    """
+    if "low" not in rows:
+        return None
+    counts = rows["count"].to_numpy(dtype=float)
+    low = rows["low"].to_numpy(dtype=float)
+    high = rows["high"].to_numpy(dtype=float)
+    return np.maximum([counts - low, high - counts], 0.0)
 
 
 def shorten_label(label: str) -> str:

@@ -167,19 +167,19 @@ def _largest_odds(
         k: how many labels are drawn.
         rate: of the exponential mechanism, for gaps in units of linf.
     """
-    missed = heights(grid.missed)
-    worst = heights(grid.worst)
-    weights = grid.log_sizes - rate * (missed[:, None] - worst[None, :])
+    gaps = heights(grid.missed)[:, None] - heights(grid.worst)[None, :]
+    log_weights = grid.log_sizes - rate * gaps
     last_in, first_out = heights(np.array([k - 1, k])).tolist()
-    log_best_set = rate * -(first_out - last_in)
-    # Log-weights of the sets that miss a level, and of those that reach it, for each worst rank.
-    missing, reaching = _log_sums_by_split(weights, grid.first_reaching)
-    all_reaching = np.logaddexp(log_best_set, np.logaddexp.reduce(reaching, axis=1))
-    total_odds = all_reaching - np.logaddexp.reduce(missing, axis=1)
-    odds_by_worst = (reaching - missing).min(axis=1)
-    # The same for each best missing rank.
-    reaching, missing = _log_sums_by_split(weights.T, grid.reaching_worst)
-    odds_by_missed = (reaching - missing).min(axis=1)
+    log_weight_of_best = rate * -(first_out - last_in)
+    # For each level and worst rank, the log-weight of the sets that do not reach the level, and of
+    # those that do. In a column of ``log_weights`` the latter follow the former.
+    below, reaching = _log_sums_by_split(log_weights, grid.first_reaching)
+    all_reaching = np.logaddexp(log_weight_of_best, np.logaddexp.reduce(reaching, axis=1))
+    total_odds = all_reaching - np.logaddexp.reduce(below, axis=1)
+    odds_by_worst = (reaching - below).min(axis=1)
+    # The same for each best missing rank: in a row, those that reach the level come first.
+    reaching, below = _log_sums_by_split(log_weights.T, grid.reaching_worst)
+    odds_by_missed = (reaching - below).min(axis=1)
     return np.maximum(total_odds, 2 * np.maximum(odds_by_worst, odds_by_missed))
 
 
@@ -205,8 +205,10 @@ def _needed_shifts(
     """Return s_j for every level j, shape (n,): by how much the top k must rise for peeling to
     find j of them, in units of linf; -inf where peeling always finds as many.
 
-    Peeling finds j of the top k if it finds k - j of the others; that gives the threshold, and the
-    threshold gives how high the top k must stand.
+    Peeling chooses the labels whose noisy counts exceed a threshold. It finds j of the top k if it
+    chooses k - j of the others. So the first search is for the offset which all other counts need
+    for that, the second for the offset with which j of the top k are chosen at the same threshold;
+    the shift is the difference of the two.
 
     Args:
         grid: the levels and the cells of ranks.
@@ -227,8 +229,8 @@ def _needed_shifts(
 
     reach = _REACH_OF_OFFSET * scale + float(heights[0] - heights[-1])
     others = k - grid.levels
+    # Where there are not so many others, peeling always finds j; then any value will do here.
     is_possible = others < grid.widths[lower_cells].sum()
-    # Where it is not possible any value will do, as it is not used.
     wanted = np.where(is_possible, others, 0.5)
     offset_of_others = _arguments_of(partial(expected_peeled, lower_cells), wanted, reach)
     offset_of_top = _arguments_of(partial(expected_peeled, top_cells), grid.levels, reach)
@@ -287,12 +289,12 @@ def _rank_grid(size: int, k: int) -> _RankGrid:
 
 
 def _log_sizes(top_cuts: Ints, lower_cuts: Ints, missed: Ints, k: int) -> Floats:
-    """Return the logarithm of the number of sets of k ranks whose best missing rank and whose worst
-    rank lie in each pair of cells, shape (m, w).
+    """Return the logarithm of the number of sets of k ranks whose best missing rank lies in a cell
+    of the top k and whose worst rank in a cell below, for each pair of such cells, shape (m, w).
 
     Args:
-        top_cuts: between which the cells within the top k lie, shape (m + 1,).
-        lower_cuts: between which the cells below the top k lie, shape (w + 1,).
+        top_cuts: the ranks at which the cells within the top k begin, and k, shape (m + 1,).
+        lower_cuts: those at which the cells below begin, and the number of ranks, shape (w + 1,).
         missed: the middles of the cells within the top k, which stand for all ranks of a cell.
         k: how many ranks a set has.
     """
@@ -325,8 +327,8 @@ def _middle_ranks(cuts: Ints) -> Ints:
 
 
 def _cell_bounds(start: int, end: int) -> Ints:
-    """Return increasing integers from start to end: the first _DENSE steps are one, then the
-    distance from the start grows by _GROWTH.
+    """Return increasing integers from start to end, between which cells of ranks lie: the first
+    _DENSE cells have one rank, then the distance from the start grows by the factor _GROWTH.
     """
     cuts = [start]
     while cuts[-1] < end:
