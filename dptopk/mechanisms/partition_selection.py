@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -21,7 +20,7 @@ from dptopk.histogram.histogram import Histogram, Sensitivity
 from dptopk.mechanisms.mechanism import LabelsOnly, finite_l0
 from dptopk.mechanisms.public_selection import NOTE_OF_A_SET, in_label_order
 from dptopk.mechanisms.samplers.exact import bernoulli
-from dptopk.mechanisms.samplers.random import Bits, Bools, Ints, random_bits
+from dptopk.mechanisms.samplers.random import Array, Bits, Bools, Ints, random_bits
 from dptopk.mechanisms.samplers.simulation import (
     BLOCK_DRAWS,
     Draw,
@@ -130,7 +129,7 @@ class PartitionSelection(FromData, LabelsOnly):
         noise = inputs.shown_by
         true_counts = inputs.histogram.counts
 
-        def draw(number: int) -> tuple[Any, Any]:
+        def draw(number: int) -> tuple[Array, Array]:
             """Return the chosen ranks, -1 for none, and the values by which they were chosen, for a
             block of draws.
             """
