@@ -15,7 +15,7 @@ from dptopk._internal import validate
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
-from dptopk.mechanisms.counting_mechanism import CountingMechanism, Rows
+from dptopk.mechanisms.counting_mechanism import CountingMechanism, Repeated, Rows
 from dptopk.mechanisms.gaussian import KnownGaussian
 from dptopk.mechanisms.laplace import KnownLaplace
 from dptopk.mechanisms.mechanism import require_add_remove
@@ -131,9 +131,8 @@ class Centred(CountingMechanism):
 
     def measure_repeatedly(
         self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int
-    ) -> tuple[Array, Array]:
-        """Measure the rows' counts ``passes`` times; return the first measurement and the mean of
-        all, float64, shape (n,) each.
+    ) -> Repeated:
+        """Measure the rows' counts ``passes`` times, in multiples of 1/b, float64.
 
         All measurements share one draw of Y, so that only Z averages out.
 
@@ -145,11 +144,11 @@ class Centred(CountingMechanism):
         """
         bits = random_bits(rng)
         if not len(rows):
-            return np.empty(0), np.empty(0)
+            return Repeated(np.empty(0), np.empty(0))
         own_noises = [self.noise.draw_noise(sensitivity, len(rows), bits) for _ in range(passes)]
         common = self.common_noise(sensitivity, len(rows)).draw_noise(sensitivity, 1, bits)
         measurements = [self.noisy_counts(rows.counts, noise + common) for noise in own_noises]
-        return measurements[0], np.mean(measurements, axis=0)
+        return Repeated(measurements[0], np.mean(measurements, axis=0))
 
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
         """Draw Z + Y, in steps of 1/b, int64, shape (size,).
@@ -281,8 +280,7 @@ class Centred(CountingMechanism):
             rows: the labels and their true counts, n of them.
             rng: None for cryptographically secure noise.
         """
-        only_measurement, _ = self.measure_repeatedly(sensitivity, rows, rng, 1)
-        return only_measurement
+        return self.measure_repeatedly(sensitivity, rows, rng, passes=1).first
 
     def noisy_counts(self, counts: Array, noise: Array) -> Array:
         """Return counts + noise/b, float64, shape (n,).

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property, partial
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import numpy as np
 
@@ -46,6 +46,20 @@ FAR_MASS = 1e-300
 MU_ROUNDING = 1e-15  # relative, of a root and two products
 SUM_OF_TAILS_ROUNDING = 1e-9  # relative, of a sum of at most 4000 probabilities
 NORMAL_ERROR = 1e-12  # of SciPy's normal tail and its quantile, with a wide margin
+
+
+class TotalNoise(NamedTuple):
+    """Normal noise that stands for the noise on the totals of each day; in counts, float64, shape
+    (days,) both.
+
+    Attributes:
+        deviations: its standard deviations.
+        distances: how far it can be from the true noise. That any distance of any day is larger has
+            a probability below FAR_MASS.
+    """
+
+    deviations: Array
+    distances: Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -262,26 +276,22 @@ class ContinualTopK:
             return float(spread.max())
         return float(spread[self._day_index(day)])
 
-    def total_noise(self, sensitivity: Sensitivity) -> tuple[Array, Array]:
-        """Return the standard deviation of the normal noise that approximates the noise of each
-        day's total, and how far the two can be from each other.
+    def total_noise(self, sensitivity: Sensitivity) -> TotalNoise:
+        """Return the normal noise that approximates the noise of each day's total, and how far the
+        two can be from each other.
 
         Let N be the discrete Gaussian noise of one measurement, of scale s, and Z the standard
         normal variable of the same quantile: with cut points c_k, Z <= c_k if and only if N <= k.
         Then (k - 1/2)/s <= c_(k-1) and c_k <= (k + 1/2) μ', with the μ' of ``charge``
         (docs/notes/filters.md), so that |N - s Z| <= 1/2 + (s μ' - 1)(|s Z| + 1). A total is a
         weighted sum of measurements, and so is its normal noise.
-
-        Returns:
-            The standard deviations and the largest distances, in counts, float64, shape (days,)
-            each. That any distance is larger has a probability below FAR_MASS, for all days.
         """
         scale = self._scale(sensitivity)
         largest_difference = 0.5 + (scale * dominating_mu(scale) - 1) * (FAR * scale + 1)
         factorisation = self.measurements
         deviations = factorisation.spread * (sensitivity.linf * self.sigma)
         distances = factorisation.sums_of_weights * largest_difference + SUM_ROUNDING
-        return deviations, distances
+        return TotalNoise(deviations, distances)
 
     def _thresholds(self, sensitivity: Sensitivity) -> Array:
         """Return the thresholds of all days, whole numbers as floats, shape (days,); ``threshold``

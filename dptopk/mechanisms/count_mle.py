@@ -26,6 +26,18 @@ from dptopk.mechanisms.samplers.simulation import Draw, SimulationInput
 from dptopk.release.release import Release
 
 
+class Variances(NamedTuple):
+    """Variances of the noise on counts of one measurement, in squared counts.
+
+    Attributes:
+        own: of the noise that each count has by itself.
+        shared: of the noise that all counts share; 0 if there is none.
+    """
+
+    own: float
+    shared: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class CountMLE(Mechanism):
     """Noisy counts of ranked labels, moved towards the most likely counts x_1 >= x_2 >= ... >= 0.
@@ -139,17 +151,17 @@ class CountMLE(Mechanism):
         fitted, weight = self._fit_and_weight(measured, sensitivity)
         if not self.shrink:
             weight = 1.0
-        own_variance, shared_variance = self.variances(sensitivity)
-        blocks = _number_of_blocks(fitted, clip=shared_variance == 0)
+        variances = self.variances(sensitivity)
+        blocks = _number_of_blocks(fitted, clip=variances.shared == 0)
         square = float(((fitted - measured) ** 2).sum())
         # Stein's estimate of the sum of squared errors of the own noise after the fit, which is
         # y + w (f - y) with w < 1, or f itself.
         if weight < 1:
-            risk = own_variance * (k - weight * max(k - blocks - 2, 0))
+            risk = variances.own * (k - weight * max(k - blocks - 2, 0))
         else:
-            risk = square + own_variance * (2 * blocks - k)
-        least_risk = own_variance * blocks
-        return math.sqrt(max(risk, least_risk) / k + shared_variance)
+            risk = square + variances.own * (2 * blocks - k)
+        least_risk = variances.own * blocks
+        return math.sqrt(max(risk, least_risk) / k + variances.shared)
 
     def _fit_and_weight(
         self, measured: Array, sensitivity: Sensitivity, passes: int = 1
@@ -165,10 +177,11 @@ class CountMLE(Mechanism):
             sensitivity: the histogram's.
             passes: of how many measurements ``measured`` is the mean.
         """
-        own_variance, shared_variance = self.variances(sensitivity)
-        own_variance /= passes
-        fitted = isotonic_least_squares(measured, clip=shared_variance == 0)
-        blocks = _number_of_blocks(fitted, clip=shared_variance == 0)
+        variances = self.variances(sensitivity)
+        own_variance = variances.own / passes
+        clip = variances.shared == 0
+        fitted = isotonic_least_squares(measured, clip=clip)
+        blocks = _number_of_blocks(fitted, clip=clip)
         # w = min(1, (k - b - 2)_+ variance / |f - y|²), as the class says.
         numerator = max(len(measured) - blocks - 2, 0) * own_variance
         square = float(((fitted - measured) ** 2).sum())
@@ -176,7 +189,7 @@ class CountMLE(Mechanism):
             return fitted, 1.0
         return fitted, numerator / square
 
-    def variances(self, sensitivity: Sensitivity) -> tuple[float, float]:
+    def variances(self, sensitivity: Sensitivity) -> Variances:
         """Return the variance of each count's own noise, and the variance of the noise that all
         counts share (0 if there is none), of one measurement, in squared counts.
 
@@ -185,7 +198,7 @@ class CountMLE(Mechanism):
                 depends on how many labels are counted.
         """
         noise = self.noise.noise_of(sensitivity, None)
-        return noise.own_std**2, noise.shared_std**2
+        return Variances(noise.own_std**2, noise.shared_std**2)
 
     def _published_fit(self, measured: Array) -> Array:
         """Return the fit of maximum likelihood, without shrinkage, float64, shape (n,)."""
@@ -236,9 +249,9 @@ class CountMLE(Mechanism):
             sensitivity: the histogram's.
             passes: how many measurements are averaged.
         """
-        own_variance, shared_variance = self.variances(sensitivity)
-        scale = math.sqrt(own_variance) / math.sqrt(passes)
-        measured = truth + scale * noise[: len(truth)] + math.sqrt(shared_variance) * noise[-1]
+        variances = self.variances(sensitivity)
+        own_noise = math.sqrt(variances.own) / math.sqrt(passes) * noise[: len(truth)]
+        measured = truth + own_noise + math.sqrt(variances.shared) * noise[-1]
         fitted = self.fit(measured, sensitivity, passes)
         return float(((fitted - truth) ** 2).sum())
 
@@ -328,15 +341,15 @@ class CountMLE(Mechanism):
         note = f"counts are means of {passes} measurements" if passes > 1 else ""
         # The copy states the law of noise whose default depends on the number of labels.
         recorded = replace(self, noise=self.noise.as_recorded(sensitivity, len(rows)))
-        measured, mean = recorded.noise.measure_repeatedly(sensitivity, rows, rng, passes)
+        repeated = recorded.noise.measure_repeatedly(sensitivity, rows, rng, passes)
         return Release.of_draw(
             histogram,
             rng,
             charge=charge,
             mechanism=recorded,
             labels=tuple(rows.labels.tolist()),
-            measured=measured,
-            counts=recorded.fit(mean, sensitivity, passes),
+            measured=repeated.first,
+            counts=recorded.fit(repeated.mean, sensitivity, passes),
             measurement=recorded.noise.measurement(sensitivity, len(rows), whole=False),
             note=note,
         )

@@ -6,7 +6,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, final
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 import numpy as np
 
@@ -49,6 +49,18 @@ class Rows:
 
     def __len__(self) -> int:
         return len(self.counts)
+
+
+class Repeated(NamedTuple):
+    """Counts that were measured several times.
+
+    Attributes:
+        first: the first measurement, shape (n,).
+        mean: the mean of all measurements, float64, shape (n,).
+    """
+
+    first: Array
+    mean: Array
 
 
 def rows_to_count(histogram: Histogram, labels: Labels | None, mechanism: Mechanism) -> Rows:
@@ -274,9 +286,8 @@ class CountingMechanism(Mechanism):
 
     def measure_repeatedly(
         self, sensitivity: Sensitivity, rows: Rows, rng: Rng, passes: int
-    ) -> tuple[Array, Array]:
-        """Measure the rows' counts ``passes`` times; return the first measurement and the mean of
-        all, shape (n,) each.
+    ) -> Repeated:
+        """Measure the rows' counts ``passes`` times.
 
         Args:
             sensitivity: the histogram's.
@@ -285,7 +296,7 @@ class CountingMechanism(Mechanism):
             passes: how many measurements there are, at least 1.
         """
         measurements = [self.measure(sensitivity, rows, rng) for _ in range(passes)]
-        return measurements[0], np.mean(measurements, axis=0)
+        return Repeated(measurements[0], np.mean(measurements, axis=0))
 
     def measure(self, sensitivity: Sensitivity, rows: Rows, rng: Rng) -> Array:
         """Return the rows' counts with noise added, in the order of the rows, int64, shape (n,).

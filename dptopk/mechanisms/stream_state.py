@@ -308,14 +308,14 @@ class Stream:
         Args:
             cut: whether there are more than k labels, of which those below the k-th are left out.
         """
-        spreads, distances = self.mechanism.total_noise(self.sensitivity)
-        spread = float(spreads[self.day - 1])
-        distance = float(distances[self.day - 1])
+        noise_of_days = self.mechanism.total_noise(self.sensitivity)
+        deviation = float(noise_of_days.deviations[self.day - 1])
+        distance = float(noise_of_days.distances[self.day - 1])
         if not self.public or distance >= LARGEST_DISTANCE:
             return None
         # If a rounded total is off by more than c, its normal noise exceeds c + 1/2 - distance,
         # which is at least (c + 1/2) (1 - 2 distance).
-        noise = RoundedNormalNoise(spread / (1 - 2 * distance))
+        noise = RoundedNormalNoise(deviation / (1 - 2 * distance))
         return Measurement(noise, len(self.names), whole=True, cut=cut)
 
     @property

@@ -413,5 +413,7 @@ def test_counts_near_the_end_of_64_bits_enter_cut():
 
 def test_noise_too_far_from_normal_noise_gives_no_intervals(monkeypatch):
     stream = ContinualTopK(k=1, days=1, sigma=1.0).stream(ONE, labels=["a"])
-    monkeypatch.setattr(ContinualTopK, "total_noise", lambda *_: (np.ones(1), np.ones(1)))
+    monkeypatch.setattr(
+        ContinualTopK, "total_noise", lambda *_: continual.TotalNoise(np.ones(1), np.ones(1))
+    )
     assert stream.release(Histogram({"a": 3}, domain=["a"], sensitivity=ONE)).measurement is None

@@ -512,5 +512,5 @@ def test_noise_of_a_total_is_next_to_normal_noise():
         at = np.arange(-reach, reach)
         good = np.abs(at) < 6 * scale
         farthest = max(np.abs(ends - at)[good].max(), np.abs(ends - at - 1)[good].max())
-        off = mechanism.total_noise(Sensitivity(l0=1))[1][0] * mechanism.measurements.unit
+        off = mechanism.total_noise(Sensitivity(l0=1)).distances[0] * mechanism.measurements.unit
         assert 0.5 <= farthest <= off

@@ -174,9 +174,9 @@ def _poisson_batch() -> Cells:
     return Cells(weights)
 
 
-def _watched_and_crowd(values: Array, need: int, bits: Bits) -> tuple[Ints | None, Crowd | None]:
+def _watched_and_crowd(values: Array, need: int, bits: Bits) -> tuple[Ints, Crowd] | None:
     """Return the indices of the labels that are watched one by one, and the crowd of all others;
-    None and None if all labels are watched.
+    None if a crowd would save little, so that all labels are watched.
 
     Any split gives the same law. About m = sqrt(2·n·need) labels are watched, and at least
     4·need: of m labels at or above the crowd's top, the first ``need`` ring before time need/m or
@@ -190,7 +190,7 @@ def _watched_and_crowd(values: Array, need: int, bits: Bits) -> tuple[Ints | Non
     n = values.size
     m = max(4 * need, math.isqrt(2 * n * need))
     if 4 * m >= n:  # a crowd of the others would save little
-        return None, None
+        return None
     sample = values if n <= 4 * _SAMPLE else values[bits.below(n, _SAMPLE)]
     place = sample.size - max(1, m * sample.size // n)
     cut = np.partition(sample, place)[place]
@@ -209,13 +209,18 @@ def _first_of_race(values: Array, need: int, race: Race, absent: int) -> Ints:
     """
     if race.bits.listing:
         return _first_of_listed_race(values, need, race, absent)
-    watched, crowd = _watched_and_crowd(values, need, race.bits)
-    crowds = [crowd] if crowd else []
+    watched: Ints | None = None
+    levels = values  # of the watched labels
+    crowds: list[Crowd] = []
+    split = _watched_and_crowd(values, need, race.bits)
+    if split is not None:
+        watched, crowd = split
+        levels = values[watched]
+        crowds.append(crowd)
     # A few absent labels have clocks of their own, more of them are a crowd.
     few_absent = absent if absent <= 4 * need + _FEW_ABSENT else 0
     if absent > few_absent:
         crowds.append(Crowd(absent, values.size, None, values.dtype.type(0)))
-    levels = values if watched is None else values[watched]
     origin = _score_origin(levels, need, few_absent, crowds)
     watched_labels = _WatchedLabels(levels, watched, values.size + np.arange(few_absent))
     front = _front_of_watched(race, watched_labels, need, origin)
