@@ -12,7 +12,12 @@ import numpy as np
 import pandas as pd
 
 from dptopk.errors import InvalidParameter
-from dptopk.mechanisms.samplers.simulation import BLOCK_DRAWS, SimulationInput, StandardNoise
+from dptopk.mechanisms.samplers.simulation import (
+    BLOCK_DRAWS,
+    Draw,
+    SimulationInput,
+    StandardNoise,
+)
 from dptopk.release.intervals import Measurement
 from dptopk.release.release import Release
 from dptopk.testing.mismatches import (
@@ -163,11 +168,9 @@ def check_simulation(subject: Subject) -> Mismatches:
         draw = subject.mechanism.simulate(inputs)
     except InvalidParameter:  # the mechanism counts a given ranking and selects nothing
         return
-    blocks = [draw(number) for number in range(BLOCKS)]
-    chosen = np.concatenate([ranks for ranks, _ in blocks])
-    values = np.concatenate([noisy_counts for _, noisy_counts in blocks])
-    number = max(subject.draws // 2, BLOCK_DRAWS)
-    answers = list(subject.releases(counts, SIMULATION_STREAM, draws=number))
+    chosen, values = _simulated_draws(draw)
+    releases = max(subject.draws // 2, BLOCK_DRAWS)
+    answers = list(subject.releases(counts, SIMULATION_STREAM, draws=releases))
     yield from _check_rows_and_ranks(chosen, answers, k)
     if answers[0].counts is not None and _are_ranked(answers):
         noise = values - counts[np.maximum(chosen, 0)]
@@ -175,6 +178,16 @@ def check_simulation(subject: Subject) -> Mismatches:
         yield from _check_noise_on_chosen(
             chosen, noise, [_noise_of(answer, truth, k) for answer in answers]
         )
+
+
+def _simulated_draws(draw: Draw) -> tuple[Array, Array]:
+    """Return the ranks that are chosen in BLOCKS blocks of draws, -1 for none, and their noisy
+    counts, shape (draws, k) both.
+    """
+    blocks = [draw(number) for number in range(BLOCKS)]
+    chosen = np.concatenate([ranks for ranks, _ in blocks])
+    values = np.concatenate([noisy_counts for _, noisy_counts in blocks])
+    return chosen, values
 
 
 def _are_ranked(answers: list[Release]) -> bool:
