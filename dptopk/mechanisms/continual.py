@@ -330,8 +330,8 @@ class ContinualTopK:
         totals c of at most a·linf each, l0·a·linf together. Each passes with probability at most
         Q((T - distance - c)/deviation), where Q is the normal tail and the other two are those of
         ``total_noise``. That is convex in c, so that some pass with a probability of at most l0
-        times the sum of that of one total of a·linf and those of a - 1 totals of 0. T is the least
-        whole number that is at least a solution of: this product is δ/days.
+        times the sum of that of one total of a·linf and those of a - 1 totals of 0. T is a whole
+        number at which this is at most δ/days, close to the smallest one.
 
         Args:
             sensitivity: of one user-day.

@@ -309,7 +309,9 @@ class Release:
         return f"{markdown_table(headers, cells)}\n\n{remarks}\n"
 
     def _repr_html_(self) -> str:
-        """Return HTML for notebooks: the rows with bars and intervals, and the footnotes."""
+        """Return the answer as HTML for notebooks: the rows with bars and intervals, and the
+        footnotes.
+        """
         return html_rows(self.display_table()) + html_lines(self.remarks())
 
     def __str__(self) -> str:
@@ -323,8 +325,8 @@ class Release:
         return "\n".join([rows.to_string(index=False), cost, *self.remarks()])
 
     def remarks(self) -> list[str]:
-        """Return the footnotes of the table: the charge, the mechanism, the note, and whether a
-        fixed seed was used.
+        """Return the footnotes of the table, a text each: the charge, the mechanism, the note, why
+        rows may be missing (``omissions``), and whether a fixed seed was used.
         """
         lines = [f"charge: {self.charge}", f"mechanism: {_mechanism_text(self.mechanism)}"]
         if self.note:
