@@ -80,7 +80,7 @@ class KnownLaplace(IndependentNoise):
         return draw
 
     def law(self, sensitivity: Sensitivity) -> LaplaceNoise:
-        """Return the law of discrete Laplace noise of the rate ε/τ."""
+        """Return the law of discrete Laplace noise, P[n] ∝ exp(-epsilon |n| / linf)."""
         return LaplaceNoise(1 / rate(self.epsilon, sensitivity))
 
 
@@ -119,7 +119,7 @@ class UnknownLaplace(IndependentCounts, NoisyFloorMechanism):
 
 
 def rate(epsilon: float, sensitivity: Sensitivity) -> float:
-    """Return the rate ε/τ of the noise, whose law is P[n] ∝ exp(-rate |n|).
+    """Return the rate epsilon/linf of the noise, whose law is P[n] ∝ exp(-rate |n|).
 
     Raises:
         InvalidParameter: when it is so small that noise could leave the 64-bit integers.

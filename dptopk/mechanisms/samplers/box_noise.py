@@ -39,7 +39,9 @@ class SideLaw:
 
     @cached_property
     def peak(self) -> Fraction:
-        """Return the mode of the density on [1, ∞)."""
+        """Return the m >= 1, perhaps not an integer, at which the density m^power e^{-rate·m} is
+        largest.
+        """
         return max(self.power / self.rate, Fraction(1))
 
     @cached_property
