@@ -110,7 +110,8 @@ class CountingMechanism(Mechanism):
 
     @abstractmethod
     def draw_noise(self, sensitivity: Sensitivity, size: int, bits: Bits) -> Array:
-        """Draw the noise of ``size`` counts, int64, shape (size,).
+        """Draw the noise of ``size`` counts, int64, shape (size,): in whole counts, or in steps of
+        1/divisor where ``measurement`` states a divisor.
 
         Args:
             sensitivity: the histogram's.
