@@ -169,8 +169,9 @@ def check_simulation(subject: Subject) -> Mismatches:
     except InvalidParameter:  # the mechanism counts a given ranking and selects nothing
         return
     chosen, values = _simulated_draws(draw)
-    releases = max(subject.draws // 2, BLOCK_DRAWS)
-    answers = list(subject.releases(counts, SIMULATION_STREAM, draws=releases))
+    answers = list(
+        subject.releases(counts, SIMULATION_STREAM, draws=max(subject.draws // 2, BLOCK_DRAWS))
+    )
     yield from _check_rows_and_ranks(chosen, answers, k)
     if answers[0].counts is not None and _are_ranked(answers):
         noise = values - counts[np.maximum(chosen, 0)]
