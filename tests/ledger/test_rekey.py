@@ -69,9 +69,9 @@ def test_everything_stays_but_the_key(path):
 def test_an_error_on_the_way_leaves_the_old_key(path, monkeypatch, where, at):
     real = getattr(where, at)
 
-    def failing(self, *arguments):
+    def failing(self, *arguments, **options):
         if at != "commit":
-            real(self, *arguments)
+            real(self, *arguments, **options)
         raise KeyboardInterrupt
 
     ledger = Ledger(path, key="old")
