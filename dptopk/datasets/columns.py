@@ -244,12 +244,16 @@ def _whole_decimals_as_text(column: ir.DecimalColumn) -> ir.StringColumn:
 def _dates_as_text(column: ir.DateColumn) -> ir.StringColumn:
     """Return dates as text, whatever the settings of the engine; NULL for years that are not from
     1 to 9999: engines write them differently, and one before Christ as the same one after.
+
+    Such a day is NULL before it is written: engines fail on those that are too far away.
     """
     import ibis
 
-    text = column.strftime("%Y-%m-%d")
-    is_before_christ = column.cast("string").re_search("^-|BC")
-    return ibis.ifelse(text.re_search(_DAY) & ~is_before_christ, text, None)
+    # Ibis writes a constant day as a time in nanoseconds on DataFusion, which ends in 2262.
+    first, last = (ibis.literal(str(day)).cast("date") for day in (dt.date.min, dt.date.max))
+    has_year = column.between(first, last)
+    text = ibis.ifelse(has_year, column, ibis.null("date")).strftime("%Y-%m-%d")
+    return ibis.ifelse(text.re_search(_DAY), text, None)
 
 
 def _has_only_null(kind: ibis_types.DataType) -> bool:

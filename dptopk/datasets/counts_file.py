@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 
 Rows = TypeVar("Rows")
+# How programs write a count that is missing, as of a label that nobody has.
+_NO_COUNT = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None", "\\N"]
 
 
 @dataclass(frozen=True)
@@ -81,16 +83,43 @@ def _csv_table(file: _File) -> pd.DataFrame:
     if not {file.label, file.count} <= set(file_format.names):
         # The caller refuses the missing column.
         return pd.DataFrame(columns=list(file_format.names))
-    # Labels are text as written ("null", "NA" and "007" are labels); only an empty count is
-    # missing.
+    text = _csv_of_columns(file, file_format)
+    # Labels are text as written ("null", "NA" and "007" are labels).
+    frame = _read_csv(text, file, dict.fromkeys([file.label, *file.where], str))
+    if frame[file.count].dtype.kind == "f":
+        # One count that is written as 3.0 made floats of all, which are not exact beyond 2^53.
+        text.seek(0)
+        cells = _read_csv(text, file, {file.count: str})[file.count]
+        frame[file.count] = pd.Series([_number(cell, file.decimal) for cell in cells], dtype=object)
+    return frame
+
+
+def _read_csv(text: io.StringIO, file: _File, types: Mapping[str, type]) -> pd.DataFrame:
+    """Return the columns of a CSV text; of those in ``types`` with that type, of others with the
+    one that pandas finds.
+    """
+    import pandas as pd
+
     return pd.read_csv(
-        _csv_of_columns(file, file_format),
-        dtype=dict.fromkeys([file.label, *file.where], str),
+        text,
+        dtype=dict(types),
         index_col=False,
         decimal=file.decimal,
         keep_default_na=False,
-        na_values={file.count: [""]},
+        na_values={file.count: _NO_COUNT},
     )
+
+
+def _number(text: object, decimal: str) -> int | float | None:
+    """Return a count that pandas reads as a number, of which ``decimal`` is the decimal mark; None
+    if it is missing.
+    """
+    if not isinstance(text, str):
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        return float(text.replace(decimal, "."))
 
 
 def _text_format(file: _File) -> TextFormat:
@@ -289,8 +318,8 @@ def read_counts(
 
     The ending tells the format: .csv, .tsv, .txt (text with separators), .parquet, .jsonl, .ndjson,
     .json. The counts of all rows of a label are added up, so that the caps on one user hold for
-    these sums. Rows without a label, and of text files those without a count, are left out. Both
-    may depend on one user, and are no error.
+    these sums. Rows without a label or without a count (NULL, NaN, in text files also NA) are left
+    out. Both may depend on one user, and are no error.
 
     Args:
         path: the file; text formats may be compressed (.csv.gz).
@@ -338,6 +367,7 @@ def read_counts(
     _refuse_missing_columns(frame, file)
     for column, value in file.where.items():
         frame = frame[frame[column].map(str) == value]
+    frame = frame[frame[count].notna()]
     try:
         counts = whole_counts(frame[count])
     except InvalidParameter as error:

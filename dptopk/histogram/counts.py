@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from itertools import compress
+from operator import and_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -135,18 +136,27 @@ def pairs_of(data: object) -> Pairs:
     """Return the labels and the counts of a dict, a list of pairs, ``value_counts()``, or a table
     of two columns, labels first; both have the shape (n,) and are not yet checked.
 
-    Rows without a label are left out: that one is there may depend on one user.
+    Rows without a label or a count are left out: that one is there may depend on one user.
 
     Raises:
         InvalidParameter: for anything else; the message says what to give instead.
     """
     labels, counts = _all_pairs_of(data)
-    if set(map(type, labels)) <= {str, int}:
+    are_plain = set(map(type, labels)) <= {str, int}
+    kind = getattr(counts, "dtype", None)
+    if isinstance(kind, np.dtype):
+        are_counted = kind.kind in "iu"
+    else:
+        are_counted = set(map(type, counts)) <= {int}
+    if are_plain and are_counted:
         return labels, counts
-    is_labelled = [not is_missing(label) for label in labels]
-    if all(is_labelled):
+    is_whole = [not is_missing(label) for label in labels]
+    if not are_counted:
+        is_counted = [not is_missing(count) for count in counts]
+        is_whole = [*map(and_, is_whole, is_counted)]
+    if all(is_whole):
         return labels, counts
-    return list(compress(labels, is_labelled)), list(compress(counts, is_labelled))
+    return list(compress(labels, is_whole)), list(compress(counts, is_whole))
 
 
 def _all_pairs_of(data: Any) -> Pairs:

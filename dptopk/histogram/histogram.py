@@ -158,7 +158,7 @@ class Histogram:
             a Counter, a list of (label, count) pairs, ``value_counts()`` of pandas, polars or
             Arrow, or a table of two columns, labels first and integer counts second: a pandas,
             polars or Arrow table, a DuckDB relation, an Ibis table; of these, rows without a label
-            are left out.
+            or a count are left out.
         counts: non-negative integers below 2^62, shape (n,); floats are taken when they are whole
             numbers.
         sensitivity: how far one user can move the counts.
@@ -282,7 +282,7 @@ class Histogram:
 
         A column has one type. If pandas chose it by looking at the data (1 and 2 become 1.0 and 2.0
         if there is a 2.5), labels were changed before they came here: read label columns as text,
-        or with a type of your choice. Rows without a label are left out.
+        or with a type of your choice. Rows without a label or without a count are left out.
 
         Args:
             df: the data frame.
@@ -297,14 +297,15 @@ class Histogram:
             if column not in df.columns:
                 raise InvalidParameter(f"{name}: the data frame has no column {column!r}")
         labels = df[label]
-        if labels.ndim == 1:
-            labels = readable_series(labels)
-        # A row without a label may depend on one user. Where two columns have the name, the labels
-        # are a table, which is refused below.
-        is_labelled = labels.notna()
-        if labels.ndim == 1 and not is_labelled.all():
-            return cls(labels[is_labelled], df[count][is_labelled], **options)
-        return cls(labels, df[count], **options)
+        counts = df[count]
+        if labels.ndim != 1 or counts.ndim != 1:  # two columns have the name: a table is refused
+            return cls(labels, counts, **options)
+        labels = readable_series(labels)
+        # A row without a label or a count may depend on one user.
+        is_whole = labels.notna() & counts.notna()
+        if not is_whole.all():
+            return cls(labels[is_whole], counts[is_whole], **options)
+        return cls(labels, counts, **options)
 
     def with_sensitivity(self, sensitivity: Sensitivity) -> Histogram:
         """Return the same rows under a sensitivity that allows one user larger changes.

@@ -130,6 +130,34 @@ def test_labels_file(tmp_path):
         read_labels(tmp_path / "none.txt")
 
 
+@pytest.mark.parametrize("count", ["", "NA", "NULL", "nan"])
+@pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
+def test_a_label_without_a_count_is_left_out(tmp_path, ending, count):
+    """Of a list of labels that is joined with counts, one that nobody has comes without one: its
+    first user decided that the file was read.
+    """
+    path = tmp_path / f"counts{ending}"
+    if ending == ".csv":
+        path.write_text(f"word,n\nthe,{2**53 + 1}\nand,{count}\na,2\n", encoding="utf-8")
+    else:
+        counts = pd.array([2**53 + 1, None, 2], dtype="Int64")
+        write(path, pd.DataFrame({"word": ["the", "and", "a"], "n": counts}))
+    found = read_counts(path, label="word", count="n")
+    assert found["label"].tolist() == ["the", "a"]
+    assert found["count"].tolist() == [2**53 + 1, 2]
+    frame = pd.DataFrame({"word": ["the", "and"], "n": [2.0, float("nan")]})
+    assert Histogram.from_pandas(frame, label="word", count="n").counts.tolist() == [2]
+
+
+@pytest.mark.parametrize("written", ["2.0", "2,0", "2e0"])
+def test_a_count_that_is_written_as_a_float_rounds_no_other(tmp_path, written):
+    path = tmp_path / "counts.tsv"
+    path.write_text(f"word\tn\nthe\t{2**53 + 1}\na\t{written}\n", encoding="utf-8")
+    decimal = "," if "," in written else "."
+    found = read_counts(path, label="word", count="n", decimal=decimal)
+    assert found["count"].tolist() == [2**53 + 1, 2]
+
+
 def texts_not_all_of_utf_8():
     stored = pa.array([b"x", b"\xff"], pa.binary())
     return pa.StringArray.from_buffers(2, *stored.buffers()[1:])

@@ -216,6 +216,15 @@ def test_a_stream_is_read_batch_by_batch_and_what_breaks_it_is_not_shown():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_lazy", [False, True])
+def test_integers_of_128_bits_of_polars_are_refused_in_words(is_lazy):
+    frame = pl.DataFrame({"member": ["a"], "article": pl.Series([1], dtype=pl.Int128)})
+    with pytest.raises(InvalidParameter, match="type that Arrow does not know"):
+        events_histogram(
+            frame.lazy() if is_lazy else frame, user="member", item="article", labels_per_user=1
+        )
+
+
 def test_a_dataset_of_files_and_a_lazy_scan(tmp_path):
     EVENTS[:3].to_parquet(tmp_path / "one.parquet")
     EVENTS[3:].to_parquet(tmp_path / "two.parquet")

@@ -559,18 +559,51 @@ def test_values_that_do_not_fit_their_column_are_refused_for_all_rows_alike(odd_
             counts(table, where=where)
 
 
-def test_postgresql_has_no_cast_that_gives_null():
+@pytest.mark.parametrize("backend", [POSTGRES, DATAFUSION], ids=lambda backend: backend.name)
+def test_engines_without_a_cast_that_gives_null(backend):
     """Ibis writes its TRY_CAST as a CAST there."""
-    table = ibis.table({"word": "string", "n": "int16", "price": "decimal"})
-    for condition in (table.word.try_cast("int64") > 0, table.price >= float("inf")):
+    table = ibis.table({"word": "string", "n": "int16", "price": "decimal", "day": "date"})
+    casts = (table.word.try_cast("int64"), table.word.cast("date"), table.day.cast("timestamp"))
+    for cast in casts:
         with pytest.raises(InvalidParameter, match="may fail for the value"):
-            total_expression("where", condition, POSTGRES)
+            total_expression("where", cast.isnull(), backend)
     for kind in ("uint64", "int8"):
-        expected = total_expression("where", table.n.cast(kind).isnull(), POSTGRES)
+        expected = total_expression("where", table.n.cast(kind).isnull(), backend)
         assert not expected.equals(table.n.cast(kind).isnull())
-    for backend in (SPARK, DATAFUSION):
-        condition = table.word.try_cast("int64") > 0
-        assert total_expression("where", condition, backend).equals(condition)
+
+
+def test_casts_of_an_engine_that_gives_null():
+    table = ibis.table({"word": "string", "price": "decimal"})
+    with pytest.raises(InvalidParameter, match="may fail for the value"):
+        total_expression("where", table.price >= float("inf"), POSTGRES)
+    condition = table.word.try_cast("int64") > 0
+    assert total_expression("where", condition, SPARK).equals(condition)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("last", ["3", "z"])
+def test_no_text_fails_a_cast_on_datafusion(tmp_path, last):
+    """The condition was answered without a text that is no number, and not with it."""
+    events = {"u": ["a", "b"], "i": ["x", "y"], "s": ["1", last], "r": [2.5, 1e300], "n": [1, 300]}
+    pq.write_table(pa.table(events), tmp_path / "events.parquet")
+    table = ibis.datafusion.connect().read_parquet(tmp_path / "events.parquet", table_name="t")
+    with pytest.raises(InvalidParameter, match="Cast may fail for the value"):
+        counts(table, where=lambda t: t.s.cast("int64") > 0)
+    assert counts(table, where=lambda t: t.r.cast("int64") == 2) == {"x": 1}
+    assert counts(table, where=lambda t: t.n.cast("int8").notnull()) == {"x": 1}
+
+
+FAR_DAYS = [2**31 - 1, -(2**31), 2**28, -(2**28), 3_000_000, -719_163]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("day", FAR_DAYS)
+def test_a_day_that_is_far_away_is_missing_on_datafusion(tmp_path, day):
+    """It refused the table."""
+    days = pa.array([0, 1, day], pa.int32()).view(pa.date32())
+    pq.write_table(pa.table({"u": days, "i": days}), tmp_path / "events.parquet")
+    table = ibis.datafusion.connect().read_parquet(tmp_path / "events.parquet", table_name="t")
+    assert counts(table, portable=True) == {"1970-01-01": 1, "1970-01-02": 1}
 
 
 PATTERNS = {
@@ -608,6 +641,16 @@ def test_a_replacement_of_a_row_fails_for_no_value(odd_tables):
             total_expression("where", table.word.re_replace("x", replacement), SPARK)
     condition = table.word.re_replace("(a)b", "x")
     assert total_expression("where", condition, SPARK).equals(condition)
+
+
+@pytest.mark.parametrize("text", [b"y", b"\xff"])
+def test_a_text_that_is_none_beside_a_structure_of_the_same_path_is_missing(tmp_path, text):
+    """It refused the file: Arrow read the structure as well."""
+    stored = pa.array([b"x", text], pa.binary())
+    texts = pa.Array.from_buffers(pa.string(), 2, stored.buffers())
+    table = pa.table({"u": ["a", "b"], "i": pa.array([{"x": 1}] * 2), "i.x": texts})
+    pq.write_table(table, tmp_path / "events.parquet")
+    assert counts(tmp_path / "events.parquet", item="i.x")["x"] == 1
 
 
 def texts_of_users(folder, values, *, in_structure):

@@ -20,6 +20,8 @@ if shutil.which("java") is None:
     pytest.skip("Spark needs Java, and there is no java on the PATH", allow_module_level=True)
 pytest.importorskip("pyspark", reason="Spark tests need the extra spark")
 ibis = pytest.importorskip("ibis")
+pa = pytest.importorskip("pyarrow")
+pq = pytest.importorskip("pyarrow.parquet")
 
 from dptopk.datasets import (  # noqa: E402
     DuckDB,
@@ -265,6 +267,62 @@ def test_operations_that_fail_for_a_row_give_null(session):
     for where, expected in FALLIBLE.values():
         found = events_histogram(frame, **options, where=where)
         assert set(found.labels.tolist()) == expected
+
+
+@contextmanager
+def settings(session, **values):
+    names = {name.replace("_", "."): value for name, value in values.items()}
+    earlier = {name: session.conf.get(name) for name in names}
+    for name, value in names.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in earlier.items():
+            session.conf.set(name, value)
+
+
+def test_one_row_leaves_out_no_others_where_damaged_files_are_ignored(session, tmp_path):
+    """Spark left out all rows of the file, and answered."""
+    times = pa.array([1, 2, 2**62, 3], pa.int64()).view(pa.timestamp("ms"))
+    events = {"u": list("abcd"), "i": list("xyzx"), "t": times}
+    pq.write_table(pa.table(events), tmp_path / "events.parquet")
+    (tmp_path / "events.csv").write_text('u,i\na,x\nb,"y"z\nc,x\n', encoding="utf-8")
+    engine = Spark(session=session)
+    options = {"user": "u", "item": "i", "labels_per_user": 2}
+    with settings(session, spark_sql_files_ignoreCorruptFiles="true"):
+        for name in ("events.parquet", "events.csv"):
+            where = (lambda t: t.t.year() > 0) if name == "events.parquet" else None
+            with pytest.raises(InvalidParameter, match="could not"):
+                events_histogram(tmp_path / name, **options, where=where, engine=engine)
+        frame = session.read.parquet(str(tmp_path / "events.parquet"))
+        frame.createOrReplaceTempView("ignored")
+        for table in (frame, ibis.pyspark.connect(session).table("ignored")):
+            with pytest.raises(InvalidParameter, match="ignoreCorruptFiles"):
+                events_histogram(table, **options)
+    session.catalog.dropTempView("ignored")
+
+
+@pytest.mark.parametrize("int96", [False, True])
+def test_a_day_of_the_old_calendar_refuses_no_file(session, tmp_path, int96):
+    """By default Spark 3 refused a file that another program had written."""
+    days = pa.array([0, 1, -200_000], pa.int32()).view(pa.date32())
+    times = pa.array([0, 1, -(2**62)], pa.int64()).view(pa.timestamp("ns"))
+    path = tmp_path / "events.parquet"
+    events = {"u": list("abc"), "i": days}
+    if int96:
+        events = {"u": list("abc"), "i": list("xyz"), "t": times}
+    pq.write_table(pa.table(events), path, use_deprecated_int96_timestamps=int96)
+    options = {"user": "u", "item": "i", "labels_per_user": 2}
+    if int96:
+        options["where"] = lambda t: t.t.year() < 2000
+    expected = dict(rows(events_histogram(path, **options)))
+    assert len(expected) == 3
+    names = ("datetimeRebaseModeInRead", "int96RebaseModeInRead")
+    exceptions = {f"spark_sql_parquet_{name}": "EXCEPTION" for name in names}
+    with settings(session, **exceptions):
+        found = events_histogram(path, **options, engine=Spark(session=session))
+    assert dict(rows(found)) == expected
 
 
 def test_refusals(session, folder, tmp_path):

@@ -103,7 +103,7 @@ def test_no_rows_are_an_empty_histogram(empty):
         (FRAME[["n", "word"]], ("whole numbers",)),
         ([("the", 3), ("the", 2)], ("label",)),
         ([("the", 3.5)], ("fractional",)),
-        ({"the": None}, ("missing",)),
+        ({"the": float("inf")}, ("whole numbers",)),
     ],
 )
 def test_other_forms_are_refused_with_the_next_step(data, words):
@@ -130,6 +130,26 @@ WITHOUT_A_LABEL = {
 def test_a_row_without_a_label_is_left_out(name):
     """One user's missing value refused the counts of all."""
     found = Histogram(WITHOUT_A_LABEL[name]())
+    assert dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True)) == {"the": 3}
+
+
+WITHOUT_A_COUNT = {
+    "dict": lambda: {"the": 3, "and": None},
+    "pairs": lambda: [("the", 3), ("and", float("nan"))],
+    "table of pandas": lambda: pd.DataFrame({"word": ["the", "and"], "n": [3, None]}),
+    "integers of pandas": lambda: pd.DataFrame(
+        {"word": ["the", "and"], "n": pd.array([3, None], dtype="Int64")}
+    ),
+    "series": lambda: pd.Series([3, None], index=["the", "and"]),
+    "table of polars": lambda: pl.DataFrame({"word": ["the", "and"], "n": [3, None]}),
+    "table of Arrow": lambda: pa.table({"word": ["the", "and"], "n": [3, None]}),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_COUNT)
+def test_a_row_without_a_count_is_left_out(name):
+    """Of labels that were joined with counts, the first user of one decided about all."""
+    found = Histogram(WITHOUT_A_COUNT[name]())
     assert dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True)) == {"the": 3}
 
 

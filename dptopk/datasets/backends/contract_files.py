@@ -82,8 +82,9 @@ def files_are_those_of_the_start(engine: Engine, folder: Path) -> None:
 
 
 def no_value_decides(engine: Engine, folder: Path) -> None:
-    """NaN, infinity, fractions and text that is not UTF-8 are missing in the row that has them and
-    leave all other rows as they are, whatever the statistics of a file say.
+    """NaN, infinity, fractions, text that is not UTF-8 and days that are far away are missing in
+    the row that has them and leave all other rows as they are, whatever the statistics of a file
+    say.
     """
     import pyarrow as pa
     from pyarrow.parquet import write_table
@@ -99,6 +100,11 @@ def no_value_decides(engine: Engine, folder: Path) -> None:
         names = observed.labels.tolist()
         counted = dict(zip(names, observed.counts.tolist(), strict=True))
         require_equal(counted, {1: 1, 2: 2, 3: 1}, "labels by numbers")
+    days = pa.array([0, 1, 2**31 - 1, -(2**31), 2**28, -(2**28)], pa.int32()).view(pa.date32())
+    path = folder / "days.parquet"
+    write_table(pa.table({"u": days, "i": days}), path)
+    near = {"1970-01-01": 1, "1970-01-02": 1}
+    require_equal(_counts(engine, path), near, "labels and users by days")
 
 
 def times_out_of_range_leave_others(engine: Engine, folder: Path) -> None:

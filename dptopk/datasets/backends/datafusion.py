@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from dptopk.datasets.backends.base import Backend, builtin
 from dptopk.datasets.backends.total import (
+    cast_of_numbers,
     null_by_zero,
     replacement_in,
     rounding_below_limit,
-    try_cast_of,
 )
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ def _digest(text: ir.StringValue) -> ir.StringValue:
 
 # An operation that may fail -> what is written instead of it (``replacement_in``).
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
-    "Cast": try_cast_of,
-    "TryCast": try_cast_of,
+    "Cast": cast_of_numbers,
+    "TryCast": cast_of_numbers,
     "Divide": null_by_zero,
     "Modulus": null_by_zero,
     "Floor": rounding_below_limit,

@@ -136,7 +136,12 @@ def _from_polars(
             "table", "a column is of a type that Arrow does not know", chosen.collect().to_arrow
         )
         return _plain_columns(as_arrow)
-    schema = _plain_columns(chosen.collect_schema().to_frame().to_arrow()).schema
+    no_rows = hide_data_of_errors(
+        "table",
+        "a column is of a type that Arrow does not know",
+        lambda: pa.table(chosen.collect_schema().to_frame().to_arrow()),
+    )
+    schema = _plain_columns(no_rows).schema
 
     def batches() -> Iterator[pa.RecordBatch]:
         """Yield the rows in the types of the schema, a batch at a time."""

@@ -19,7 +19,7 @@ from dptopk.datasets.backends.duckdb_operations import DUCKDB
 from dptopk.datasets.backends.extremes import run_without_extremes
 from dptopk.datasets.backends.frames import package_of
 from dptopk.datasets.backends.postgres import POSTGRES, with_types_of_ibis
-from dptopk.datasets.backends.spark import SPARK, Spark
+from dptopk.datasets.backends.spark import SPARK, Spark, refuse_ignored_files
 from dptopk.datasets.columns import needed_columns, select_events
 from dptopk.errors import InvalidParameter
 
@@ -144,5 +144,7 @@ def _open_ibis(table: ir.Table, engine: Engine | None) -> OpenTable:
         table = hide_data_of_errors(
             "table", "its types could not be read", partial(with_types_of_ibis, table)
         )
+    if backend is SPARK:
+        refuse_ignored_files(connection._session)  # noqa: SLF001
     run = run_without_extremes(connection) if backend is DUCKDB else connection.to_pyarrow
     return OpenTable(table, run, backend, passes)

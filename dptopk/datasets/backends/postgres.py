@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dptopk.datasets.backends.base import Backend, builtin
 from dptopk.datasets.backends.quoting import quote_name
 from dptopk.datasets.backends.total import (
+    cast_of_numbers,
     is_extraction,
     null_by_zero,
     null_where_unfit,
@@ -72,28 +73,6 @@ def _digest(text: ir.StringValue) -> ir.StringValue:
     """Return the SHA-256 of a text in UTF-8 as hexadecimal digits."""
     hashed = builtin("sha256", ("binary",), "binary")(_encode(text))
     return builtin("encode", ("binary", "string"), "string")(hashed, "hex")
-
-
-def _cast(operation: ops.Cast | ops.TryCast) -> ir.Value | None:
-    """Return a cast of numbers to integers with NULL for those that do not fit; None for other
-    casts.
-
-    PostgreSQL has no cast that gives NULL itself. Floating-point numbers fit up to 2^53, beyond
-    which they are not exact integers.
-    """
-    target = operation.to
-    source = operation.arg.dtype
-    if not target.is_integer() or not (source.is_integer() or source.is_floating()):
-        return None
-    lowest = target.bounds.lower
-    highest = target.bounds.upper
-    if source.is_floating():
-        lowest = max(lowest, -(2**53))
-        highest = min(highest, 2**53)
-    else:  # no number is beyond the bounds of its own type
-        lowest = max(lowest, source.bounds.lower)
-        highest = min(highest, source.bounds.upper)
-    return null_where_unfit(operation, lambda number: number.between(lowest, highest))
 
 
 def _null_on_overflow(operation: ops.NumericBinary) -> ir.NumericValue | None:
@@ -184,8 +163,8 @@ def _enums_and_identifiers(table: ir.Table, columns: list[str]) -> list[str]:
 
 # An operation that may fail -> what is written instead of it (``replacement_in``).
 _TOTAL: dict[str, Callable[..., ir.Value | None]] = {
-    "Cast": _cast,
-    "TryCast": _cast,
+    "Cast": cast_of_numbers,
+    "TryCast": cast_of_numbers,
     "Add": _null_on_overflow,
     "Subtract": _null_on_overflow,
     "Multiply": _null_on_overflow,

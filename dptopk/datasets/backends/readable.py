@@ -560,10 +560,12 @@ def _readable_batches(
     def batches() -> Iterator[pa.RecordBatch]:
         """Yield the readable rows with their numbers, a batch at a time."""
         first = 0
-        batches_in_seconds = in_seconds.iter_batches(columns=list(columns))
-        for batch in file.iter_batches(columns=list(columns)):
-            rows = with_readable_values(pa.Table.from_batches([batch]).cast(kinds))
-            rows_in_seconds = pa.Table.from_batches([next(batches_in_seconds)])
+        names = list(columns)
+        batches_in_seconds = in_seconds.iter_batches(columns=names)
+        for batch in file.iter_batches(columns=names):
+            # For a column "a.b" Arrow also reads a structure "a" that has a field "b".
+            rows = with_readable_values(pa.Table.from_batches([batch]).select(names).cast(kinds))
+            rows_in_seconds = pa.Table.from_batches([next(batches_in_seconds)]).select(names)
             rows = _without_times_out_of_range(rows, rows_in_seconds)
             numbers = pa.array(range(first, first + len(batch)), pa.int64())
             yield from rows.append_column(schema.field(_ROW), numbers).to_batches()

@@ -43,11 +43,12 @@ if TYPE_CHECKING:
     import ibis.expr.types as ir
     import pyarrow as pa
     from ibis.backends.pyspark import Backend as SparkConnection
-    from pyspark.sql import DataFrame as SparkFrame, SparkSession
+    from pyspark.sql import DataFrame as SparkFrame, DataFrameReader, SparkSession
 
     from dptopk.datasets.backends.inputs import EventTable
 
 
+_IGNORE_CORRUPT = "spark.sql.files.ignoreCorruptFiles"
 _MAGIC = re.compile(r"[\\*?\[\]{}^]")  # letters with a meaning in patterns of Hadoop
 
 _ESCAPED_BYTE = re.compile("%[89A-Fa-f][0-9A-Fa-f]")  # of a letter that is not ASCII
@@ -174,6 +175,8 @@ class Spark:
             frame = read_or_refuse(files.kind, lambda: _FILES[files.kind](session, files))
             run = files.with_check_of_files(run)
             count = files.with_check_of_files(count)
+        else:
+            refuse_ignored_files(session)
         views = _Views(session, connection)
         opened = hide_data_of_errors("table", "Spark could not open it", partial(views.add, frame))
         return OpenTable(
@@ -283,11 +286,41 @@ def _active_or_new_session() -> SparkSession:
     return session
 
 
+def refuse_ignored_files(session: SparkSession) -> None:
+    """Refuse a session that ignores damaged files: of a file of a caller's frame or table it would
+    leave out the rows after one that it cannot read, whoever's they are.
+
+    Raises:
+        InvalidParameter: naming the setting.
+    """
+    if str(session.conf.get(_IGNORE_CORRUPT, "false")).lower() == "true":
+        raise InvalidParameter(
+            f"table: with {_IGNORE_CORRUPT} Spark leaves out all rows after one that it cannot "
+            f"read, which would be one user's; set it to false, or give the path of the files"
+        )
+
+
 def _exact_patterns(paths: Sequence[str]) -> list[str]:
     """Return patterns of Spark's that match these paths alone: it takes a name such as "[a].csv"
     for a pattern, and would read other files for it, or with it.
     """
     return [_MAGIC.sub(r"\\\g<0>", path) for path in paths]
+
+
+def _reader(session: SparkSession) -> DataFrameReader:
+    """Return a reader of files to which no setting of the session applies by which one row decides
+    about others.
+
+    Where damaged files are ignored, Spark leaves out the rows after one that it cannot read. Where
+    its old calendar raises exceptions (the default of Spark 3), one day before 1582 refuses a file
+    that another program has written; there the calendar is that of all other engines.
+    """
+    options = {"ignoreCorruptFiles": "false", "ignoreMissingFiles": "false"}
+    for kind in ("datetime", "int96"):
+        setting = f"spark.sql.parquet.{kind}RebaseModeInRead"
+        if str(session.conf.get(setting, "EXCEPTION")).upper() == "EXCEPTION":
+            options[f"{kind}RebaseMode"] = "CORRECTED"
+    return session.read.options(**options)
 
 
 def _parquet_rows(session: SparkSession, files: Files) -> SparkFrame:
@@ -322,13 +355,13 @@ def _read_by_base(session: SparkSession, files: Files) -> list[SparkFrame]:
     takes one such folder at a time.
     """
     if files.folder is None:
-        return [session.read.parquet(*_exact_patterns(files.paths))]
+        return [_reader(session).parquet(*_exact_patterns(files.paths))]
     groups = dict[str, list[str]]()
     for path in files.paths:
         start = parent_of_columns(path, Path(files.folder))
         groups.setdefault(str(start), []).append(path)
     return [
-        session.read.option("basePath", start).parquet(*_exact_patterns(paths))
+        _reader(session).option("basePath", start).parquet(*_exact_patterns(paths))
         for start, paths in groups.items()
     ]
 
@@ -376,7 +409,7 @@ def _text_rows(session: SparkSession, files: Files) -> SparkFrame:
     for path in files.paths:
         refuse_malformed_text(path)
         paths_by_header.setdefault(header_line(path), []).append(path)
-    comma_reader = session.read.options(
+    comma_reader = _reader(session).options(
         sep=files.delimiter, quote='"', escape='"', header=True, inferSchema=False
     )
     strict_reader = comma_reader.options(
@@ -393,7 +426,8 @@ def _json_rows(session: SparkSession, files: Files) -> SparkFrame:
     """Return the rows of files with one JSON object a line."""
     for path in files.paths:
         refuse_malformed_text(path)
-    return session.read.json(_exact_patterns(files.paths), primitivesAsString=True, mode="FAILFAST")
+    reader = _reader(session).options(primitivesAsString=True, mode="FAILFAST")
+    return reader.json(_exact_patterns(files.paths))
 
 
 # A format of files -> the function that returns their rows.

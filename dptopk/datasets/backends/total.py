@@ -515,6 +515,29 @@ def try_cast_of(operation: ops.Cast | ops.TryCast) -> ir.Value:
     return operation.arg.to_expr().try_cast(operation.to)
 
 
+def cast_of_numbers(operation: ops.Cast | ops.TryCast) -> ir.Value | None:
+    """Return a cast of numbers to integers with NULL for those that do not fit; None for other
+    casts.
+
+    It is for engines without a cast that gives NULL itself, and for those where Ibis writes its own
+    as one that fails. Floating-point numbers fit up to 2^53, beyond which they are not exact
+    integers.
+    """
+    target = operation.to
+    source = operation.arg.dtype
+    if not target.is_integer() or not (source.is_integer() or source.is_floating()):
+        return None
+    lowest = target.bounds.lower
+    highest = target.bounds.upper
+    if source.is_floating():
+        lowest = max(lowest, -(2**53))
+        highest = min(highest, 2**53)
+    else:  # no number is beyond the bounds of its own type
+        lowest = max(lowest, source.bounds.lower)
+        highest = min(highest, source.bounds.upper)
+    return null_where_unfit(operation, lambda number: number.between(lowest, highest))
+
+
 def null_where_unfit(operation: ops.Value, fits: Callable[[ir.Value], ir.BooleanValue]) -> ir.Value:
     """Return the operation with NULL for its first argument where that does not fit.
 
