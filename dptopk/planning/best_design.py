@@ -180,37 +180,20 @@ def plan_topk(  # noqa: PLR0913
     designs = _fitting_designs(request)
     validate.member(EFFORTS, effort=effort)
     with within(max_seconds):
-        best = _best_candidate(request, designs, effort)
+        # Only a given shape is simulated, and only a loss: an accuracy fixes the noise.
+        if isinstance(request.shape, Shape) and request.epsilon is not None:
+            guesses = _candidates_on_a_shape(request, designs)
+        else:
+            guesses = _candidates_by_estimate(request, designs)
+        guesses = [replace(guess, draws=FINAL_DRAWS) for guess in guesses]
+        rough = list(map(scale_coarse, guesses))
+        # Candidates that the rough composition may have put behind the best are scaled exactly too.
+        largest_criterion = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
+        near_the_best = [guess for guess in rough if guess.criterion <= largest_criterion]
+        best = _least_noisy_of_the_best([scale_exact(guess, effort) for guess in near_the_best])
         if best.bound is not None and late():
             best = replace(best, bound=replace(best.bound, note=CUT_BY_TIME))
     return _plan_of_candidate(request, best, designs, effort)
-
-
-def _best_candidate(request: Request, designs: list[Design], effort: Effort) -> Candidate:
-    """Return the best candidate, scaled to the budget exactly.
-
-    Estimates leave few candidates; these are scaled roughly, and those that are near the best then
-    exactly.
-
-    Args:
-        request: what was asked for.
-        designs: those that fit it.
-        effort: the work of each evaluation of the composition that decides.
-
-    Raises:
-        InvalidParameter: for a budget that no parameter can meet.
-    """
-    # Only a given shape is simulated, and only a loss: an accuracy fixes the noise.
-    if isinstance(request.shape, Shape) and request.epsilon is not None:
-        guesses = _candidates_on_a_shape(request, designs)
-    else:
-        guesses = _candidates_by_estimate(request, designs)
-    guesses = [replace(guess, draws=FINAL_DRAWS) for guess in guesses]
-    rough = list(map(scale_coarse, guesses))
-    # Candidates that the rough composition may have put behind the best are scaled exactly too.
-    largest_criterion = (1 + ROUGH) * min(map(attrgetter("criterion"), rough))
-    near_the_best = [guess for guess in rough if guess.criterion <= largest_criterion]
-    return _least_noisy_of_the_best([scale_exact(guess, effort) for guess in near_the_best])
 
 
 def _shape_of(like: Any) -> Shape | Mixture | None:
