@@ -38,7 +38,10 @@ def check_target(
         raise InvalidParameter(f"{option}: {str(out)!r} is a folder")
     with suppress(OSError):  # there may be no file yet
         if not stat.S_ISREG(out.stat().st_mode):
-            raise InvalidParameter(f"{option}: {str(out)!r} is a device or a pipe, not a file")
+            advice = f"; leave {option} out" if option.startswith("--") else ""
+            raise InvalidParameter(
+                f"{option}: {str(out)!r} is a device or a pipe, not a file{advice}"
+            )
     for path in inputs:
         if path is not None and _is_same_file(out, Path(str(path).removeprefix("sqlite:///"))):
             raise InvalidParameter(

@@ -221,6 +221,8 @@ WRONG = {
     "datasets make nowhere/x.parquet --events 10": "OUT: |folder|'nowhere/x.parquet'",
     "datasets macbeth nowhere/x.csv": "OUT: |folder|'nowhere/x.csv'",
     "datasets macbeth folder": "'folder' is a folder",
+    "datasets macbeth /dev/null": "OUT: '/dev/null' is a device or a pipe, not a file",
+    "T --out /dev/null": "--out: '/dev/null' is a device|leave --out out",
     "demo --seed x": "--seed must be a whole number, got 'x'",
     "reproduce nope": "must be one of|'nope'",
     "refresh new.store e.csv --data-version 1": "'new.store'",

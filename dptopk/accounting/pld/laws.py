@@ -19,12 +19,12 @@ import numpy as np
 from dptopk._internal.rounding import ROUNDOFF, Floats
 from dptopk.accounting.pld.characteristic_function import by_squaring
 
-# What masses that underflow elsewhere than in a ``IntegerLaw`` may add up to: at most 1e7 of them,
+# What masses that underflow elsewhere than in an ``IntegerLaw`` may add up to: at most 1e7 of them,
 # each below 1e-307.
 UNDERFLOW = 1e-300
-# Masses below this are left out of a ``IntegerLaw``: denormal numbers have lost their accuracy, and
-# are slow. The sum of n products that underflow each errs by n 2^-1075 more, which for n < 1e14 is
-# below a hundredth of it.
+# Masses below this are left out of an ``IntegerLaw``: denormal numbers have lost their accuracy,
+# and are slow. The sum of n products that underflow each errs by n 2^-1075 more, which for n < 1e14
+# is below a hundredth of it.
 LEAST_MASS = 1e-307
 
 
