@@ -188,6 +188,23 @@ def test_documents_name_files_that_exist():
         assert any(home.is_file() for home in homes), name
 
 
+@pytest.mark.slow
+def test_what_the_lists_of_additions_name_exists():
+    """Every name of code in the architecture's lists is one of the package or of the tests."""
+    text = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")
+    lists = text.split("## To add something")[1]
+    spans = set(re.findall(r"`([^`\n]+)`", lists))
+    plain = {span for span in spans if "/" not in span and not re.search(r"\.(py|js)$", span)}
+    named = {word for span in plain for word in re.findall(r"[A-Za-z_]\w+", span)}
+    assert len(named) > 80
+    unknown = named - {"min_share"}  # the example of an option
+    for folder in (PACKAGE, PACKAGE.parent / "tests"):
+        for path in folder.rglob("*.[pj][ys]"):
+            code = path.read_text(encoding="utf-8") if unknown else ""
+            unknown -= {name for name in unknown if name in code}
+    assert not unknown
+
+
 def test_the_architecture_page_shows_the_tree_as_it_is():
     """Every folder has a line, and every file that a line names stands in it."""
     text = (PACKAGE.parent / "docs" / "architecture.md").read_text(encoding="utf-8")

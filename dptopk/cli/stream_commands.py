@@ -350,10 +350,14 @@ class DaySheet(AnswerSheet):
 
         return dict(self.about) | with_intervals(self.release, self.confidence)
 
+    def remarks(self) -> list[str]:
+        """Return the charge and what a reader of the rows must know, as lines."""
+        return self.release.remarks()
+
     def print_to(self, console: Console) -> None:
         """Print the rows and the remarks of the answer."""
         from dptopk.cli.output import rows_table
 
         console.print(rows_table(self.release.display_table(confidence=self.confidence), console))
-        for line in self.release.remarks():
+        for line in self.remarks():
             console.print(visible(line), markup=False)

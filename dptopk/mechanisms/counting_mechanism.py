@@ -24,7 +24,7 @@ from dptopk.mechanisms.mechanism import (
     require_public,
     touched_counts,
 )
-from dptopk.mechanisms.samplers.noise import ExactNoise
+from dptopk.mechanisms.samplers.noise import NoiseSampler
 from dptopk.mechanisms.samplers.random import Array, Bits, Ints, Rng, random_bits
 from dptopk.mechanisms.samplers.simulation import Draw, Noise, SimulationInput, noisy_largest
 from dptopk.release.intervals import Measurement
@@ -341,7 +341,7 @@ class IndependentNoise(CountingMechanism):
         """
 
     @abstractmethod
-    def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> ExactNoise:
+    def sampler(self, sensitivity: Sensitivity, bound: int | None = None) -> NoiseSampler:
         """Return the exact sampler of ``law``, conditioned on [-bound, bound] if a bound is
         given.
         """

@@ -1,10 +1,12 @@
 """--segment-by: an answer for each segment, charged together."""
 
 import json
+from typing import get_args
 
 import pytest
 from typer.testing import CliRunner
 
+from dptopk.cli.answer_sheet import CommonFormat
 from dptopk.cli.commands import app
 from dptopk.costs import Charge
 from dptopk.ledger.ledger import Ledger
@@ -48,6 +50,19 @@ def test_segments_of_one_user_each_cost_as_much_as_one(counts):
     assert {name: {row["label"] for row in part["rows"]} for name, part in answer["segments"].items()} == {
         "eu": {"storm", "cup"}, "us": {"storm", "vote"}, "asia": set(),
     }  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", get_args(CommonFormat))
+def test_every_common_format_has_the_segments_and_their_guarantee(counts, form):
+    result = run("topk", counts, *BASE, *PARTS, "--segments-per-user", 1, "--format", form)
+    assert result.exit_code == 0, result.output
+    for part in ("eu", "us", "storm", "vote"):
+        assert part in result.stdout
+    if form == "json":
+        assert json.loads(result.stdout)["guarantee"]["epsilon"] <= 2
+    else:
+        assert "DP at most" in result.stdout + result.stderr
 
 
 @pytest.mark.slow

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from typing import get_args
 
 import pandas as pd
 import pytest
 from typer.testing import CliRunner
 
 from dptopk import Ledger
+from dptopk.cli.answer_sheet import CommonFormat
 from dptopk.cli.commands import app
 
 ASKED = ("--k", 2, "--days", 3, "--epsilon", 2, "--delta", 1e-6)
@@ -99,6 +101,20 @@ def test_days_are_answered_once_and_charged_never(tmp_path, ledger, stream, monk
         assert part in said
     with Ledger(ledger) as book:
         assert book.spent("sales") == spent
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", get_args(CommonFormat))
+def test_every_common_format_has_the_rows_of_a_day_and_their_charge(tmp_path, ledger, stream, form):
+    """In CSV, which has room for rows alone, the charge goes to standard error."""
+    monday = counts(tmp_path, "monday.csv", tea=900, milk=600)
+    asked = ("stream", "answer", stream, monday, "--ledger", ledger, "--day", 1, "--format", form)
+    result = CliRunner().invoke(app, [str(argument) for argument in asked])
+    assert result.exit_code == 0, result.output
+    for label in ("tea", "milk"):
+        assert label in result.stdout
+    said = result.stdout if form in ("table", "json") else result.stderr
+    assert "charge" in said
 
 
 def test_a_stream_is_charged_once_however_often_it_is_created(ledger, stream, tmp_path):

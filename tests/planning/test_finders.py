@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import numpy as np
 import pytest
 
+from dptopk._internal.choices import Finder
 from dptopk.costs import Budget
 from dptopk.errors import InvalidParameter
 from dptopk.histogram.event_counts import finding_sensitivity
 from dptopk.planning import prediction, ways
 from dptopk.planning.prediction import Scene
-from dptopk.planning.two_phase import _split_in_words
+from dptopk.planning.two_phase import _split_in_words, plan_two_phases
 from dptopk.planning.ways import Way
 
 UNKNOWN = "dice"
@@ -52,3 +55,9 @@ def test_capped_counts_that_are_shown_leave_nothing_to_count_again():
     split = _split_in_words(Way("threshold", 1.0, 0.2, "capped", 2))
     assert split.startswith("all of the budget")
     assert "the rest" not in split
+
+
+@pytest.mark.parametrize("find", get_args(Finder))
+@pytest.mark.parametrize("documented", [Way, plan_two_phases])
+def test_every_finder_is_explained_where_python_states_it(find, documented):
+    assert f'"{find}"' in documented.__doc__

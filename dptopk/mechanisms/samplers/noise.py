@@ -17,6 +17,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property, lru_cache, partial
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,18 @@ _FIRST_TABLE_BITS = 48  # of the weights in the first table: 32 and the guard bi
 _LARGEST_SCALE = 2.0**48
 # Of noise whose values are listed one by one.
 _LARGEST_LISTED = 4096
+
+
+class NoiseSampler(Protocol):
+    """The exact sampler of a law on the integers, from which independent noise is drawn."""
+
+    def sample(self, size: int, bits: Bits) -> Ints:
+        """Draw ``size`` independent integers, int64, shape (size,); the law is exact.
+
+        Args:
+            size: number of draws.
+            bits: source of random words.
+        """
 
 
 @dataclass(frozen=True)
