@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from dptopk._internal import validate
-from dptopk._internal.rounding import Floats, outward, sum_times
+from dptopk._internal.rounding import EPS, Floats, outward, sum_times
 from dptopk.accounting.cost_models.conversions import implied_parameters
 from dptopk.accounting.cost_models.cost_registry import types_with
 from dptopk.accounting.curves import Curve, EpsilonCurve
@@ -25,7 +25,20 @@ from dptopk.accounting.registry import bound
 from dptopk.accounting.renyi.concentrated import zcdp_total
 from dptopk.costs import Charge
 
-THIRTY_ROUNDINGS = 1e-14  # relative, and as much again
+# How far rounding moves δ. The functions below take, instead of a loss t of a BR mechanism, its gap
+# s = ε - t, for 1 - e^-s has no cancellation. A gap begins with one difference of ε and ε_g, or of
+# their halves and doubles. It is rounded once, and then something of the same sign is added, or it
+# is exact, as the two are within a factor 2. So the relative error of a gap is at most 3 EPS/2, and
+# its sign is right. Since s e^-s <= 1 - e^-s, it moves q by no larger a factor. With 4 units in the
+# last place for each exp and expm1, q has a relative error of at most 10 EPS, δ of one BR mechanism
+# 26 EPS, and the product of both and the probability of a response 42 EPS. Only 1 - q is a
+# difference of rounded numbers: its absolute error is at most 10 EPS. For q <= 1/2, that is 20 EPS
+# of 1 - q, else 20 EPS of the term beside it, where q multiplies a δ that is no smaller. All else
+# is sums of non-negative terms, so that δ has a relative error of at most 70 EPS.
+ROUNDINGS = 100 * EPS
+# Below the smallest normal float a quotient or product is rounded by up to half of the smallest
+# positive one. There are less than 25 of them, and δ has a slope of at most 2 in each.
+UNDERFLOWS = 32 * math.nextafter(0.0, 1.0)
 
 
 def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
@@ -46,9 +59,10 @@ def dp_first_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     """
     e, g = _arguments(epsilon, at_epsilon)
     low = np.minimum(g, e)
-    first = np.where(low >= e / 2, _x(e / 2, e, low), _y((e + low) / 3, e, low))
-    below_epsilon = first + _z((2 * e + low) / 3, e, low)
-    return _rounded_up(np.where(g < e, below_epsilon, _delta_from_epsilon(e, g)))
+    first = np.where(low >= e / 2, _x(e / 2, e, low), _y((e + low) / 3, (2 * e - low) / 3, e, low))
+    # z(t) is largest at t = (2ε + ε_g)/3, where both gaps are (ε - ε_g)/3.
+    gap = (e - low) / 3
+    return _rounded_up(e, g, first + _z(gap, gap, e))
 
 
 def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
@@ -71,8 +85,10 @@ def dp_later_delta(epsilon: float, *, at_epsilon: ArrayLike) -> Floats:
     low = np.minimum(g, e)
     # The best t >= ε_g for y + z, as min(ε_g, ε/2) is the best t <= ε_g for x.
     t = np.maximum(low, e / 2)
-    below = np.maximum(_x(np.minimum(low, e / 2), e, low), _y(t, e, low) + _z(t, e, low))
-    return _rounded_up(np.where(g < e, below, _delta_from_epsilon(e, g)))
+    below = np.maximum(
+        _x(np.minimum(low, e / 2), e, low), _y(t, e - t, e, low) + _z(e - t, (t - low) / 2, e)
+    )
+    return _rounded_up(e, g, below)
 
 
 def _arguments(epsilon: float, at_epsilon: ArrayLike) -> tuple[float, Floats]:
@@ -80,19 +96,26 @@ def _arguments(epsilon: float, at_epsilon: ArrayLike) -> tuple[float, Floats]:
     return validate.positive(epsilon=epsilon), validate.nonnegatives(at_epsilon=at_epsilon)
 
 
-def _rounded_up(delta: Floats) -> Floats:
-    """Return δ rounded up, at most 1; it was computed by about thirty sums and products of
-    non-negative terms.
+def _rounded_up(e: float, g: Floats, below_epsilon: Floats) -> Floats:
+    """Return δ rounded up, at most 1, and exactly 0 from 3ε on.
+
+    Args:
+        e: ε.
+        g: ε_g.
+        below_epsilon: δ where ε_g < ε.
     """
-    return np.minimum(outward(delta, THIRTY_ROUNDINGS), 1.0)
+    from_epsilon, is_positive = _delta_from_epsilon(e, np.maximum(g, e))
+    delta = np.where(g < e, below_epsilon, from_epsilon)
+    raised = np.minimum(outward(delta, ROUNDINGS) + UNDERFLOWS, 1.0)
+    return np.where(is_positive, raised, 0.0)
 
 
 # In the formulas e is ε, g is ε_g, and x, y, z are the terms of CR Lemma 5.4.
 
 
-def _q(t: float | Floats, e: float) -> Floats:
-    """Return q_{ε,t} = (1 - e^{t-ε}) / (1 - e^{-ε})."""
-    return np.asarray(np.expm1(t - e) / np.expm1(-e))
+def _q(gap: float | Floats, e: float) -> Floats:
+    """Return q_{ε,t} = (1 - e^{t-ε}) / (1 - e^{-ε}), given the gap ε - t."""
+    return np.asarray(np.expm1(np.negative(gap)) / np.expm1(-e))
 
 
 def _larger_response(e: float) -> float:
@@ -100,9 +123,9 @@ def _larger_response(e: float) -> float:
     return float(1 / (1 + np.exp(-e)))
 
 
-def _one_range_delta(t: float | Floats, e: float) -> Floats:
-    """Return δ of one BR mechanism at 2t - ε, which is q_{ε,t}² (1 - e^{-ε})."""
-    return -np.expm1(-e) * _q(t, e) ** 2
+def _one_range_delta(gap: float | Floats, e: float) -> Floats:
+    """Return δ of one BR mechanism at 2t - ε, given the gap ε - t: q_{ε,t}² (1 - e^{-ε})."""
+    return -np.expm1(-e) * _q(gap, e) ** 2
 
 
 def _x(t: float | Floats, e: float, g: Floats) -> Floats:
@@ -110,48 +133,53 @@ def _x(t: float | Floats, e: float, g: Floats) -> Floats:
     outcomes.
 
     Args:
-        t: the larger loss of the first BR mechanism.
+        t: the larger loss of the first BR mechanism, at most ε/2.
         e: ε.
-        g: ε_g.
+        g: ε_g, at most 3ε/2.
     """
-    up = _q(t, e) * _one_range_delta((g - t) / 2, e)
-    down = (1 - _q(t, e)) * _one_range_delta((g + e - t) / 2, e)
+    q = _q(e - t, e)
+    up = q * _one_range_delta(((2 * e - g) + t) / 2, e)
+    down = (1 - q) * _one_range_delta(((e - g) + t) / 2, e)
     return _larger_response(e) * (up + down)
 
 
-def _y(t: float | Floats, e: float, g: Floats) -> Floats:
+def _y(t: Floats, gap: Floats, e: float, g: Floats) -> Floats:
     """Return y(t): as x(t), where after the larger outcome everything counts.
 
     Args:
         t: the larger loss of the first BR mechanism.
+        gap: ε - t.
         e: ε.
-        g: ε_g.
+        g: ε_g, at most ε.
     """
-    up = -_q(t, e) * np.expm1(g - e - t)
-    down = (1 - _q(t, e)) * _one_range_delta((g + e - t) / 2, e)
-    return _larger_response(e) * (up + down)
+    q = _q(gap, e)
+    rest = (e - g) + t
+    return _larger_response(e) * (-q * np.expm1(-rest) + (1 - q) * _one_range_delta(rest / 2, e))
 
 
-def _z(t: float | Floats, e: float, g: Floats) -> Floats:
+def _z(first_gap: Floats, second_gap: Floats, e: float) -> Floats:
     """Return z(t): the DP mechanism has loss -ε, and only the larger outcome of the first BR
     mechanism counts.
 
     Args:
-        t: the larger loss of the first BR mechanism.
+        first_gap: ε - t, where t is the larger loss of the first BR mechanism.
+        second_gap: that of the second one, (t - ε_g)/2.
         e: ε.
-        g: ε_g.
     """
-    return (1 - _larger_response(e)) * _q(t, e) * _one_range_delta(e + (g - t) / 2, e)
+    smaller_response = np.exp(-e) / (1 + np.exp(-e))
+    return smaller_response * _q(first_gap, e) * _one_range_delta(second_gap, e)
 
 
-def _delta_from_epsilon(e: float, g: Floats) -> Floats:
-    """Return δ at each ε_g >= ε, where the order of the three makes no difference."""
-    y = np.clip(g - e, 0, 2 * e)
-    t = (y + e) / 3
+def _delta_from_epsilon(e: float, g: Floats) -> tuple[Floats, Floats]:
+    """Return δ at each ε_g >= ε, where the order of the three makes no difference, and whether
+    ε_g < 3ε: only there is it positive.
+    """
     # Each of the two is cut to the ε_g at which it is used.
-    below_half = _x(e / 2, e, np.clip(g, e, 1.5 * e))
-    from_half = _larger_response(e) * _q(t, e) * _one_range_delta(t, e)
-    return np.where(y < e / 2, below_half, from_half)
+    below_half = _x(e / 2, e, np.minimum(g, 1.5 * e))
+    rest = (2 * e - g) + e  # 3ε - ε_g: the first difference is exact for ε_g up to 4ε
+    gap = np.maximum(rest, 0.0) / 3
+    from_half = _larger_response(e) * _q(gap, e) * _one_range_delta(gap, e)
+    return np.where(g - e < e / 2, below_half, from_half), rest > 0
 
 
 @bound(

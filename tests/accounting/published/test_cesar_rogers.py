@@ -1,5 +1,6 @@
 """The closed forms for three mechanisms against the recursion of CR Lemma 5.1, step by step."""
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -41,6 +42,76 @@ def br_br_dp(epsilon, x):
         return np.maximum(-np.expm1(np.minimum(y, 0)), 0)
 
     return br_step(epsilon, lambda y: br_step(epsilon, lambda w: dp_step(epsilon, none, w), y), x)
+
+
+def in_many_digits(epsilon, x):
+    """δ of both orders by the formulas of the module, in 60 digits."""
+    with mpmath.workdps(60):
+        e, g = mpmath.mpf(epsilon), mpmath.mpf(x)
+
+        def q(t):
+            return mpmath.expm1(t - e) / mpmath.expm1(-e)
+
+        def one_range(t):
+            return -(q(t) ** 2) * mpmath.expm1(-e)
+
+        up = 1 / (1 + mpmath.exp(-e))
+
+        def x_term(t):
+            return up * (q(t) * one_range((g - t) / 2) + (1 - q(t)) * one_range((g + e - t) / 2))
+
+        def y_term(t):
+            after = -mpmath.expm1(g - e - t)
+            return up * (q(t) * after + (1 - q(t)) * one_range((g + e - t) / 2))
+
+        def z_term(t):
+            return (1 - up) * q(t) * one_range(e + (g - t) / 2)
+
+        if g >= 3 * e:
+            return mpmath.mpf(0), mpmath.mpf(0)
+        if g >= e:
+            y, t = g - e, g / 3
+            both = x_term(e / 2) if y < e / 2 else up * q(t) * one_range(t)
+            return both, both
+        main = x_term(e / 2) if g >= e / 2 else y_term((e + g) / 3)
+        t = max(g, e / 2)
+        later = max(x_term(min(g, e / 2)), y_term(t) + z_term(t))
+        return main + z_term((2 * e + g) / 3), later
+
+
+def assert_upper_bounds(epsilon, x):
+    exact = in_many_digits(epsilon, x)
+    for closed, value in zip((dp_first_delta, dp_later_delta), exact, strict=True):
+        bound = float(closed(epsilon, at_epsilon=x))
+        assert bound >= 0
+        assert min(mpmath.mpf(bound), 1) >= min(value, 1), (closed, epsilon, x)
+        assert bound <= float(value) * (1 + 5e-14) + 1e-320, (closed, epsilon, x)
+
+
+SIZES = [5e-324, 1e-320, 1e-310, 1e-200, 1e-100, 1e-8, 0.05, 0.3, 1.0, 7.1, 40.0, 800.0, 1e5, 1e300]
+
+
+@pytest.mark.parametrize("epsilon", SIZES)
+def test_upper_bounds_near_every_corner_at_any_size(epsilon):
+    corners = [0.0, epsilon / 2, epsilon, 1.5 * epsilon, 3 * epsilon]
+    points = set(corners)
+    for corner in corners:
+        for shift in (1e-17, 1e-13, 1e-9, 1e-5, 0.01):
+            points |= {abs(corner - shift * epsilon), corner + shift * epsilon}
+        points |= {float(np.nextafter(corner, 0)), float(np.nextafter(corner, 9e307))}
+    for x in points:
+        assert_upper_bounds(epsilon, x)
+
+
+@given(epsilon=st.floats(1e-320, 1e4), share=st.floats(0, 3.5))
+@settings(max_examples=60, deadline=None)
+def test_upper_bounds(epsilon, share):
+    assert_upper_bounds(epsilon, share * epsilon)
+
+
+def test_zero_from_three_epsilon_on():
+    assert dp_later_delta(0.05, at_epsilon=0.2) == 0.0
+    assert dp_first_delta(1.8707941233376588, at_epsilon=7.483) == 0.0
 
 
 def test_known_numbers():
