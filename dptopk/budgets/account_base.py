@@ -243,6 +243,7 @@ class Account(ABC):
 
         Raises:
             BudgetExceeded: when it is not covered.
+            IncompatibleCosts: when the charge has no price here, or is for other neighbours.
         """
         return self.quote(charge)
 

@@ -283,8 +283,10 @@ class Filter(Account):
         validate.instance(Charge, charge=charge)
         self._require_same_neighbours(charge)
         with self._locked_in_own_process():
-            entering = Entering(charge, self._sums(), self._prices_of_costs(charge))
-            record = entering.record_by_prices()
+            prices = self._prices_of_costs(charge)
+            if prices is None:
+                raise self._missing_price_error(charge)
+            record = Entering(charge, self._sums(), prices).record_by_prices()
         if record is None:
             raise self._refusal(charge, None)
         return record

@@ -16,7 +16,7 @@ from dptopk._internal.formatting import format_exact, visible
 from dptopk._internal.json_text import canonical_json, readable_json
 from dptopk.cli.options import Book, Cap, PerUser, names_in_list
 from dptopk.cli.shell import Subgroup
-from dptopk.cli.terms import Limit, Terms, costs_of, plan_of_query, ranges_of
+from dptopk.cli.terms import Limit, Terms, add_once, costs_of, plan_of_query, ranges_of
 from dptopk.errors import InvalidParameter
 
 if TYPE_CHECKING:
@@ -372,10 +372,12 @@ def statement(
     """
     from dptopk.ledger.disclosure import statement as disclosure_statement, statement_page
 
-    parts = [text.partition("=") for text in about or []]
-    if not all(sign for _, sign, _ in parts):
-        raise InvalidParameter("--about must be NAME=TEXT")
-    facts = {name: text for name, _, text in parts}
+    facts: dict[str, str] = {}
+    for fact in about or []:
+        name, sign, text = fact.partition("=")
+        if not sign:
+            raise InvalidParameter("--about must be NAME=TEXT")
+        add_once(facts, name, text, "--about")
     with book.open(read_only=True) as ledger:
         statement_of_dataset = disclosure_statement(ledger, dataset, facts)
     if output_format == "html":

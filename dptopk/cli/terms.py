@@ -5,7 +5,7 @@ of analysts, or a planned question.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from dptopk.planning.repeated import RepeatedPlan
     from dptopk.planning.topk_plan import TopKPlan
     from dptopk.question import Question
+
+_Stated = TypeVar("_Stated")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +54,8 @@ class Limit:
         ``renew`` and ``set_limit``.
 
         Raises:
-            InvalidParameter: when the options do not go together, naming them.
+            InvalidParameter: when the options do not go together, or one of them cannot be read,
+                naming them.
         """
         from dptopk.costs import Budget
 
@@ -92,7 +95,8 @@ class Terms(Limit):
         ``Ledger.create_dataset`` and ``renew``.
 
         Raises:
-            InvalidParameter: when the options do not go together, naming them.
+            InvalidParameter: when the options do not go together, one of them cannot be read, or an
+                analyst has two shares, naming them.
         """
         if not self.share:
             return super().arguments()
@@ -101,7 +105,22 @@ class Terms(Limit):
             raise InvalidParameter(
                 "give --share alone, without --registered, --epsilon, --rho and --failure-delta"
             )
-        return {"shares": dict(map(_share, self.share)), "delta": self.delta}
+        shares: dict[str, Charge | Budget] = {}
+        for text in self.share:
+            name, share = _share(text)
+            add_once(shares, name, share, "--share")
+        return {"shares": shares, "delta": self.delta}
+
+
+def add_once(stated: dict[str, _Stated], name: str, value: _Stated, option: str) -> None:
+    """Add what an option states under a name to what it stated before.
+
+    Raises:
+        InvalidParameter: naming the option, when it stated something under this name before.
+    """
+    if name in stated:
+        raise InvalidParameter(f"{option}: {name!r} is named twice")
+    stated[name] = value
 
 
 def costs_of(text: str, option: str) -> Charge:
@@ -191,14 +210,14 @@ def _question_of_text(query: str) -> tuple[Question, Domain]:
     of its labels.
 
     Raises:
-        InvalidParameter: if the text is no such question.
+        InvalidParameter: if the text is no such question, or states something twice.
     """
     from dptopk.question import Question
 
     terms: dict[str, str] = {}
     for part in query.split():
         name, _, value = part.partition("=")
-        terms[name] = value
+        add_once(terms, name, value, "--query")
     total: dict[str, float] = {}
     try:
         for name in ("epsilon", "rho", "delta"):

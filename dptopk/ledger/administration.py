@@ -13,7 +13,7 @@ from typing import Any, Unpack
 
 from dptopk._internal import validate
 from dptopk.costs import Budget, Charge
-from dptopk.errors import BudgetExceeded, InvalidParameter
+from dptopk.errors import BudgetExceeded, IncompatibleCosts, InvalidParameter
 from dptopk.histogram.histogram import Sensitivity
 from dptopk.ledger.budget_terms import (
     AccountTerms,
@@ -166,7 +166,7 @@ class LedgerAdministration(Reader):
 
         Raises:
             InvalidParameter: for a name that no analyst may have, a data set that is not there,
-                terms that do not fit, or a limit below what was spent.
+                terms that do not fit, or a limit below what was spent, or without a price for it.
         """
         analyst = analyst_name(analyst)
         terms = account_terms_of(**limit)
@@ -181,6 +181,11 @@ class LedgerAdministration(Reader):
             except BudgetExceeded:
                 raise InvalidParameter(
                     f"the analyst {analyst!r} has already spent more than this limit"
+                ) from None
+            except IncompatibleCosts as reason:
+                raise InvalidParameter(
+                    f"the limit has no price for what the analyst {analyst!r} has already spent: "
+                    f"{reason}"
                 ) from None
             body = {"terms": terms, "charge": str(learnt), "record": record}
             limit_body = normal_form(limit=body)

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 # The options of from_events that are for the session, not for reading the events.
-SESSION_OPTIONS = ("dataset", "analyst", "version", "unit", "source", "rng")
+ACCOUNT_OPTIONS = ("dataset", "analyst", "version", "unit")  # about a data set of a ledger
+SESSION_OPTIONS = (*ACCOUNT_OPTIONS, "source", "rng")
 
 
 class Session:
@@ -71,7 +72,8 @@ class Session:
             but the total does, δ is split as that question needs, or the question takes everything.
             An Accountant is set-wise: the same total answers more questions.
         ledger: the ledger that pays; then ``dataset`` and ``analyst`` name the account.
-        dataset: the ledger's dataset that this histogram was made of.
+        dataset: the ledger's dataset that this histogram was made of. It, ``analyst``, ``version``
+            and ``unit`` are for a ledger alone.
         analyst: the name of the analyst who asks.
         version: the version of the data that the histogram was made of; if it is given it must be
             the ledger's. None: it is not checked, except that declared segments are taken to be of
@@ -84,7 +86,10 @@ class Session:
         rng: a generator for tests and experiments; None: a cryptographically secure source.
 
     Raises:
-        InvalidParameter: unless exactly one of budget and ledger is given.
+        InvalidParameter: unless exactly one of budget and ledger is given; for a ledger without
+            dataset and analyst, or with a data set, version or unit that it does not have; for
+            dataset, analyst, version or unit without a ledger; for an argument of another type, or
+            an empty source.
 
     >>> from dptopk import Budget, KnownLaplace, Sensitivity
     >>> session = Session(Histogram(None, [5, 2, 0], sensitivity=Sensitivity(l0=1)),
@@ -108,10 +113,8 @@ class Session:
         rng: Generator | None = None,
     ) -> None:
         validate.instance(Histogram, histogram=histogram)
-        if (budget is None) == (ledger is None):
-            raise InvalidParameter("give exactly one of budget and ledger")
-        if ledger is not None and (dataset is None or analyst is None):
-            raise InvalidParameter("dataset and analyst must be given with a ledger")
+        account = {"dataset": dataset, "analyst": analyst, "version": version, "unit": unit}
+        _require_one_budget(budget, ledger, account)
         random_bits(rng)  # refuses an rng that is no generator before anything is charged
         if source is not None and (not isinstance(source, str) or not source):
             raise InvalidParameter("source must be non-empty text")
@@ -175,9 +178,8 @@ class Session:
         """
         from dptopk.session.event_reading import read_events
 
-        if (budget is None) == (ledger is None):  # before the data are read
-            raise InvalidParameter("give exactly one of budget and ledger")
         paying = {name: options.pop(name) for name in SESSION_OPTIONS if name in options}
+        _require_one_budget(budget, ledger, paying)  # before the data are read
         histogram = read_events(
             table,
             labels_per_user,
@@ -689,6 +691,30 @@ class Session:
             html_table(list(rows.columns), rows.itertuples(index=False))
             + self.remaining()._repr_html_()
         )
+
+
+def _require_one_budget(
+    budget: Budget | Account | None, ledger: Ledger | None, options: Mapping[str, Any]
+) -> None:
+    """Check that a budget in memory or a ledger pays, and that options name the ledger's account.
+
+    Args:
+        budget: the budget in memory.
+        ledger: the ledger.
+        options: other options of a session, by name; None, or left out: it was not given.
+
+    Raises:
+        InvalidParameter: unless exactly one of both is given; for a ledger without the dataset or
+            the analyst; for what is about a ledger's data set beside a budget, which does not check
+            it.
+    """
+    if (budget is None) == (ledger is None):
+        raise InvalidParameter("give exactly one of budget and ledger")
+    stated = [name for name in ACCOUNT_OPTIONS if options.get(name) is not None]
+    if ledger is None and stated:
+        raise InvalidParameter(f"{stated[0]} goes with a ledger; a budget in memory has none")
+    if ledger is not None and not {"dataset", "analyst"} <= set(stated):
+        raise InvalidParameter("dataset and analyst must be given with a ledger")
 
 
 class EventsSession(Session):

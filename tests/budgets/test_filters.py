@@ -450,3 +450,11 @@ def test_declared_ranges_may_be_very_different():
     assert filtered.can_spend(Charge.parse("BR(1.0)"))
     assert filtered.can_spend(Charge.parse("1000*BR(1e-12)"))
     assert not filtered.can_spend(Charge.parse("10*BR(1.0)"))
+
+
+def test_past_costs_without_a_price_are_told_from_a_spent_budget():
+    limit = Filter(Budget(1.0, 1e-6), method="gaussian")
+    with pytest.raises(IncompatibleCosts):
+        limit.quote_past(Charge({ZCDP(0.001): 1}))
+    with pytest.raises(BudgetExceeded):
+        limit.quote_past(Charge({GaussianDP(5.0): 1}))

@@ -244,6 +244,8 @@ WRONG = {
     "must be in [0, 1)",
     "ledger init n.db --dataset d --share ann --delta 1e-6": "--share must be such as|'ann'",
     "ledger init n.db --dataset d --share 'ann=x(1)' --delta 1e-6": "--share|'x'",
+    "ledger init n.db --dataset d --delta 1e-6 --share ann=0.5,1e-7 --share 'ann=50*BR(0.1)'": "--share: 'ann' is named twice",
+    "ledger init n.db --dataset d --delta 1e-6 --query 'k=5 k=9 epsilon=0.5'": "--query: 'k' is named twice",
     "ledger init n.db --dataset d --query k=x --delta 1e-6": "--query must be such as|'k=x'",
     "ledger init n.db --dataset d --epsilon 1 --delta 1e-6 --ranges a,b": "--ranges must be "
     "numbers|'a,b'",
@@ -328,6 +330,7 @@ WRONG = {
     },
     "audit plain.py:f --epsilon 1 --labels 50": "--labels must be at most 26",
     "ledger statement good.db --dataset d --about vendor=x": "--about must name curator",
+    "ledger statement good.db --dataset d --about curator=x --about curator=y": "--about: 'curator' is named twice",
     "refresh good.db e.csv --data-version 1 --user-col user --item-col item": "'good.db' is no "
     "store of events",
 }

@@ -119,6 +119,13 @@ def test_analysts_have_limits_inside_the_budget(ledger):
         ledger.set_limit("articles", "bob", registered=Charge({BoundedRange(0.1): 1}), delta=1e-5)
 
 
+def test_a_limit_without_a_price_for_what_was_spent_says_so(ledger):
+    ledger.create_dataset("books", budget=Budget(2, 1e-6))
+    ledger.charge("books", "ann", Charge({ZCDP(0.01): 1}))
+    with pytest.raises(InvalidParameter, match="has no price for what the analyst 'ann'"):
+        ledger.set_limit("books", "ann", budget=Budget(1.0, 1e-6), ranges=[0.2])
+
+
 def test_a_filter_takes_costs_as_they_come(ledger):
     ledger.create_dataset("books", budget=Budget(2, 1e-6))
     ledger.charge("books", "ann", Charge({ZCDP(0.01): 1}))

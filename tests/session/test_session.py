@@ -441,3 +441,12 @@ def test_segments_have_what_a_question_about_all_data_has_left():
     segment = session.segments(Segments({"x": histogram}, 1))["x"]
     with pytest.raises(BudgetExceeded):
         segment.run(KnownLaplace(epsilon=1.0), labels=["a"])
+
+
+@pytest.mark.parametrize("name", ["dataset", "analyst", "version", "unit"])
+def test_what_is_about_a_ledger_is_refused_beside_a_budget(name):
+    budget = Budget(1.0, 1e-6)
+    with pytest.raises(InvalidParameter, match=f"{name} goes with a ledger"):
+        Session(WORDS, budget=budget, **{name: "user-day"})
+    with pytest.raises(InvalidParameter, match=f"{name} goes with a ledger"):
+        Session.from_events("missing.csv", user="u", item="i", budget=budget, **{name: "x"})

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from dptopk._internal import validate
 from dptopk._internal.rounding import EPS, Floats, outward, sum_times
@@ -170,7 +170,7 @@ def _z(first_gap: Floats, second_gap: Floats, e: float) -> Floats:
     return smaller_response * _q(first_gap, e) * _one_range_delta(second_gap, e)
 
 
-def _delta_from_epsilon(e: float, g: Floats) -> tuple[Floats, Floats]:
+def _delta_from_epsilon(e: float, g: Floats) -> tuple[Floats, NDArray[np.bool_]]:
     """Return δ at each ε_g >= ε, where the order of the three makes no difference, and whether
     ε_g < 3ε: only there is it positive.
     """
