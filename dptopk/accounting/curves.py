@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from dptopk._internal import validate
 from dptopk._internal.choices import Interaction
-from dptopk._internal.rounding import EXACT_SLACK, SLACK, Floats, exp_up
+from dptopk._internal.rounding import EPS, EXACT_SLACK, SLACK, Floats, exp_up
 from dptopk._internal.search import bisect_each
 from dptopk.accounting.work import Work
 
@@ -425,9 +425,13 @@ class Profile:
         """
         errors = np.asarray(alpha, dtype=float)[..., None]
         finite = np.isfinite(self.epsilons)
-        factor = np.exp(np.minimum(self.epsilons[finite], LARGEST_EPSILON))
-        one_minus_delta = 1 - self.deltas[finite]
-        steep = one_minus_delta - factor * errors
+        # Both lines cancel where they meet 0. At most five roundings, of at most EPS of 1 - δ or
+        # of e^ε α each, are before the maximum: 1 - δ is lowered and e^ε raised by as much.
+        one_minus_delta = (1 - self.deltas[finite]) * (1 - 4 * EPS)
+        with np.errstate(over="ignore", invalid="ignore"):
+            factor = np.exp(self.epsilons[finite]) * (1 + 4 * EPS)
+            lost = np.where(errors > 0, factor * errors, 0.0)  # e^ε may be inf
+        steep = one_minus_delta - lost
         flat = (one_minus_delta - errors) / factor
         values: Floats = np.maximum(np.maximum(steep, flat), 0.0).max(axis=-1, initial=0.0)
         return values

@@ -17,6 +17,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from functools import lru_cache
 from typing import final
 
@@ -24,6 +25,7 @@ import numpy as np
 
 from dptopk._internal import validate
 from dptopk._internal.choices import CONFIDENCE
+from dptopk._internal.rounding import EPS
 from dptopk._internal.tails import LARGEST_OFFSET, first_offset, smallest_offset, union
 from dptopk.costs import Charge
 from dptopk.errors import InvalidParameter
@@ -43,9 +45,7 @@ from dptopk.release.intervals import Measurement
 from dptopk.release.noise_laws import IndependentNoiseLaw
 from dptopk.release.release import Release
 
-# Relative, for the Gumbel offset: three logarithms are each off by half an ulp, which this covers
-# where the log-odds ln(m(1-δ)/δ) are at least 1/4, as they are for every δ up to 0.43.
-OFFSET_ROUNDING = 1e-12
+OFFSET_ROUNDING = 1e-12  # relative, for the Gumbel offset, of a quotient and two products
 
 
 @dataclass(frozen=True)
@@ -155,7 +155,14 @@ def gumbel_offset(epsilon: float, linf: int, special: int, delta: float) -> int:
     Raises:
         InvalidParameter: when c would be beyond 2^60.
     """
-    log_odds = math.log(special) + math.log1p(-delta) - math.log(delta)
+    if special * (1 - Fraction(delta)) <= Fraction(delta):
+        return 0
+    of_slots = math.log(special)
+    of_rest = math.log1p(-delta)
+    of_delta = math.log(delta)
+    # They cancel where δ is about m/(m+1). Each is off by EPS of its size at most, and two sums
+    # round by half an EPS of all sizes: two EPS of these together.
+    log_odds = of_slots + of_rest - of_delta + 4 * EPS * (of_slots - of_rest - of_delta)
     c = linf / epsilon * log_odds * (1 + OFFSET_ROUNDING)
     if not c < LARGEST_OFFSET:  # also where it is not a number
         raise InvalidParameter(f"delta={delta} needs a threshold beyond 2^60 at epsilon={epsilon}")

@@ -7,6 +7,7 @@ import warnings
 from decimal import Decimal, localcontext
 from itertools import product
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -223,3 +224,19 @@ def test_samples_of_classes() -> None:
     whole = compose(Charge({ZCDP(0.02): 1}), delta=1e-6).epsilon
     nearly = compose(Charge({subsampled(ZCDP(0.02), 1 - 1e-9): 1}), delta=1e-6).epsilon
     assert whole * (1 - 1e-2) <= nearly <= whole * (1 + 1e-2)
+
+
+def test_a_pair_of_nearly_equal_laws_is_bounded_at_every_corner() -> None:
+    """Where probabilities and their products with e^ε cancel, each is rounded."""
+    rng = np.random.default_rng(1177)
+    p = rng.dirichlet(np.ones(9))
+    q = p * np.exp(1e-10 * np.sign(rng.standard_normal(9)))
+    q /= math.fsum(q)
+    with mp.workdps(40):
+        first, second = ([mp.mpf(mass) for mass in law.tolist()] for law in (p, q))
+        for epsilon, delta in from_pair(p, q).constraints:
+            ratio = mp.exp(mp.mpf(epsilon))
+            for one, other in ((first, second), (second, first)):
+                exact = sum(max(a - ratio * b, 0) for a, b in zip(one, other, strict=True))
+                missing = max(1 - mp.fsum(one), 0)  # an answer that gives everything away
+                assert exact + missing <= delta

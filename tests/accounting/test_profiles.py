@@ -8,6 +8,7 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -156,3 +157,18 @@ def test_text_costs_and_lists_are_charges() -> None:
     for wrong in (None, 3, {PureDP(0.1): 1}, [3]):
         with pytest.raises(InvalidParameter, match="charge must be a Charge"):
             charge_of(wrong)  # type: ignore[arg-type]
+
+
+def test_a_tradeoff_curve_is_no_more_than_its_points_state() -> None:
+    """At ε = 600 the least error is below e^-599, where e^-500 stood for it; and where the two
+    lines cancel, rounding stays below them."""
+    for text in ("2*DP(300)", "DP(1)"):
+        found = profile(text, deltas=[1e-6])
+        (epsilon,), (delta,) = found.epsilons.tolist(), found.deltas.tolist()
+        alpha = [0.0, 5e-324, 1e-250, *np.linspace(0.01, 1.0, 99).tolist()]
+        with mp.workdps(400):
+            factor = mp.exp(mp.mpf(epsilon))
+            left = 1 - mp.mpf(delta)
+            for a, value in zip(alpha, found.tradeoff(alpha).tolist(), strict=True):
+                assert value <= max(left - factor * mp.mpf(a), (left - mp.mpf(a)) / factor, 0)
+        assert found.tradeoff(0.0) == pytest.approx(1 - delta)

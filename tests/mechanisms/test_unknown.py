@@ -4,6 +4,7 @@ refusals, short rows.
 
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -19,7 +20,7 @@ from dptopk import (
     UnknownLaplace,
 )
 from dptopk.costs import BoundedRange, DiscreteGaussianDP, DiscreteLaplaceDP, PureDP
-from dptopk.mechanisms.thresholds import is_above_threshold, slots
+from dptopk.mechanisms.thresholds import gumbel_offset, is_above_threshold, slots
 
 GUMBEL = UnknownGumbel(k=2, d_bar=3, epsilon=1.0, delta=1e-6)
 LAPLACE = UnknownLaplace(d_bar=3, epsilon=1.0, delta=1e-6)
@@ -369,3 +370,12 @@ def test_a_count_at_the_stated_distance_appears_as_often_as_stated(mechanism, pr
 
 def mechanism_spread(mechanism):
     return 8 if isinstance(mechanism, UnknownGumbel | UnknownLaplace) else 10
+
+
+def test_the_gumbel_offset_where_its_logarithms_cancel():
+    """δ just below m/(m + 1), where ln m + ln(1-δ) - ln δ is nearly 0; at m/(m + 1) it is 0."""
+    c = gumbel_offset(2.1037495507234215e-12, 10**6, 2, 0.6666666665310454)
+    with mp.workdps(40):
+        chance = 2 / (2 + mp.exp(mp.mpf(c) * mp.mpf(2.1037495507234215e-12) / 10**6))
+        assert chance <= mp.mpf(0.6666666665310454)
+    assert gumbel_offset(1e-12, 10**6, 1, 0.5) == 0

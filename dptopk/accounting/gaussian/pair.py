@@ -37,8 +37,9 @@ DIFFERENCE_ERROR = MILLS_ERROR + EPS
 FAR_OUT = 1e4
 # How close to the largest μ a search ends, relatively.
 ROOT_TOLERANCE = 1e-13
-MOST_STEPS = 120  # of that search: a sixth of them halve a bracket of ln μ of about 700
-LEAST_LOG_MU = -700.0  # about the logarithm of the smallest float
+MOST_STEPS = 120  # of that search: a sixth of them halve a bracket of ln μ of about 750
+# e to this power is the smallest float, whose δ is less than half of it: it fits every δ.
+LEAST_LOG_MU = -745.0
 FIRST_STEP = 1e-3  # in ln μ, before two values give a slope
 LARGEST_RATIO = 1e100  # of ε and μ: squares of it are no overflow
 

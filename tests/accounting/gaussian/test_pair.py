@@ -160,3 +160,11 @@ def test_the_largest_mu_is_found_in_a_few_steps(epsilon, delta, monkeypatch):
     assert gaussian_delta(mu, epsilon=epsilon) <= delta
     if delta < 0.5:  # close to 1, ln δ hardly depends on μ
         assert gaussian_delta(mu * (1 + 1e-11), epsilon=epsilon) > delta
+
+
+@pytest.mark.parametrize("delta", [1e-310, 5e-324])
+def test_the_largest_mu_of_a_subnormal_delta(delta):
+    """At ε = 0 δ is about μ / sqrt(2π), which no normal μ has."""
+    mu = gaussian_mu(epsilon=0.0, delta=delta)
+    assert mu > 0
+    assert mp.mpf(mu) / mp.sqrt(2 * mp.pi) <= delta
