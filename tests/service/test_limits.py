@@ -131,7 +131,7 @@ def test_streams_and_requests_leave_when_they_end(server, monkeypatch):
 
 @pytest.mark.slow
 def test_plans_and_answers_cost_by_their_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(routes, "ROWS_PER_UNIT", 0.1)
+    monkeypatch.setattr(routes, "PLANNED_ROWS_PER_UNIT", 0.1)
     text = CATALOG.replace("free = 1000.0, spending = 1000.0", "free = 10.0, spending = 5.0")
     with (
         Server(tmp_path, text).running() as server,
