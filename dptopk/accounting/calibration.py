@@ -128,7 +128,9 @@ class _ScaledCharge:
     notes: dict[float, str] = field(default_factory=dict)
 
     def epsilon(self, x: float, bound: str) -> float:
-        """Return the ε of the charge of scale x, by the bound with this name."""
+        """Return an upper bound on the ε of the charge of scale x, by the bound with this name, and
+        keep the note of the answer.
+        """
         answer = compose(
             self.make_charge(x),
             delta=self.budget.delta,

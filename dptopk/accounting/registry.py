@@ -293,11 +293,12 @@ def names() -> tuple[str, ...]:
 
 
 def split_failure(charge: Charge, *, summed: bool = False) -> tuple[Charge, float]:
-    """Return the charge without any δ, and an upper bound on the failure mass p that was split off;
-    see the module docstring.
+    """Return the charge without its failure mass, and an upper bound on that mass p; see the module
+    docstring.
 
-    ApproxDP(ε, δ) becomes PureDP(ε); a MultiDP keeps its constraints with the common atom, the δ at
-    its largest ε, taken out of each. The charge's own ``delta`` is not part of p: it stays outside.
+    ApproxDP(ε, δ) becomes PureDP(ε); a MultiDP keeps its constraints with the common atom, the
+    least of its δ's, taken out of each. The charge's own ``delta`` is not part of p: it stays
+    outside.
 
     Args:
         charge: any charge.

@@ -453,7 +453,9 @@ def _bounds_of_events(events: Sequence[Event], fresh: Samples, alpha: float) -> 
 
 
 def _lower_bound_on_delta(event: _EventBounds, epsilon: float) -> float:
-    """Return a lower bound on P(S) - e^ε Q(S) of an event S."""
+    """Return a lower bound on P(S) - e^ε Q(S) of an event S, where both lie within the event's
+    bounds.
+    """
     difference = event.p.lower - exp_within_range(epsilon) * event.q.upper
     # Where the terms nearly cancel, both are at most 1 and rounded by 1e-16, which is far less than
     # the bounds are wide for any number of draws. A difference below 0 refutes nothing.

@@ -52,12 +52,12 @@ def hash_order(
 
 def hash_columns(source: OpenTable, events: ir.Table, bounds: Bounds) -> dict[str, ir.Column]:
     """Return the columns of ``hash_order`` before the item, which are to be added to the events:
-    the hash of key, user and item and, if codes stand for texts, the code of the item.
+    the hash of key, user and item and, if codes may stand for texts, the code of the item.
 
     Args:
         source: the table, whose engine hashes.
-        events: the events, or pairs of a user and a label, with the columns user and item; the
-            texts of HASHED are hashed instead of these where they are there.
+        events: the events, or pairs of a user and a label, with the columns user and item; where
+            there is a column of texts beside one of them (HASHED), it is hashed instead.
         bounds: the bounds, as for ``hash_order``.
 
     Returns:

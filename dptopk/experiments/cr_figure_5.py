@@ -62,21 +62,21 @@ def compare(data: Table) -> list[Comparison]:
         several = part[part["k"] > 1]
         best_of_others = several[[noise.LAPLACE, noise.CONCENTRATED]].min(axis=1)
         share_losing = (several[noise.ANALYTIC] > best_of_others).mean()
-        where = f"above another bound at {share_losing:.0%} of k > 1"
+        measured = f"above another bound at {share_losing:.0%} of k > 1"
         last = several.iloc[-1]
         ratio_to_laplace = last[noise.EXACT] / last[noise.LAPLACE]
         crossing = noise.crossing(part["k"], part[noise.LAPLACE], part[noise.CONCENTRATED])
-        below = "not up to k = 10" if math.isnan(crossing) else f"from k = {crossing:.0f} on"
+        first_below = "not up to k = 10" if math.isnan(crossing) else f"from k = {crossing:.0f} on"
         setting = f"ε = {epsilon:g}"
         lines += [
             claim(
                 f"{setting}: the best one-shot bound is not the best when composed",
                 "shown",
-                share_losing > 0.5,
-                where,
+                share_losing > 0.5,  # for most k
+                measured,
             ),
             Comparison(
-                f"{setting}: zCDP Gaussian below Laplace", "“after a large enough k”", below
+                f"{setting}: zCDP Gaussian below Laplace", "“after a large enough k”", first_below
             ),
             Comparison(
                 f"{setting}: exact Gaussian ε_g at k = 10",

@@ -129,8 +129,8 @@ class DatasetState:
         renewal_entry: the number of the entry of the last renewal; 0: there was none.
         segments: the declared disjoint segments, for each of which the accounts have a part; None:
             there are none.
-        last_question_kind: the kind of the last question, as its charge recorded it, by which
-            what is left is stated; None: no charge recorded one.
+        last_question_kind: the kind of the last question whose charge recorded one, by which what
+            is left is stated; None: no charge did.
         closed: the owners of accounts that an earlier version of dptopk let spend more than is
             accepted today; they pay for nothing more.
     """

@@ -217,7 +217,7 @@ def _with_finite_numbers(value: object) -> object:
 
 def _states_in(entry: Entry, ledger: LedgerState) -> dict[str, RecordedDataset] | None:
     """Return the states of data sets that an upgrade recorded, in today's form, by name; None if
-    there are none that can be read.
+    one of them cannot be read.
 
     Args:
         entry: the entry of the upgrade, as it was written.

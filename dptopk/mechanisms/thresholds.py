@@ -355,8 +355,12 @@ class ThresholdedMechanism(FromData):
         return self.counting.swap_chance(sensitivity, gap)
 
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
-        """Return the noise on ``labels`` counts, the floor's among them, for a simulation: a
-        function of the number of a block of draws.
+        """Return the noise on all known counts and, in the last column, on the floor, as
+        ``CountingMechanism.float_noise`` does.
+
+        Args:
+            inputs: the known counts and the standard noise to scale.
+            labels: how many counts are measured together, for noise that depends on it.
         """
         return self.counting.float_noise(inputs, labels)
 

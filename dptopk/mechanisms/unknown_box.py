@@ -67,8 +67,8 @@ class UnknownBox(NoisyFloorMechanism):
         return self.counting.law(sensitivity, self.floor_rank).floor_offset(special, self.delta)
 
     def float_noise(self, inputs: SimulationInput, labels: int) -> Noise:
-        """Simulate the noise of d_bar + 1 counts that are measured together, on ``labels`` of
-        them.
+        """Simulate the noise of d_bar + 1 counts that are measured together, whatever ``labels``
+        is.
         """
         return self.counting.float_noise(inputs, self.floor_rank)
 

@@ -368,12 +368,13 @@ def _candidates_by_estimate(request: Request, designs: list[Design]) -> list[Can
 def _candidates_near_the_best(candidates: list[Candidate], near: float) -> list[Candidate]:
     """Return the candidates whose loss may be within the factor ``near`` of the least, best first.
 
-    A simulated loss is known to within its ``doubt``: a candidate is left out only where its loss
-    less its doubt is above ``near`` times the least loss plus doubt.
+    A simulated loss is known to within its ``doubt``, so that the least loss is at most the least
+    sum of a loss and its doubt. A candidate is left out only where its loss less its doubt is above
+    ``near`` times that sum.
     """
-    least = min(guess.loss + guess.doubt for guess in candidates)
-    hopeful = [guess for guess in candidates if guess.loss - guess.doubt <= near * least]
-    return sorted(hopeful, key=lambda guess: guess.loss)
+    most = min(candidate.loss + candidate.doubt for candidate in candidates)
+    hopeful = [each for each in candidates if each.loss - each.doubt <= near * most]
+    return sorted(hopeful, key=attrgetter("loss"))
 
 
 def _best_division(request: Request, design: Design) -> Candidate:

@@ -109,6 +109,10 @@ class Scene:
     def _counts_and_mean_sums(self, way: Way) -> tuple[Array, Array]:
         """Return the counts, at most all users, and for each count the mean of the sum that such a
         label has under the cap, shape (shapes, groups) both.
+
+        The count and the sum of a label are computed for each chance in CHANCES that a user has it,
+        and the sum is interpolated at the count. Labels that are found by weights have sums of
+        weights.
         """
         users = users_by_labels(self.users)
         cap = way.cap or 1  # for the type checker: the way has a cap
@@ -121,6 +125,7 @@ class Scene:
         added = weights * labels_taking_part / LABELS
         # The chance of a user of d labels to have a label, and the count and the sum of this label.
         chances = -np.expm1(-CHANCES * LABELS)
+        # The axes are p for chances, c for numbers of labels and s for shapes.
         counts_of_chances = np.einsum("pc,sc->sp", chances, users)
         sums_of_chances = np.einsum("pc,sc->sp", chances * added, users)
         # No label has more than all users; one of the largest chance has nearly all of them.

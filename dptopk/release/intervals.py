@@ -659,8 +659,10 @@ def _number_hidden_above(steps: Array, measurement: Measurement, width: int) -> 
 
 def _largest_value_not_shown(steps: Array, measurement: Measurement) -> int:
     """Return an upper bound on the values that were measured but are not shown, in steps of
-    1/divisor: over a fixed floor the threshold, and where only the largest values remain, or over a
-    noisy floor, the least value shown.
+    1/divisor.
+
+    It is the threshold where everything above a fixed one is shown. Where only the largest values
+    remain, or the floor has noise, it is the least value shown.
 
     Args:
         steps: the values shown, in steps of 1/divisor, integers, shape (rows,), at least one.
@@ -668,5 +670,5 @@ def _largest_value_not_shown(steps: Array, measurement: Measurement) -> int:
     """
     has_fixed_floor = measurement.threshold is not None and not measurement.noisy_floor
     if has_fixed_floor and not measurement.cut:
-        return measurement.divisor * int(measurement.threshold or 0)
+        return measurement.divisor * int(measurement.threshold or 0)  # or 0: for the type checker
     return int(steps.min())

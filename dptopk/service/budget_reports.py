@@ -197,7 +197,7 @@ class SpendingLine:
         self._dataset = state.name
         self.renewed = state.renewal_entry
         self.last = state.renewal_entry
-        self._first_with_share = 0  # shares are computed from this entry on
+        self._last_without_share = 0  # shares are computed after this entry
         self.points: deque[SpendingPoint] = deque(maxlen=MOST_SPENDING_POINTS)
 
     def follow(self, entries: Iterable[Entry], latest: int) -> None:
@@ -208,7 +208,7 @@ class SpendingLine:
             latest: the number of the ledger's last entry. Shares take time to compute, and are
                 computed only for entries close to it.
         """
-        self._first_with_share = latest - ENTRIES_PER_POINT * MOST_SPENDING_POINTS
+        self._last_without_share = latest - ENTRIES_PER_POINT * MOST_SPENDING_POINTS
         for entry in entries:
             self.last = entry.seq
             if entry.dataset != self._dataset:
@@ -245,10 +245,10 @@ class SpendingLine:
         return self._replayed.accounts(entry.analyst, entry.body.get("segments"))["dataset"]
 
     def _set_share(self) -> None:
-        """Set the share of the last point to what the replayed account has used, if the last entry
-        is recent enough.
+        """Set the share of the last point to what the replayed account has used, unless so many
+        entries follow that the point will not be shown.
         """
-        if self.last > self._first_with_share:
+        if self.last > self._last_without_share:
             self.points[-1]["share"] = self._replayed.account.share()
 
 

@@ -265,6 +265,7 @@ class StreamService:
 
         Raises:
             DptopkError: as ``carry_out`` of the question.
+            KeyUsed: when another question was charged under the key.
         """
         analyst = analyst_name(analyst)
         question.carry_out(self.service, spec, analyst)

@@ -344,8 +344,8 @@ class LedgerBudget:
         return (self.account(), *limits.values())
 
     def kind(self) -> Kind | None:
-        """Return the kind of the data set's last question, whoever asked it; None if there was
-        none.
+        """Return the kind of the last question to the data set whose charge recorded one, whoever
+        asked it (the usual kind if that record cannot be read); None if no charge did.
         """
         state = self._ledger.state(self._dataset)
         if state.last_question_kind is None:

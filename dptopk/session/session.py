@@ -603,10 +603,11 @@ class Session:
 
         Raises:
             BudgetExceeded: nothing was charged.
-            InvalidParameter: for other terms than the stream's; when not all days of a user are
-                protected and this session does not state the ``unit`` of the ledger's data set,
-                which must say so.
-            LedgerError: when the file is an old copy.
+            InvalidParameter: for a session without a ledger, or of a data set with segments; for
+                other terms than the stream's, and a mechanism that cannot run with this sensitivity
+                and these labels; when not all days of a user are protected and this session does
+                not state the ``unit`` of the ledger's data set, which must say so.
+            LedgerError: when the ledger refuses, or the file cannot be read or made.
 
         >>> import tempfile
         >>> from dptopk import Budget, Ledger, Sensitivity, plan_continual

@@ -119,7 +119,7 @@ class StreamSession:
 
         Raises:
             BudgetExceeded: if it does not fit; nothing was charged.
-            InvalidParameter: as ``Session.stream``.
+            InvalidParameter, LedgerError: as ``Session.stream``.
         """
         validate.text(name=name)  # refuses what is no text
         terms = terms_of_stream(name, mechanism, day_shape, calendar) | book.owner

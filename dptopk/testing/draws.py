@@ -358,9 +358,10 @@ def check_swaps(subject: Subject) -> Mismatches:
 
 
 def _swaps(subject: Subject, gap: int) -> Array:
-    """Return for each release 1 if of two labels whose counts differ by ``gap`` the smaller one
-    comes first, else 0; shape (releases,).
+    """Return for each release 1 if of two labels whose counts differ by ``gap`` the one with the
+    smaller count comes first, else 0; shape (releases,).
     """
     others = [0] * (subject.k - 2)  # so that k labels can be selected
     answers = subject.releases(np.array([LARGE_COUNT + gap, LARGE_COUNT, *others]), SWAP_STREAM)
+    # The labels are the places of the counts, as text: "1" has the smaller one.
     return np.array([float(answer.labels[:1] == ("1",)) for answer in answers])

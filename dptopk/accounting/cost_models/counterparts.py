@@ -29,8 +29,8 @@ def event(name: str, arguments: Callable[[Any], tuple[Any, ...]]) -> Callable[[A
 def distribution(
     name: str, arguments: Callable[[Any], tuple[Any, ...]]
 ) -> Callable[[Any, float], Any]:
-    """Return the function that maps a cost and an interval to a pessimistic privacy loss
-    distribution.
+    """Return the function that maps a cost and the distance of two grid points to a pessimistic
+    privacy loss distribution.
 
     Args:
         name: the distribution is made by ``from_<name>_mechanism`` of dp-accounting.
@@ -38,7 +38,7 @@ def distribution(
     """
 
     def distribution_of(cost: Any, interval: float) -> Any:
-        """Return the distribution of one cost, on a grid with this interval."""
+        """Return the distribution of one cost, on a grid whose points have this distance."""
         from dp_accounting.pld import privacy_loss_distribution as pld
 
         make = getattr(pld, f"from_{name}_mechanism")

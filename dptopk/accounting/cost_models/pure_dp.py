@@ -33,7 +33,7 @@ THREE_ROUNDINGS = 4e-16  # of two differences and a quotient, relative: the diff
 def _without_failure(cost: MultiDP) -> tuple[Cost | None, float]:
     """Return what is left of a cost without its atom at infinity (None: nothing), and the atom.
 
-    δ_i = a + (1 - a) δ_i' with the common atom a, the δ at the largest ε.
+    δ_i = a + (1 - a) δ_i' with the common atom a, the least of the δ_i.
     """
     atom = min([delta for _, delta in cost.constraints])
     # δ' = (δ - a) / (1 - a), rounded up; the largest ε that reaches the atom keeps δ' = 0.

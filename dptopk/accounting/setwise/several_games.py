@@ -81,8 +81,9 @@ def games_of_parts(costs: Charge, reach: float, negligible: float, work: float) 
 
 
 def _expected_work(costs: Charge) -> float:
-    """Return an estimate of the work, in seconds, of the coarsest games of some costs, one game for
-    each kind; kinds that a Gaussian replaces take none.
+    """Return an estimate of the work, in seconds, of the games of some costs on their widest grids,
+    one game for each kind: LEAST_WORK and that of each kind, of which those that a Gaussian
+    replaces take none.
     """
     work = LEAST_WORK
     for cost, times in costs:

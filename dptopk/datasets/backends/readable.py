@@ -131,8 +131,8 @@ def _limits_of_python(kind: pa.DataType) -> tuple[int, int] | None:
 
 
 def _null_outside(values: pa.Array, least: int, largest: int) -> pa.Array:
-    """Return days, times or durations with NULL for those whose numbers are below ``least`` or
-    above ``largest``.
+    """Return days, times or durations with NULL for those that are stored as an integer below
+    ``least`` or above ``largest``.
     """
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -141,7 +141,7 @@ def _null_outside(values: pa.Array, least: int, largest: int) -> pa.Array:
     numbers = values.cast(storage_type).cast(pa.int64())
     is_between = pc.and_(pc.greater_equal(numbers, least), pc.less_equal(numbers, largest))
     is_between = pc.fill_null(is_between, False)
-    # DuckDB converts what is stored below a NULL of a duration as well.
+    # DuckDB also converts the integer that is stored in the place of a NULL, here 0.
     readable = pc.if_else(is_between, numbers, 0).cast(storage_type).cast(values.type)
     return pc.if_else(is_between, readable, pa.scalar(None, values.type))
 

@@ -269,7 +269,7 @@ def _columns_of_tables(relation: DuckDBPyRelation, nodes: Sequence[exp.Expressio
 
 
 def _is_allowed(node: exp.Expression, columns: _Columns) -> bool:
-    """Return whether a part of a query looks at one row only, and has a value for every row.
+    """Return whether a part of a query looks at one row only, and fails for no row.
 
     Args:
         node: the part; its own parts are judged by themselves.

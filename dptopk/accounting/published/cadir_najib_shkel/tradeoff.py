@@ -167,8 +167,8 @@ class PiecewiseLinear(TradeoffFunction):
         return np.minimum(np.array(sums), 1.0).reshape(x.shape)
 
     def touch(self, epsilon: ArrayLike) -> Floats:
-        """Return the type I error of the vertex from which on the segments are flatter than -e^ε,
-        for every ε of an array.
+        """Return the type I error of the first vertex from which on no segment is steeper than
+        -e^ε, for every ε of an array.
         """
         x = np.asarray(epsilon, dtype=float)
         steeper = np.searchsorted(self.losses[self.p > 0], -x)
