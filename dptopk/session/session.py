@@ -328,7 +328,7 @@ class Session:
         Raises:
             InvalidParameter: for segments that a user may share; for other segments than were
                 declared before; for a budget that others may spend from: give the session a Budget,
-                or an ``dptopk.budgets.Parallel``.
+                or a ``dptopk.budgets.Parallel``; for what is no Segments, and in a forked process.
 
         >>> from dptopk import Budget, KnownLaplace, Sensitivity
         >>> one = Sensitivity(l0=1)
@@ -384,6 +384,7 @@ class Session:
                 for users who can change less than those of the ledger's data set, and in a forked
                 process; nothing was charged or drawn.
             LedgerError: when the ledger refuses; nothing was drawn.
+            ReleaseWithheld: as for ``run``.
         """
         self._refuse_fork()
         validate.instance(Segments, segments=segments)
@@ -456,8 +457,8 @@ class Session:
         Raises:
             BudgetExceeded: nothing was charged, or the look alone; it says what would fit.
             InvalidParameter: for a question that does not fit the data or has no plan, or without a
-                budget where others may spend; nothing was charged.
-            ReleaseWithheld: as for ``run``.
+                budget where others may spend; in a forked process. Nothing was charged.
+            LedgerError, ReleaseWithheld: as for ``run``.
 
         >>> from dptopk import Budget, Sensitivity
         >>> reads = Histogram(None, [900, 700, 0], sensitivity=Sensitivity(l0=1))
@@ -564,7 +565,9 @@ class Session:
         Raises:
             BudgetExceeded: nothing was charged, or the look alone; for a known kind it says what
                 would fit.
-            InvalidParameter: when the plan does not fit the histogram; nothing was charged.
+            InvalidParameter: when the plan does not fit the histogram, and in a forked process;
+                nothing was charged.
+            LedgerError, ReleaseWithheld: as for ``run``.
         """
         self._refuse_fork()
         paying = self._paying(reuse=reuse, kind=kind)
@@ -653,6 +656,7 @@ class Session:
             BudgetExceeded: nothing was charged or drawn.
             InvalidParameter: where Δ is unrestricted, or the histogram was cut to its top rows; in
                 a forked process; for an epsilon outside its range. Nothing was charged.
+            LedgerError, ReleaseWithheld: as for ``run``.
         """
         self._refuse_fork()
         total_of_others = total_of_other_labels(self._histogram, shown, name)
@@ -751,7 +755,8 @@ class EventsSession(Session):
                 phase cost; counts and error bars are about all events.
 
         Raises:
-            BudgetExceeded, InvalidParameter, ReleaseWithheld: as for ``Session.top_k``.
+            BudgetExceeded, InvalidParameter, LedgerError, ReleaseWithheld: as for
+                ``Session.top_k``.
         """
         question = {"counts": counts, "look": look, **stated}
         return self._top_k(k, budget, question, reuse=reuse)
