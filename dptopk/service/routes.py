@@ -11,6 +11,7 @@ import json
 from asyncio import wrap_future
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from functools import partial, wraps
 from typing import Annotated, Any
 
@@ -64,7 +65,36 @@ REFUSALS = (
 CONFLICT = _refusal(409, "The budget does not cover it.")
 _ADMIN = _refusal(403, "For administrators.")
 
-router = APIRouter(prefix="/v1", responses=REFUSALS)
+
+async def names_once(request: Request) -> None:
+    """Refuse a body in which an object has a name twice; of two values it is not known which one
+    is meant.
+
+    Raises:
+        InvalidParameter: for such a body.
+    """
+    if request.method == "POST" and _has_name_twice(await request.body()):
+        raise InvalidParameter("the body states a value twice under one name")
+
+
+def _has_name_twice(body: bytes) -> bool:
+    """Return whether an object in a text of JSON has two members of one name; False for another
+    text, which is refused elsewhere.
+    """
+    are_repeated: list[bool] = []
+
+    def members_of(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        """Return the members of an object, and note whether a name is repeated."""
+        members = dict(pairs)
+        are_repeated.append(len(members) < len(pairs))
+        return members
+
+    with suppress(ValueError, RecursionError):
+        json.loads(body, object_pairs_hook=members_of)
+    return any(are_repeated)
+
+
+router = APIRouter(prefix="/v1", responses=REFUSALS, dependencies=[Depends(names_once)])
 MOST_STREAMS = 8  # the event streams that one analyst may have open at a time
 # The costs of requests, in units of a sender's rate, of which a simple request takes one.
 PLAN_UNITS = 2.0  # a small plan costs so much

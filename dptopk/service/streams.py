@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from fastapi import APIRouter, Path as InPath, Query, Response
+from fastapi import APIRouter, Depends, Path as InPath, Query, Response
 from pydantic import Field
 from scipy.special import ndtri
 
@@ -48,7 +48,11 @@ from dptopk.session.stream_calendar import Calendar
 from dptopk.session.stream_session import StreamSession
 from dptopk.session.stream_terms import mechanism_in, stream_key
 
-router = APIRouter(prefix="/v1/datasets/{dataset}/streams", responses=routes.REFUSALS)
+router = APIRouter(
+    prefix="/v1/datasets/{dataset}/streams",
+    responses=routes.REFUSALS,
+    dependencies=[Depends(routes.names_once)],
+)
 MOST_DAYS = 400  # for more days planning takes longer than a request may
 STREAMS_LIST_UNITS = 5.0  # a list of streams, for which every charge is looked up, costs so much
 DAYS_PER_UNIT = 20  # a request costs one more unit of the sender's rate for each 20 days

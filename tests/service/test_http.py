@@ -106,6 +106,24 @@ def test_a_request_has_one_key(server):
         assert ann.get("/v1/datasets/words/releases").json() == []
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        '{"k": 3, "epsilon": 0.1, "epsilon": 0.3, "delta": 1e-7}',
+        '{"k": 3, "where": {"a": 1, "a": 2}}',
+    ],
+)
+def test_a_body_states_each_value_once(server, body):
+    """The last of two was taken, and paid for."""
+    headers = {"Idempotency-Key": next(KEYS), "Content-Type": "application/json"}
+    with server.client("ann") as ann:
+        for path in ("topk", "plan", "streams"):
+            refused = ann.post(f"/v1/datasets/words/{path}", content=body, headers=headers)
+            assert (refused.status_code, refused.json()["error"]) == (422, "invalid")
+            assert "twice" in refused.json()["message"]
+        assert ann.get("/v1/datasets/words/releases").json() == []
+
+
 def test_no_answer_is_built_from_the_host_of_a_request(server):
     """A slash at the end was answered by a redirect to any host, before a token was asked for."""
     with server.client(None) as stranger:
