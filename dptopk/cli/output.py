@@ -266,6 +266,8 @@ def plan_as_dict(plan: TopKPlan, confidence: float, *, alternatives: bool) -> di
         "phases": phases,
         "confidence": confidence,
         "appears_at": appears,
+        "above_rank": plan.mechanisms[0].floor_rank,
+        "appearing": plan.appearing(),
     }
     if plan.counted:
         counting = plan.mechanisms[-1]

@@ -24,8 +24,10 @@ class Preview:
         error_bar: half the width of the intervals that the answer will show, for all rows at once.
         threshold: the count, or the lead over ``above_rank``, that a noisy count must exceed for
             its label to be released.
-        appears_at: the count, or the lead, at which a label appears with probability 1/2.
+        appears_at: the count, or the lead, at which a label appears with probability 1/2; where
+            labels are found by weights, a number of users who have no other label.
         above_rank: the rank of the count that thresholds are counted from.
+        appearing: in words, from which count on a label appears; "" in a public domain.
         k: how many labels are asked for.
         warnings: what is doubtful about the budget.
         explanation: the plan in words.
@@ -38,6 +40,7 @@ class Preview:
     threshold: int | None
     appears_at: int | None
     above_rank: int | None
+    appearing: str = ""
     error_bar: float | None = None
     k: int | None = None
     warnings: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from dptopk.histogram.labels import labels_as_list, to_plain
 from dptopk.mechanisms.mechanism import Mechanism
 from dptopk.planning.preview import Preview
 from dptopk.planning.protocol import Plan, Reading
+from dptopk.planning.topk_plan import words_of_appearing
 from dptopk.release.release import Release
 
 if TYPE_CHECKING:
@@ -152,6 +153,7 @@ class Single(Plan):
             threshold=mechanism.threshold_offset(sensitivity),
             appears_at=mechanism.appears_at(sensitivity, probability=0.5),
             above_rank=mechanism.floor_rank,
+            appearing=words_of_appearing(mechanism, sensitivity),
         )
 
     def record(self) -> dict[str, Any]:

@@ -143,6 +143,7 @@ class TopKPlan(Plan):
             threshold=self.threshold,
             appears_at=self.appears_at(),
             above_rank=first.floor_rank,
+            appearing=self.appearing(),
             k=self.k,
             warnings=tuple(self.warnings),
             explanation=self.explain(),
@@ -171,7 +172,9 @@ class TopKPlan(Plan):
             return None
 
     def record(self) -> dict[str, Any]:
-        """Return kind, words and phases of the plan as plain values, which ``revived`` reads."""
+        """Return kind, words and phases of the plan as plain values: the kind says which plan can
+        read them, ``revived`` reads the phases, and the words are for people.
+        """
         phases = [
             {
                 "name": phase.name,
@@ -604,13 +607,25 @@ def words_of_appearing(
         confidence: the probability for which the second count is stated, beside 1/2.
     """
     at_half = mechanism.appears_at(sensitivity, probability=0.5)
-    if at_half is None:
-        return ""
     at_confidence = mechanism.appears_at(sensitivity, probability=confidence)
+    if at_half is None or at_confidence is None:
+        return ""
     if mechanism.floor_rank is None:
         needs = "needs a count of"
     else:
         needs = f"must lead rank {mechanism.floor_rank} by"
+    return words_of_counts(needs, at_half, at_confidence, confidence)
+
+
+def words_of_counts(needs: str, at_half: int, at_confidence: int, confidence: float) -> str:
+    """Return in words at which counts a label is shown with probability 1/2 and with another one.
+
+    Args:
+        needs: what a label needs, such as "needs a count of".
+        at_half: the count for probability 1/2.
+        at_confidence: the count for the other probability.
+        confidence: the other probability.
+    """
     return (
         f"a label {needs} {at_half} for a 50% chance to be shown, {at_confidence} for "
         f"{percent(confidence)}"

@@ -34,7 +34,7 @@ from dptopk.planning.in_rho import plan_in_rho
 from dptopk.planning.preview import large_counts
 from dptopk.planning.profile import WEIGHTED_CAP
 from dptopk.planning.protocol import EventsReading, Reading
-from dptopk.planning.topk_plan import Phase, TopKPlan, joint_charge, rows_shown, words_of_appearing
+from dptopk.planning.topk_plan import Phase, TopKPlan, joint_charge, rows_shown, words_of_counts
 from dptopk.planning.ways import (
     COUNTING,
     CalibratedWay,
@@ -259,22 +259,26 @@ class TwoPhasePlan(TopKPlan):
         return self._in_terms_of_data(offset)
 
     def appears_at(self, probability: float = 0.5) -> int:
-        """Return the count of the capped data at which its label is found with that probability;
-        without a cap, the lead over the floor; with weights, the number of users who have no other
-        label.
+        """Return the least count of the capped data at which its label is found with at least this
+        probability (1/2 or more); with weights, the least number of users who have no other label.
+
+        Without a cap it is the lead over the floor, where the floor counts as what ``min_users``
+        - 1 users add to a label if it is smaller.
         """
-        # None, of public labels alone, does not occur.
+        # A mechanism has no such count in a public domain, where no plan finds labels.
         offset = self.mechanisms[0].appears_at(self.under, probability=probability) or 0
         return self._in_terms_of_data(offset)
 
     def _in_terms_of_data(self, mechanism_count: int) -> int:
         """Return what the data must have for the mechanism that finds labels to see at least this
-        count (with weights: this sum of weights).
+        count (with weights: this sum of weights; without a cap: this lead over the floor).
 
         It is a count of the capped data or, with weights, a number of users who have no other
         label; in both ``_most_of_too_few_users`` is part, which is taken off before labels are
-        found.
+        found. It is taken off the floor too, so that a lead stays as it is.
         """
+        if self.under.l0 is None:
+            return mechanism_count
         before_it_is_taken_off = mechanism_count + self._most_of_too_few_users
         # The weight of the one label of a user; without weights a count stays as it is.
         of_one_user = self.under.l2 or 1
@@ -294,17 +298,23 @@ class TwoPhasePlan(TopKPlan):
         Args:
             confidence: the probability for which the second count is stated, beside 1/2.
         """
+        at_half = self.appears_at(0.5)
+        at_confidence = self.appears_at(confidence)
         if self.weights:
-            at_half = self.appears_at(0.5)
-            at_confidence = self.appears_at(confidence)
             words = (
                 f"a label is found with probability 1/2 if {at_half} users have it and no other "
                 f"label, with {confidence:g} if {at_confidence} have; users who have more labels "
                 f"count less"
             )
+        elif self.under.l0 is None:
+            # What is taken off all counts leaves 0 at least, of the floor too.
+            least_floor = self._most_of_too_few_users
+            or_this_count = f" (or {least_floor}, where that is more)" if least_floor else ""
+            needs = f"must lead rank {self.mechanisms[0].floor_rank}{or_this_count} by"
+            words = words_of_counts(needs, at_half, at_confidence, confidence)
         else:
-            words = words_of_appearing(self.mechanisms[0], self.under, confidence)
-            words = f"of the capped counts: {words}" if self.under.l0 else words
+            counts = words_of_counts("needs a count of", at_half, at_confidence, confidence)
+            words = f"of the capped counts: {counts}"
         if self.min_users == 1:
             return words
         return f"{words}; never with fewer than {self.min_users} users"

@@ -22,9 +22,11 @@ class PlanSummary(TypedDict, total=False):
         confidence: the confidence of half_width and error_bar.
         error_bar: the half-width within which the noise of all rows is at once.
         threshold: the noisy count that a private label must pass to be shown.
-        appears_at: the count at which a private label appears half of the time.
+        appears_at: the count at which a private label appears half of the time; where labels are
+            found by weights, the number of users, who have no other label, at which it does.
         above_rank: a rank: ``threshold`` and ``appears_at`` are then leads over the count of this
             rank; null: they are counts.
+        appearing: in words, from which count on a private label appears; "" in a public domain.
         k: the number of labels.
         warnings: what is doubtful about the question.
         explain: the plan in words.
@@ -41,6 +43,7 @@ class PlanSummary(TypedDict, total=False):
     threshold: int | None
     appears_at: int | None
     above_rank: int | None
+    appearing: str
     k: int | None
     warnings: list[str]
     explain: str
@@ -71,6 +74,7 @@ def plan_summary(plan: Plan, charge: Charge, delta: float) -> PlanSummary:
         "threshold": preview.threshold,
         "appears_at": preview.appears_at,
         "above_rank": preview.above_rank,
+        "appearing": preview.appearing,
     }
     if preview.explanation is not None:  # a mechanism that was asked for by name has none
         summary["k"] = preview.k

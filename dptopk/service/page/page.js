@@ -131,13 +131,12 @@ async function plan() {
 }
 
 function promise(made) {
-  const above = made.above_rank ? ` above the count of rank ${made.above_rank}` : "";
   const each = Object.keys(asked().segments)[0];
   const facts = [
     [each ? `Cost of all answers, one for each ${each}` : "Cost", `ε = ${number(made.epsilon)}, δ = ${small(made.delta)}`],
     [`${level(made.confidence)} of the noise on a count`, made.half_width === null ? "no counts" : `within ± ${number(made.half_width)}`],
     ["Error bars of all rows at once", made.error_bar === null ? "as the answer has them" : `about ± ${number(made.error_bar)}`],
-    ["Shown with a 50% chance", made.appears_at === null ? "every count" : `counts of ${whole(made.appears_at)}${above}`],
+    ["Which labels are shown", made.appearing || "any, whatever its count"],
   ];
   $("promise").replaceChildren(...facts.map(([name, value]) => make("div", {}, make("dt", {}, name), make("dd", {}, value))));
   $("protected").textContent = `Protected: ${protectedOf({ ...dataset(), ...made })}.`; // by the caps of this question's counts
