@@ -12,7 +12,7 @@ import typer
 
 from dptopk._internal import validate
 from dptopk._internal.formatting import describe_l0, format_lower
-from dptopk.cli.answer_sheet import CommonFormat, common_formats, write_sheet
+from dptopk.cli.answer_sheet import AnswerSheet, CommonFormat, common_formats, write_sheet
 from dptopk.cli.options import (
     EVENTS,
     LEDGER,
@@ -489,18 +489,23 @@ def _answer_segments(
 ) -> None:
     """Answer the question for each segment and write one sheet with all answers.
 
-    A user who is in at most s segments is charged the cost of s answers.
+    If the sheet cannot be written, the answers are printed as tables: they were charged, and no
+    ledger gives answers of segments again.
 
     Args:
         source: the source of the data, with its segments.
-        question: the question for each segment.
+        question: what is asked of each segment. Its total is for all answers together: where a user
+            may be in s segments, each answer costs about a share of 1/s.
         facts: the public facts about each.
         asker: who asks, and what pays.
         output: the options for format and file.
 
     Raises:
         BudgetExceeded: nothing was charged.
-        InvalidParameter: when no plan meets the total, or the data do not fit it.
+        InvalidParameter: when no plan meets the total, or the data do not fit it; nothing was
+            charged.
+        LedgerError: when the ledger refuses.
+        typer.Exit: if the answers could not be written.
     """
     from dptopk.cli.segment_answers import SegmentsSheet
     from dptopk.planning.per_segment import bound_together, plans_within_total
@@ -523,7 +528,13 @@ def _answer_segments(
         budget_lines = session.remaining().lines()
     bound = bound_together(plans, question.budget.delta)
     sheet = SegmentsSheet(plans, answers, bound, output.confidence, budget_lines)
-    write_sheet(sheet, output.form, output.out)
+    try:
+        write_sheet(sheet, output.form, output.out)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        failure = f"the answers could not be written ({error.strerror or error}), and were charged"
+        raise _printed_instead(sheet, output, failure, "They are lost") from None
 
 
 def _with_declared_segments(source: Source, asker: Asker) -> tuple[Source, Asker]:
@@ -590,7 +601,23 @@ def _write_answer(
                 f"free",
                 1,
             ) from None
-        if output.out is not None or output.plot is not None:
-            write_sheet(sheet, "table", None)
-            raise fail(f"{failure}. Here it is", 1) from None
-        raise fail(f"{failure}. Without a ledger it is lost", 1) from None
+        raise _printed_instead(sheet, output, failure, "Without a ledger it is lost") from None
+
+
+def _printed_instead(sheet: AnswerSheet, output: Output, failure: str, lost: str) -> typer.Exit:
+    """Print as a table an answer that was charged, and that is kept nowhere; return the exit of the
+    program, after its message.
+
+    Args:
+        sheet: the answer.
+        output: the options for format, file and plot: one of these could not be written.
+        failure: what happened, in words.
+        lost: the sentence that says that the answer is lost, for where it cannot be printed either.
+    """
+    if output.out is None and output.plot is None:  # standard output is what failed
+        return fail(f"{failure}. {lost}", 1)
+    try:
+        write_sheet(sheet, "table", None)
+    except OSError:
+        return fail(f"{failure}. {lost}", 1)
+    return fail(f"{failure}. Standard output shows all of it", 1)
