@@ -34,6 +34,7 @@ from dptopk.datasets.backends.extremes import (  # noqa: E402
     statements_beside,
 )
 from dptopk.datasets.backends.postgres import POSTGRES  # noqa: E402
+from dptopk.datasets.backends.readable import ReadableFiles  # noqa: E402
 from dptopk.datasets.backends.relation import from_relation  # noqa: E402
 from dptopk.datasets.backends.spark import SPARK  # noqa: E402
 from dptopk.datasets.backends.total import total_expression  # noqa: E402
@@ -935,3 +936,13 @@ def test_a_condition_on_a_column_of_32_bits_holds_for_the_number_next_to_it():
     assert counts(table, where={"v": "0.1"}) == {"x": 1}
     with pytest.raises(InvalidParameter, match="does not fit"):
         counts(table, where={"v": 1e300})
+
+
+def test_columns_that_are_read_in_one_way_alone_can_be_read_again(tmp_path):
+    path = tmp_path / "events.parquet"
+    pq.write_table(pa.table({"u": [1, 2, 3], "i": [7, 7, 8], "other": ["x", "y", "z"]}), path)
+    connection = ibis.duckdb.connect()
+    view = connection.read_parquet(path, table_name="events")
+    ReadableFiles(connection, "events", [str(path)], ["u", "i"])._replace_view()
+    rows = view.order_by("u").to_pyarrow().to_pydict()
+    assert rows == {"u": [1, 2, 3], "i": [7, 7, 8], "other": [None] * 3}

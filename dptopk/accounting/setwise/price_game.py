@@ -56,13 +56,12 @@ def weights_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[flo
     """Return an integer price for each of several bounded ranges, about proportional to ε^1.93,
     which suits games of many costs; any prices give a sound bound.
 
-    The smallest range gets the least price, up to 8, with which all prices are within 2% of the
-    proportions, or as near as possible.
+    They are chosen as ``proportional_prices`` says.
 
     Args:
         ranges: the ε's.
-        largest: a limit on the price of the largest range, kept unless even the least prices exceed
-            it: long games need less precise prices.
+        largest: a limit on the price of the largest range, as for ``proportional_prices``: long
+            games need less precise prices.
 
     >>> weights_of((0.1, 0.05))
     {0.1: 15, 0.05: 4}
@@ -73,12 +72,17 @@ def weights_of(ranges: tuple[float, ...], largest: float = math.inf) -> dict[flo
 
 
 def proportional_prices(worth: Mapping[Key, float], largest: float = math.inf) -> dict[Key, int]:
-    """Return integer prices in about the proportions of ``worth``, chosen as ``weights_of`` chooses
-    them.
+    """Return integer prices in about the proportions of ``worth``.
+
+    The cheapest cost gets the least price, up to ``tuning.FINEST_WEIGHT``, with which each price is
+    within the share ``tuning.WEIGHT_MISFIT`` of its proportion, or the price with which they are
+    as near as possible. A cost that is worth less than the share LEAST_WORTH of the dearest one
+    counts as that share.
 
     Args:
         worth: for each cost a positive number.
-        largest: a limit on the largest price, kept unless even the least prices exceed it.
+        largest: a limit on the largest price; it is exceeded only where the prices in which the
+            cheapest cost has the price 1 exceed it.
     """
     least = LEAST_WORTH * max(worth.values())
     smallest_worth = max(min(worth.values()), least)
@@ -93,7 +97,10 @@ def proportional_prices(worth: Mapping[Key, float], largest: float = math.inf) -
         return max(abs(_price(price) / price - 1) for price in exact)
 
     units = range(1, tuning.FINEST_WEIGHT + 1)
-    allowed = [unit for unit in units if unit == 1 or unit * max(multiples) <= largest]
+    dearest = max(multiples)
+    # A price may be rounded up.
+    allowed = [unit for unit in units if max(unit * dearest, _price(unit * dearest)) <= largest]
+    allowed = allowed or [1]
     close_enough = [unit for unit in allowed if misfit(unit) <= tuning.WEIGHT_MISFIT]
     unit = close_enough[0] if close_enough else min(allowed, key=misfit)
     return {key: _price(unit * multiple) for key, multiple in zip(worth, multiples, strict=True)}

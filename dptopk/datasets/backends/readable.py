@@ -379,8 +379,9 @@ class ReadableFiles:
         """Append the rows of a file to the table of readable values.
 
         Columns of types that DuckDB may fail on are read by Arrow, with NULL for what DuckDB cannot
-        read. All others are read by DuckDB, the names of folders among them. Both are joined by the
-        number of the row.
+        read. All others are read by DuckDB, also those whose values are in the names of folders, as
+        in ``day=1``. Both are joined by the number of the row. Columns of the table that are not
+        needed are NULL.
 
         Args:
             path: the file.
@@ -396,15 +397,18 @@ class ReadableFiles:
             schema = in_seconds.schema_arrow
             name_in_file = _spelling_in_file(names, schema.names)
             doubtful_columns = _doubtful_columns(schema, name_in_file)
-            rows = _readable_batches(file, in_seconds, list(doubtful_columns.values()))
-            self.connection.con.register("dptopk_stream", rows)
             column_list = ", ".join(map(quote_name, names))
             other_names = [name for name in names if name not in doubtful_columns]
-            # Columns that the file itself does not have are the names of folders.
+            # Columns that the file itself does not have are in the names of folders.
             other_columns = _query_of_file(other_names, has_folders=len(name_in_file) < len(names))
-            joined_rows = f"FROM dptopk_stream JOIN ({other_columns}) USING ({_ROW})"
-            query = f"SELECT {column_list} {joined_rows}"
-            run(f"INSERT INTO {_ROWS} ({column_list}) {query}", {"path": escape(path)}).fetchall()
+            insert = f"INSERT INTO {_ROWS} ({column_list}) SELECT {column_list}"
+            if not doubtful_columns:
+                run(f"{insert} FROM ({other_columns})", {"path": escape(path)}).fetchall()
+                return
+            rows = _readable_batches(file, in_seconds, list(doubtful_columns.values()))
+            self.connection.con.register("dptopk_stream", rows)
+            joined_rows = f"dptopk_stream JOIN ({other_columns}) USING ({_ROW})"
+            run(f"{insert} FROM {joined_rows}", {"path": escape(path)}).fetchall()
             self.connection.con.unregister("dptopk_stream")
 
 
