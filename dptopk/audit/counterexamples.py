@@ -397,7 +397,8 @@ class _AuditByDraws:
         Args:
             suspect: the pair and its events.
             fresh: fresh draws from P and from Q.
-            alpha: probability with which any of the bounds may be wrong.
+            alpha: probability with which any of these bounds may be wrong, a part of that of the
+                whole test, ``self.alpha``.
         """
         bounds = _bounds_of_events(suspect.events, fresh, alpha)
         claim = self.claim.text

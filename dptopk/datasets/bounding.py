@@ -280,9 +280,13 @@ def _ranked_without_grouping(
 ) -> ir.Table:
     """Return ``_ranked_labels`` if a label counts once, without a grouping of events by pair.
 
-    Each pair has one row, perhaps with the column ``nth`` of ``_ranked_by_sorting``. The arguments
-    are those of ``_ranked_labels``; the column ``labels`` is left to the caller where counting the
-    rows of a user gives it.
+    Pairs that are distinct already are numbered. Where the engine sorts for DISTINCT (``unhashed``
+    of ``Backend``) they are made distinct first. Elsewhere events are ranked, and the first of
+    equal ones is kept.
+
+    The arguments are those of ``_ranked_labels``. Each pair has one row, perhaps with the column
+    ``nth`` of ``_ranked_by_sorting``. The column ``labels`` is added, with count_labels, only where
+    the engine sorts for DISTINCT; elsewhere the caller counts the rows of each user.
     """
     import ibis
 

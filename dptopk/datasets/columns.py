@@ -514,7 +514,7 @@ def _equality(source: OpenTable, table: ir.Table, name: str, value: Any) -> ir.B
         source: the table.
         table: its rows, with every operation made total.
         name: the name of the column.
-        value: its value, or a list, tuple or set of values.
+        value: its value, or a list, tuple or set of values; no row has one of no values.
 
     Raises:
         InvalidParameter: for a missing column, or a value that does not fit its type.
@@ -531,8 +531,8 @@ def _equality(source: OpenTable, table: ir.Table, name: str, value: Any) -> ir.B
     if kind.is_uuid():  # its constants are texts
         column = column.cast("string")
     refusal = f"the values for {name!r} do not fit the column"
-    # The comparison is made once as the caller would write it, to refuse a type of which the
-    # engine would convert the values.
+    # This comparison is not used: it is made to refuse a column whose values the engine would
+    # convert for it.
     compared = hide_data_of_errors("where", refusal, partial(column.isin, constants))
     if not is_total(compared.op(), source.backend):
         raise InvalidParameter(f"where: {refusal}, which is of type {kind}")

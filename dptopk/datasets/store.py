@@ -649,8 +649,8 @@ def _as_text(source: OpenTable, column: ir.Column) -> ir.Column:
 
 
 def _duckdb_type(arrow_type: pa.DataType) -> str:
-    """Return DuckDB's type for an Arrow type of users or labels: whoever selected the events left
-    integers, and all else as text.
+    """Return DuckDB's type for an Arrow type of users or labels, which by now are integers or
+    texts.
     """
     import pyarrow as pa
 

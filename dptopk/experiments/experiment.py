@@ -160,13 +160,14 @@ def table_of(
 def generators(settings: RunSettings, trials: int, *purpose: int) -> list[np.random.Generator]:
     """Return a generator for each trial.
 
-    It depends on the seed, the purpose and the number of the trial alone, not on the number of
-    processes.
+    It depends on the seed, the purpose and the place of the trial alone, not on the number of
+    trials or of processes.
 
     Args:
         settings: the settings, of which the seed counts.
         trials: the number of trials.
-        purpose: numbers that distinguish the uses of generators in one experiment.
+        purpose: numbers that distinguish the uses of generators in one experiment; as many for each
+            use, since 0 at the end makes no difference.
     """
     import numpy as np
 

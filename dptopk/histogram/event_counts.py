@@ -59,7 +59,10 @@ class EventCounts(Histogram):
         return histogram
 
     def under(self, cap: int) -> Histogram:
-        """Return the histogram of the events under one of the caps of ``narrow``."""
+        """Return the histogram of the events under one of the caps of ``narrow``, in which a user
+        adds at most 1 to a label, as wherever there is a profile; labels with a count of 0 are left
+        out.
+        """
         return self.with_counts(self.narrow[cap], Sensitivity(l0=cap))
 
 

@@ -472,7 +472,7 @@ def head_storage_of(url: str | Path | LedgerFile, head_file: str | Path) -> Head
 
 def refuse_own_file(url: str | Path, path: Path, name: str) -> None:
     """Refuse a path that leads to the ledger, or to a file that SQLite makes beside it; nothing is
-    opened.
+    opened. For a ledger at the URL of a server no path is refused.
 
     Args:
         url: the path or URL of the ledger.
@@ -481,6 +481,7 @@ def refuse_own_file(url: str | Path, path: Path, name: str) -> None:
 
     Raises:
         InvalidParameter: naming the argument.
+        LedgerError: for a ledger in memory, or a path with options.
     """
     file = ledger_file(str(url), network=False)
     if file is not None and file.includes(path):

@@ -106,8 +106,8 @@ class Subsets:
         return [*range(kind), *others, worst]
 
     def _worst_rank(self, kind: int, number: int, slack: int) -> int:
-        """Return the worst rank, from 0, of a set, if the sets of its kind are numbered from 0 in
-        the order of their worst ranks.
+        """Return the worst rank, from 0, of the set with this number. Sets of one kind are numbered
+        from 0, in the order of their worst ranks.
 
         Of all sets of the first i = ``kind`` ranks and k - i others, C(t - i, k - i) have a worst
         rank of at most t, counted from 1. Those with t <= n_i are of another kind.

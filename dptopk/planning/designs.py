@@ -537,7 +537,8 @@ def _centred_over_floor(floor_multiple: int) -> Build:
     def build(request: Request, split: Split, rho: float) -> Mechanisms:
         """Return the mechanism; the split says which part of δ is for its threshold."""
         d_bar = floor_multiple * request.k
-        values = d_bar + 1
+        values = d_bar + 1  # the slots, and the floor
+        # One more than without a floor may move, as ``UnknownCentred`` charges.
         moved = slots_and_floor(request.sensitivity).touched(values)
         counting = _centred_gaussian(rho, _best_shifts(values, moved))
         noise = counting.noise

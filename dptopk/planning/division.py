@@ -398,7 +398,8 @@ class _ConvexProgram:
         prices: of each query the ρ that the scale 1 costs.
         errors: of each query its weight times the standard deviation of a count at the scale 1.
         least: of each query the least scale with the accuracy that is asked for; 0 where none is.
-        fixed: of each query the scale that is locked; 0 where none is.
+        fixed: of each query the scale that is locked; 0 where none is. A query has at most one of
+            ``least`` and ``fixed`` above 0.
     """
 
     prices: Array

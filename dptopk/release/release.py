@@ -446,7 +446,9 @@ class Release:
         return table.replace_schema_metadata(metadata)
 
     def _arrow_labels(self, pa: ModuleType) -> object:
-        """Return the labels as a pyarrow.Array; ``pa`` is the module pyarrow."""
+        """Return the labels as a pyarrow.Array, as texts where they are of several types or of one
+        that Arrow does not hold; ``pa`` is the module pyarrow.
+        """
         if len({type(label) for label in self.labels}) == 1:
             try:
                 return pa.array(self.labels)

@@ -313,7 +313,9 @@ class _Sources:
         return cls(owners, current, ledgers)
 
     def owner_of(self, spec: DatasetSpec, version: str) -> str:
-        """Return the data set that the source, or this version of its data, belongs to."""
+        """Return the data set that the source, or this version of its data, belongs to: the data
+        set itself where none is recorded.
+        """
         owner = self.owners.get(spec.identity, spec.name)
         if owner != spec.name:
             return owner

@@ -83,9 +83,11 @@ class Laplace(LossComponent):
         return False
 
     def pairs(self, grid: Grid) -> list[Pairs]:
-        """Return one pair for all copies: [-ε, ε] is cut into cells, the mass of each cell goes to
-        its ends, which dominates the copies (``grid.side`` = 1), or to its middle, which they
-        dominate (-1), and the copies of that law are summed without a further loss.
+        """Return one pair for all copies, in a list.
+
+        [-ε, ε] is cut into cells. The mass of each cell goes to its ends, which dominates the
+        copies (``grid.side`` = 1), or to its middle, which they dominate (-1). The copies of that
+        law are summed on a grid that holds all its losses, so that no loss is moved further.
 
         Args:
             grid: the grid on which the pair will be composed with others, and the side.

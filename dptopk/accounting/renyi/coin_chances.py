@@ -262,8 +262,9 @@ def _larger_moment(odds: float, log_p: float, log_r: float, order: float) -> tup
 def _log_sum(a: float, b: float) -> tuple[float, float]:
     """Return ln(e^a + e^b), and the share of the sum that e^a is."""
     e = math.exp(-abs(a - b))
-    larger = 1 if a >= b else e
-    return max(a, b) + math.log1p(e), larger / (1 + e)
+    # e^a and e^b are now divided by the larger of them, so that one is 1, and the other one e.
+    scaled_a = 1 if a >= b else e
+    return max(a, b) + math.log1p(e), scaled_a / (1 + e)
 
 
 def levels_about(order: float, divergence: float, first: float) -> float:

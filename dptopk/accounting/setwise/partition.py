@@ -337,13 +337,13 @@ def _cuts(length: int, bands: int) -> tuple[tuple[int, ...], ...]:
 
 
 def _group_in_time(ranges: Ranges, order: float, most: float) -> CostGroup | None:
-    """Return a group of one range, or of several played for prices, as precisely as the work
-    allows; None where no prices fit.
+    """Return a group of one range, whatever work it takes, or of several that are played for
+    prices, as precisely as the work allows; None where no prices fit.
 
     Args:
         ranges: (ε, count) of each.
         order: λ, at which log-MGFs say what ranges are worth; a guess.
-        most: what the recursion may take, in seconds; an estimate.
+        most: what the recursion of several ranges may take, in seconds; an estimate.
     """
     if len(ranges) == 1:
         return CostGroup(ranges)
@@ -433,7 +433,9 @@ def _packed_groups(
 
 @lru_cache(maxsize=2**12)  # the same groups are looked at again and again
 def _exact_group(ranges: Ranges, steps: int) -> CostGroup:
-    """Return the group of these ranges that is solved exactly on a grid."""
+    """Return the group of these ranges that is solved on a grid without prices, which would be
+    rounded.
+    """
     return CostGroup(ranges, steps=steps)
 
 

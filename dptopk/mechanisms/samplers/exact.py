@@ -194,7 +194,7 @@ class Cells:
         self._weights = weights
         self._tables: dict[int, tuple[list[int], list[int]]] = {}
         lower_of_32_bits, _ = self.thresholds(32)
-        # Of 32 bits, the first ones of U that are looked at.
+        # In units of 2**-32: the first 32 bits of U are looked at first.
         self._lower_thresholds = np.array(lower_of_32_bits, dtype=np.int64)
         self._guide = self._cells_by_leading_bits()
 

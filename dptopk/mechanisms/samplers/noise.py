@@ -96,7 +96,7 @@ class ExactNoise:
 
     def pmf(self, radius: int) -> Floats:
         """Return the probabilities of -radius..radius, shape (2·radius + 1,), each within a
-        relative 1e-12.
+        relative 1e-12 where it is above 1e-307, and within 1e-307 where it is not.
 
         >>> laplace_law(math.log(3), 1).pmf(1).round(6)
         array([0.166667, 0.5     , 0.166667])

@@ -237,7 +237,8 @@ def proposition_1(f: TradeoffFunction) -> PiecewiseLinear:
     """Return the ``from_below`` of the two slopes that Proposition 1 states, taken literally.
 
     In the graph turned by 45 degrees, u = (t - f(t))/√2, from z = -f(0)/√2 to 0, the tangents at
-    (t* + z)/2 and t*/2 meet at t*. Its δ's are rounded up as those of ``from_below``.
+    (u* + z)/2 and u*/2 meet at u*, which is found by a search for a root. Its δ's are rounded up
+    as those of ``from_below``.
 
     Args:
         f: a symmetric trade-off function, strictly convex.
