@@ -52,8 +52,20 @@ class SegmentsSheet(AnswerSheet):
         return {name: TopKSheet.of(plan, answer, self.confidence) for name, answer in answers}
 
     def remarks(self) -> list[str]:
-        """Return the sentence that states the guarantee of all segments together."""
-        return [_guarantee(self.plans, self.bound)]
+        """Return the guarantee of all segments together, then each sentence that a reader of the
+        rows must know, after the names of its segments where it is not about all of them.
+        """
+        names_by_sentence: dict[str, list[str]] = {}
+        for name, sheet in self.sheets.items():
+            for sentence in (*sheet.notes, *technical_notes(sheet.release)):
+                names_by_sentence.setdefault(sentence, []).append(name)
+        lines = [_guarantee(self.plans, self.bound)]
+        for sentence, names in names_by_sentence.items():
+            if len(names) == len(self.answers):
+                lines.append(sentence)
+            else:
+                lines.append(f"{', '.join(names)}: {sentence}")
+        return lines
 
     def cells(self) -> pd.DataFrame:
         """Return the rows of all segments in one table, with a column that names the segment."""
@@ -86,7 +98,7 @@ class SegmentsSheet(AnswerSheet):
             for line in technical_notes(sheet.release):
                 console.print(Text(visible(line)))
         console.print()
-        for line in (*self.remarks(), *self.budget_lines):
+        for line in (_guarantee(self.plans, self.bound), *self.budget_lines):
             console.print(Text(visible(line)))
 
 

@@ -93,6 +93,11 @@ def test_events_are_bounded_in_every_segment(events):
     assert result.stdout.splitlines()[0] == "segment,rank,label,count,low,high"
     assert {line.split(",")[0] for line in result.stdout.splitlines()[1:]} == {"eu", "us"}
     assert "a user in at most 1 of them" in result.stderr
+    # What a reader of the rows must know stands below every table, and was left out of CSV.
+    table = run("topk", events, *BASE, *columns, "--segments-per-user", 1)
+    for sentence in ("protects every user", "With 95% confidence"):
+        assert sentence in " ".join(table.output.split())
+        assert sentence in result.stderr
 
 
 @pytest.mark.slow
