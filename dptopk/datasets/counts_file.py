@@ -26,7 +26,7 @@ from dptopk.datasets.text_files import (
     text_format,
 )
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.counts import LARGEST_COUNT, whole_counts
+from dptopk.histogram.counts import LARGEST_COUNT, cut_counts, whole_counts
 from dptopk.histogram.labels import identity, is_missing
 
 if TYPE_CHECKING:
@@ -324,7 +324,9 @@ def read_counts(
     Args:
         path: the file; text formats may be compressed (.csv.gz).
         label: the column of labels.
-        count: the column of counts.
+        count: the column of counts; those of 2^62 and more become 2^62 - 1. In text files without
+            separators of thousands: "1,000" is refused, since it may be 1, and so the first label
+            that reaches 1,000 would decide that the file is.
         separator: the character between the cells of a CSV file; None: the header line decides
             among commas, semicolons, tabs and bars.
         encoding: the encoding of a text file; None: its mark of byte order and its header line
@@ -369,7 +371,7 @@ def read_counts(
         frame = frame[frame[column].map(str) == value]
     frame = frame[frame[count].notna()]
     try:
-        counts = whole_counts(frame[count])
+        counts = whole_counts(cut_counts(frame[count]))
     except InvalidParameter as error:
         raise InvalidParameter(str(error), parameter="count") from None
     return _summed_by_label(frame[label], counts)

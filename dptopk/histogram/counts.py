@@ -4,6 +4,7 @@ with messages that show no count.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from itertools import compress
 from operator import and_
@@ -79,7 +80,8 @@ def _python_cells(column: pa.ChunkedArray) -> list[object]:
 
 def _without_rounded_times(column: pa.ChunkedArray, cells: list[object]) -> list[object]:
     """Return the cells of an Arrow column with None for those of which Arrow makes another time or
-    day of Python's: of 24:00 it makes 0:00, and of a day in milliseconds that is not whole the day.
+    day of Python's: of 24:00 it makes 0:00, of a day in milliseconds that is not whole the day, and
+    of a time in nanoseconds that of the whole microsecond.
 
     Args:
         column: the column.
@@ -96,7 +98,10 @@ def _without_rounded_times(column: pa.ChunkedArray, cells: list[object]) -> list
     if pa.types.is_date64(kind):
         has_value = [tick is not None and tick % ticks_of_day == 0 for tick in ticks]
     else:
-        has_value = [tick is not None and 0 <= tick < ticks_of_day for tick in ticks]
+        step = 1000 if kind.unit == "ns" else 1
+        has_value = [
+            tick is not None and 0 <= tick < ticks_of_day and tick % step == 0 for tick in ticks
+        ]
     return [cell if keep else None for cell, keep in zip(cells, has_value, strict=True)]
 
 
@@ -110,7 +115,17 @@ def _python_cell(cell: pa.Scalar) -> object:
 
 
 def _duckdb_columns(relation: duckdb.DuckDBPyRelation) -> list[Any]:
-    """Return the columns of a DuckDB relation as sequences."""
+    """Return the columns of a DuckDB relation as sequences.
+
+    Labels that are times are read as Arrow has them, and intervals as text: in Python's values
+    DuckDB cuts nanoseconds off, makes 30 days of a month, and of an endless day the last one, so
+    that two labels become one.
+    """
+    kind = str(relation.types[0])
+    if kind.startswith(_INEXACT_TIMES):
+        return _arrow_columns(relation.to_arrow_table())
+    if kind == "INTERVAL" and len(relation.types) == 2:
+        relation = relation.project("#1::VARCHAR AS label, #2 AS count")
     rows = relation.fetchall()
     if not rows:
         return [[] for _ in relation.columns]
@@ -119,6 +134,9 @@ def _duckdb_columns(relation: duckdb.DuckDBPyRelation) -> list[Any]:
 
 # The units of times, and how many of each a day has.
 _TICKS_OF_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 * 10**9}
+
+# The types of DuckDB of which it makes Python's values that are not the same ones.
+_INEXACT_TIMES = ("DATE", "TIMESTAMP", "TIME_NS")
 
 # How the columns of a table are read, by a method that only tables of its library have.
 _COLUMNS: dict[str, Callable[[Any], list[Any]]] = {
@@ -201,12 +219,17 @@ def _pairs_of_series(series: pd.Series[Any]) -> Pairs:
     """Return the labels and counts of a pandas series, which has the labels as its index.
 
     Raises:
-        InvalidParameter: for a series that has only row numbers.
+        InvalidParameter: for integers without a name, which are row numbers or what is left of
+            them, unless the series is called as counts are: pandas makes a RangeIndex of integers
+            that are equally far from each other, which depends on the labels of all.
     """
     index = series.index
-    if type(index).__name__ == "RangeIndex" and index.name is None:
+    has_numbers = index.nlevels == 1 and getattr(index.dtype, "kind", "O") in "iu"
+    is_called_counts = str(series.name).lower() in NAMES_OF_COUNTS
+    if has_numbers and index.name is None and not is_called_counts:
         raise InvalidParameter(
-            "labels: the series has row numbers alone; value_counts() counts a column of events"
+            "labels: the series has row numbers alone; value_counts() counts a column of events; "
+            "of counts whose labels are integers, name the index"
         )
     if index.nlevels == 1:  # also of a MultiIndex, whose labels would be tuples of one
         index = index.get_level_values(0)
@@ -292,6 +315,37 @@ def whole_counts(counts: ArrayLike) -> NDArray[np.int64]:
     if array.max() >= LARGEST_COUNT:
         raise InvalidParameter("counts must be below 2^62")
     return array.astype(np.int64)
+
+
+def cut_counts(counts: ArrayLike) -> NDArray[Any]:
+    """Return counts of a table as an array in which those of 2^62 and more, as which the last user
+    of a label may make them, are 2^62 - 1; infinities, and what is no number, are unchanged.
+    """
+    array = _exact_array(counts)
+    largest = LARGEST_COUNT - 1
+    if array.dtype.kind in "iu":
+        return np.minimum(array, min(largest, int(np.iinfo(array.dtype).max)))
+    if array.dtype.kind == "f":
+        is_large = (array >= LARGEST_COUNT) & np.isfinite(array)
+    elif array.dtype == object and array.ndim == 1:
+        is_large = np.fromiter(map(_is_large, array), bool, len(array))
+    else:
+        return array
+    if not is_large.any():
+        return array
+    numbers = array.astype(object)
+    numbers[is_large] = largest
+    return numbers
+
+
+def _is_large(value: Any) -> bool:
+    """Return whether a value is a finite number of at least 2^62."""
+    if isinstance(value, str | bytes) or is_missing(value):
+        return False
+    try:
+        return bool(LARGEST_COUNT <= value < math.inf)
+    except TypeError:  # no number
+        return False
 
 
 def _whole_numbers(array: NDArray[Any]) -> NDArray[Any]:

@@ -16,7 +16,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.choices import DOMAINS, NEIGHBOURS, Domain, Neighbours
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.counts import pairs_of, readable_series, whole_counts
+from dptopk.histogram.counts import cut_counts, pairs_of, readable_series, whole_counts
 from dptopk.histogram.labels import (
     INT64,
     Label,
@@ -158,7 +158,7 @@ class Histogram:
             a Counter, a list of (label, count) pairs, ``value_counts()`` of pandas, polars or
             Arrow, or a table of two columns, labels first and integer counts second: a pandas,
             polars or Arrow table, a DuckDB relation, an Ibis table; of these, rows without a label
-            or a count are left out.
+            or a count are left out, and counts of 2^62 and more become 2^62 - 1.
         counts: non-negative integers below 2^62, shape (n,); floats are taken when they are whole
             numbers.
         sensitivity: how far one user can move the counts.
@@ -232,8 +232,10 @@ class Histogram:
         if not isinstance(complete, bool | np.bool_):
             raise InvalidParameter(f"complete must be True or False, got {complete!r}")
         if counts is None:
-            labels, counts = pairs_of(labels)
-        numbers = whole_counts(counts)
+            labels, counts_of_table = pairs_of(labels)
+            numbers = whole_counts(cut_counts(counts_of_table))
+        else:
+            numbers = whole_counts(counts)
         rows = labels if isinstance(labels, StoredLabels | None) else as_labels(labels)
         if rows is not None and len(rows) != len(numbers):
             raise InvalidParameter("labels and counts must have the same length")
@@ -301,11 +303,12 @@ class Histogram:
         if labels.ndim != 1 or counts.ndim != 1:  # two columns have the name: a table is refused
             return cls(labels, counts, **options)
         labels = readable_series(labels)
-        # A row without a label or a count may depend on one user.
+        # That a label or a count is missing, or a count too large, may depend on one user.
         is_whole = labels.notna() & counts.notna()
         if not is_whole.all():
-            return cls(labels[is_whole], counts[is_whole], **options)
-        return cls(labels, counts, **options)
+            labels = labels[is_whole]
+            counts = counts[is_whole]
+        return cls(labels, whole_counts(cut_counts(counts)), **options)
 
     def with_sensitivity(self, sensitivity: Sensitivity) -> Histogram:
         """Return the same rows under a sensitivity that allows one user larger changes.

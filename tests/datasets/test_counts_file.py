@@ -158,6 +158,22 @@ def test_a_count_that_is_written_as_a_float_rounds_no_other(tmp_path, written):
     assert found["count"].tolist() == [2**53 + 1, 2]
 
 
+@pytest.mark.parametrize("count", [2**62, 2**63, 2**64, 10**30, "1e30"], ids=str)
+@pytest.mark.parametrize("ending", [".csv", ".jsonl"])
+def test_a_count_that_is_too_large_is_cut(tmp_path, ending, count):
+    """The user who made it so large refused the file, and with it the counts of all others."""
+    path = tmp_path / f"counts{ending}"
+    if ending == ".csv":
+        path.write_text(f"word,n\nthe,{2**53 + 1}\nand,{count}\n", encoding="utf-8")
+    else:
+        lines = [
+            f'{{"word": "{word}", "n": {n}}}' for word, n in (("the", 2**53 + 1), ("a", count))
+        ]
+        path.write_text("\n".join(lines), encoding="utf-8")
+    found = read_counts(path, label="word", count="n")
+    assert found["count"].tolist() == [2**53 + 1, 2**62 - 1]
+
+
 def texts_not_all_of_utf_8():
     stored = pa.array([b"x", b"\xff"], pa.binary())
     return pa.StringArray.from_buffers(2, *stored.buffers()[1:])
@@ -170,6 +186,7 @@ ODD_LABELS = {
     ),
     "day": pa.array([1, 2**30], pa.int32()).cast(pa.date32()),
     "time of day": pa.array([1, 86_400 * 10**6], pa.int64()).cast(pa.time64("us")),
+    "time of day in nanoseconds": pa.array([2000, 1], pa.int64()).cast(pa.time64("ns")),
     "time": pa.array([1, 2**62], pa.timestamp("us")),
     "time with a zone": pa.array([1, 2**62], pa.timestamp("us", tz="UTC")),
     "time in nanoseconds": pa.array([1, None], pa.timestamp("ns")),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 
@@ -154,6 +155,35 @@ def test_no_link_counts_a_file_twice(tmp_path):
         with pytest.raises(InvalidParameter, match=r"'a\.parquet' is found twice"):
             counts(table)
     assert counts(tmp_path / "latest") == {"x": 1}
+
+
+def test_a_file_of_two_names_is_refused(tmp_path):
+    """Its rows counted twice."""
+    written(tmp_path / "d" / "a.parquet")
+    written(tmp_path / "d" / "b.parquet")
+    (tmp_path / "elsewhere.parquet").hardlink_to(tmp_path / "d" / "a.parquet")
+    assert counts(tmp_path / "d") == {"x": 1}
+    (tmp_path / "d" / "c.parquet").hardlink_to(tmp_path / "d" / "a.parquet")
+    for table in (tmp_path / "d", tmp_path / "d" / "*.parquet"):
+        with pytest.raises(InvalidParameter, match=r"'c\.parquet' is found twice"):
+            counts(table)
+
+
+def test_a_folder_that_cannot_be_read_is_refused(tmp_path, monkeypatch):
+    """Its files were left out without a word, or the error was one of Python."""
+    written(tmp_path / "a.parquet")
+    written(tmp_path / "closed" / "b.parquet")
+    scandir = os.scandir
+
+    def closed(path):
+        if str(path).endswith("closed"):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    monkeypatch.setattr("os.scandir", closed)
+    with pytest.raises(InvalidParameter, match="cannot be read: Permission denied") as refused:
+        counts(tmp_path)
+    assert "closed" not in str(refused.value)
 
 
 def test_an_escaped_pattern_is_a_file(tmp_path):

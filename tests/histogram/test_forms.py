@@ -93,7 +93,7 @@ def test_no_rows_are_an_empty_histogram(empty):
         (pd.DataFrame({"count": [5, 7], "article": [1, 2]}), ("first column", "labels first")),
         (pl.DataFrame({"len": [5, 7], "article": [1, 2]}), ("first column", "labels first")),
         (pa.table({"count": [5, 7], "article": [1, 2]}), ("first column", "labels first")),
-        (pd.Series(WORDS, index=[3, *range(1, len(WORDS))]), ("counts", "whole numbers")),
+        (pd.Series(WORDS, index=[3, *range(1, len(WORDS))]), ("row numbers", "name the index")),
         ({"a": "seven"}, ("type str_",)),
         (
             pd.DataFrame({"user": [1], "item": [2], "day": [3]}),
@@ -195,6 +195,7 @@ def test_a_day_that_python_does_not_have_is_missing_in_frames(form, kind):
 
 ODD_TIMES = [
     *[(form, pa.time64("us"), 86_400_000_000) for form in ("polars", "frame", "columns", "series")],
+    *[(form, pa.time64("ns"), 1) for form in ("polars", "frame", "columns", "series")],
     *[(form, pa.date64(), 1) for form in ("frame", "columns", "series")],  # a time to polars
 ]
 
@@ -211,3 +212,57 @@ def test_a_time_that_python_takes_for_another_one_is_missing(form, kind, odd):
     assert with_odd_time.counts.tolist() == without.counts.tolist()
     table = pa.table({"label": labels, "count": [30, 20]})
     assert Histogram(table).counts.tolist() == [30]
+
+
+# For each type of DuckDB two values of which Python's were the same, and how many labels they are.
+TIMES_OF_DUCKDB = [
+    ("TIMESTAMP_NS", "2020-01-01 00:00:00.000000001", "2020-01-01 00:00:00.000000002", 2),
+    ("DATE", "9999-12-31", "infinity", 1),
+    ("TIMESTAMP", "9999-12-31 23:59:59.999999", "infinity", 1),
+    ("TIMESTAMPTZ", "9999-12-31 23:59:59.999999+00", "infinity", 1),
+    ("TIME_NS", "10:00:00", "10:00:00.000000001", 1),
+    ("INTERVAL", "1 month", "30 days", 2),
+    ("INTERVAL", "1 month", "99999999 years", 2),
+]
+
+
+@pytest.mark.parametrize(("kind", "first", "second", "labels"), TIMES_OF_DUCKDB)
+def test_times_of_a_relation_stay_apart(kind, first, second, labels):
+    """One user's time became that of others, whose counts were refused then, or an error of Python
+    ended the question.
+    """
+    connection = duckdb.connect()
+    rows = f"(VALUES ('{first}'::{kind}, 3), ('{second}'::{kind}, 1)) AS counts(day, n)"
+    found = Histogram(connection.sql(f"FROM {rows}"))
+    assert found.counts.tolist() == [3, 1][:labels]
+    connection.close()
+
+
+@pytest.mark.parametrize("count", [2**62, 2**63, 2**64, float(2**70)])
+def test_a_count_of_a_table_that_is_too_large_is_cut(count):
+    """The user who made it so large refused the counts of all others."""
+    tables = [
+        {"the": 2**53 + 1, "and": count},
+        [("the", 2**53 + 1), ("and", count)],
+        pd.DataFrame({"word": ["the", "and"], "n": pd.Series([2**53 + 1, count], dtype=object)}),
+    ]
+    if isinstance(count, int) and count < 2**64:
+        tables.append(
+            pa.table({"word": ["the", "and"], "n": pa.array([2**53 + 1, count], "uint64")})
+        )
+    found = [Histogram(table).counts.tolist() for table in tables]
+    frame = pd.DataFrame({"word": ["the", "and"], "n": pd.Series([2**53 + 1, count], dtype=object)})
+    found.append(Histogram.from_pandas(frame, label="word", count="n").counts.tolist())
+    assert found == [[2**53 + 1, 2**62 - 1]] * len(found)
+
+
+@pytest.mark.parametrize("events", [[0, 1, 1, 2], [0, 1, 1, 3]])
+def test_integers_without_a_name_are_row_numbers_wherever_they_are(events):
+    """Which of them pandas makes a RangeIndex, and so which were refused, depends on all users."""
+    counts = pd.Series(np.bincount(events))
+    present = counts[counts > 0]
+    with pytest.raises(InvalidParameter, match="name the index"):
+        Histogram(present)
+    named = Histogram(present.rename_axis("event"))
+    assert named.counts.tolist() == [1, 2, 1]
+    assert sorted(Histogram(pd.Series(events).value_counts()).counts.tolist()) == [1, 1, 2]

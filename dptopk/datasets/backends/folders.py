@@ -164,12 +164,13 @@ def _is_quoted_text(value: str) -> bool:
 
 
 def _refuse_loops(start: Path) -> None:
-    """Refuse a link to a folder that it is in: files below it would be found at every turn.
+    """Refuse a link to a folder that it is in: files below it would be found at every turn. Refuse
+    a folder that cannot be read too: a glob leaves it out without a word.
 
     Raises:
-        InvalidParameter: without the name of the link.
+        InvalidParameter: without the name of the link or folder.
     """
-    for folder, names, _ in os.walk(start, followlinks=True):
+    for folder, names, _ in os.walk(start, followlinks=True, onerror=_refuse_unread_folder):
         # ``os.walk`` goes on in the folders left in its list. A glob leaves out the others too.
         names[:] = [name for name in names if not name.startswith(".")]
         parent = Path(folder)
@@ -180,15 +181,30 @@ def _refuse_loops(start: Path) -> None:
                 )
 
 
+def _refuse_unread_folder(error: OSError) -> None:
+    """Refuse a table with a folder that cannot be read.
+
+    Raises:
+        InvalidParameter: with the error's own words, without the name of the folder.
+    """
+    raise InvalidParameter(
+        f"table: a folder below it cannot be read: {error.strerror or 'unreadable folder'}"
+    ) from None
+
+
 def _refuse_twice(paths: Sequence[str]) -> None:
-    """Refuse a file that is found by two names: its rows would count twice.
+    """Refuse a file that is found by two names, by a link of either kind: its rows would count
+    twice.
 
     Raises:
         InvalidParameter: naming the file.
     """
-    names: dict[Path, str] = {}
+    names: dict[tuple[int, int] | Path, str] = {}
     for path in paths:
-        if names.setdefault(Path(path).resolve(), path) != path:
+        status = Path(path).stat()
+        has_names = status.st_nlink > 1  # hard links
+        place = (status.st_dev, status.st_ino) if has_names else Path(path).resolve()
+        if names.setdefault(place, path) != path:
             raise InvalidParameter(
                 f"table: the file {Path(path).name!r} is found twice, by a link; remove the link"
             )

@@ -81,7 +81,8 @@ def _readable_values(values: pa.Array) -> pa.Array:
 
 def with_values_of_python(table: pa.Table) -> pa.Table:
     """Return an Arrow table with NULL for each value of which Python has none: unreadable text,
-    days and times whose year does not have four digits, and times of day beyond 24 hours.
+    days and times whose year does not have four digits, and times of day beyond 24 hours or within
+    a microsecond.
     """
     import pyarrow as pa
 
@@ -90,6 +91,8 @@ def with_values_of_python(table: pa.Table) -> pa.Table:
         limits = _limits_of_python(field.type)
         if limits is not None:
             chunks = [_null_outside(chunk, *limits) for chunk in table.column(place).chunks]
+            if pa.types.is_time64(field.type) and field.type.unit == "ns":
+                chunks = list(map(_null_within_microseconds, chunks))
             table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
     return table
 
@@ -144,6 +147,16 @@ def _null_outside(values: pa.Array, least: int, largest: int) -> pa.Array:
     # DuckDB also converts the integer that is stored in the place of a NULL, here 0.
     readable = pc.if_else(is_between, numbers, 0).cast(storage_type).cast(values.type)
     return pc.if_else(is_between, readable, pa.scalar(None, values.type))
+
+
+def _null_within_microseconds(times: pa.Array) -> pa.Array:
+    """Return times of day in nanoseconds with NULL for those that are not whole microseconds."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers = times.cast(pa.int64())
+    is_whole = pc.equal(pc.multiply(pc.divide(numbers, 1000), 1000), numbers)
+    return pc.if_else(is_whole, times, pa.scalar(None, times.type))
 
 
 def _readable_fields(values: pa.StructArray) -> pa.StructArray:
