@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk._internal.rounding import EPS, Floats
+from dptopk._internal.rounding import EPS, Floats, square_up
 from dptopk.accounting.pld.loss_components import Grid, LossComponent, sum_of_copies
 from dptopk.accounting.pld.pairs import Pairs, pair_of
 
@@ -29,6 +29,9 @@ from dptopk.accounting.pld.pairs import Pairs, pair_of
 # by a share of about 1 / atoms².
 LISTED = 4096
 FEWEST = 64
+# Below this ε its square is rounded absolutely; there ε²/2, rounded up, is above both means: E L is
+# at most ε²/2 - ε³/6 + ε⁴/24 + ε h²/6 with h <= ε, and ε tanh(ε/2) where h = ε.
+EXACT_BELOW = 1e-140
 SERIES_BELOW = 0.5  # an ε below which ε - 1 + e^{-ε} cancels; 13 terms are exact to roundoff there
 
 
@@ -42,6 +45,8 @@ def mean_loss(scale: float, shift: int) -> float:
     """
     h = 1 / scale
     epsilon = shift / scale
+    if epsilon < EXACT_BELOW:
+        return square_up(shift, 2, scale)
     convex = continuous_mean_loss(epsilon)
     if h < 1:
         # 1 - h / sinh(h) would cancel: by the series of sinh.
@@ -51,7 +56,7 @@ def mean_loss(scale: float, shift: int) -> float:
     else:
         lattice = 1 - h * math.exp(-h) * 2 / -math.expm1(-2 * h)  # sinh(h) = (1 - e^{-2h}) e^h / 2
     mean = convex - math.expm1(-epsilon) * lattice
-    return max(mean * (1 + 16 * EPS), math.ulp(0.0))  # a mean that underflows is not 0
+    return mean * (1 + 16 * EPS)
 
 
 def continuous_mean_loss(epsilon: float) -> float:

@@ -31,8 +31,11 @@ from dptopk.errors import InvalidParameter
 # 1/(24 s²), relatively.
 _LISTED = 32.0
 _MILLS_ERROR = 4 * EPS  # of Mills' ratio by erfcx, measured (gaussian.pair)
-# SciPy's inverses of Φ and erf at the corner of ε-DP: measured below 1e-14, ε from 1e-300 to 700.
+# SciPy's inverses of Φ and erf at the corner of ε-DP: measured below 1e-14, ε from 1e-300 to 700;
+# that of ln Φ below 1e-12 from there on.
 COVERING_ERROR = 2e-12
+SMALLEST_MEASURED = 1e-300
+LARGEST_MEASURED = 700.0
 _LEAST = 1e-6  # below this scale quotients are no longer rounded as stated
 # Of c_k, relative: so small an error keeps the slope of ln Q, on which the error bound rests, at
 # least max(0.99 c, 0.79) between the computed and the true c_k.
@@ -145,9 +148,14 @@ def covering_mu(epsilon: float) -> float:
     Args:
         epsilon: ε >= 0, finite.
     """
+    if epsilon < SMALLEST_MEASURED:
+        # Subnormal floats are rounded absolutely: 2Φ⁻¹(1/2 + ε/4) is sqrt(π/2) ε here, 1.25331 ε.
+        return math.nextafter(1.2534 * epsilon, math.inf) if epsilon > 0 else 0.0
     if epsilon <= 1:
         # 1 - 2a = tanh(ε/2): near the middle Φ⁻¹(1 - a) would lose its digits.
         corner = math.sqrt(2) * float(special.erfinv(math.tanh(epsilon / 2)))
-    else:
+    elif epsilon <= LARGEST_MEASURED:
         corner = -float(special.ndtri(special.expit(-epsilon)))
+    else:  # a has no normal float; ln a is -ε to a relative e^-700
+        corner = -float(special.ndtri_exp(-epsilon))
     return 2 * corner * (1 + COVERING_ERROR)

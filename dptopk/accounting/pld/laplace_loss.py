@@ -18,8 +18,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from dptopk._internal.rounding import EPS, Floats
+from dptopk._internal.rounding import EPS, Floats, square_up
 from dptopk.accounting.pld.discrete_laplace import (
+    EXACT_BELOW,
     FEWEST,
     LISTED,
     DiscreteLaplace,
@@ -36,9 +37,10 @@ def laplace_mean_loss(epsilon: float) -> float:
     >>> round(laplace_mean_loss(0.5), 9)
     0.10653066
     """
-    # A sum of at most 13 terms that are each known to a few units of roundoff; where it underflows
-    # it is not 0.
-    return max(continuous_mean_loss(epsilon) * (1 + 16 * EPS), math.ulp(0.0))
+    if epsilon < EXACT_BELOW:
+        return square_up(epsilon, 2)
+    # A sum of at most 13 terms that are each known to a few units of roundoff.
+    return continuous_mean_loss(epsilon) * (1 + 16 * EPS)
 
 
 def laplace_log_mgf(epsilon: float, lam: Floats) -> Floats:

@@ -54,7 +54,8 @@ def _advanced_sum(epsilon: float, count: int, mean: float, log_inverse: Floats) 
         log_inverse: ln(1/δ), any shape.
     """
     total = epsilon * np.sqrt(2 * count * log_inverse) + count * epsilon * mean
-    return np.asarray(outward(total, ROUNDING))
+    # Both products may underflow to 0, which ``outward`` takes for an exact one.
+    return np.asarray(outward(np.maximum(total, math.ulp(0.0)), ROUNDING))
 
 
 @bound(

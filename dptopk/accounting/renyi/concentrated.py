@@ -68,8 +68,10 @@ def zcdp_epsilon(rho: ArrayLike, xi: ArrayLike = 0.0, *, delta: ArrayLike) -> Fl
     delta = validate.probabilities(delta=delta)
     if (delta == 0).any():
         raise InvalidParameter("delta must be in (0, 1), got 0.0")
-    # The least of ξ + ρα + ln(1/δ)/(α - 1), at α = 1 + sqrt(ln(1/δ)/ρ).
-    return np.asarray(outward(xi + rho + 2 * np.sqrt(rho * -np.log(delta))))
+    # The least of ξ + ρα + ln(1/δ)/(α - 1), at α = 1 + sqrt(ln(1/δ)/ρ). The root of a product that
+    # underflows would be too small: roots of floats are normal, and so is their product.
+    spread = np.sqrt(rho) * np.sqrt(-np.log(delta))
+    return np.asarray(outward(xi + rho + 2 * spread))
 
 
 def zcdp_curve(rho: float, xi: float = 0.0) -> ChernoffCurve:

@@ -119,3 +119,17 @@ def test_the_gaussian_that_covers_a_pure_cost_is_not_too_small(epsilon):
     with mp.workdps(60):
         exact = 2 * mp.sqrt(2) * mp.erfinv(mp.tanh(mp.mpf(epsilon) / 2))
         assert exact <= covering_mu(epsilon) <= exact * (1 + mp.mpf(10) ** -11)
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-323, 1e-310])
+def test_the_covering_mu_of_a_subnormal_epsilon(epsilon):
+    assert covering_mu(epsilon) >= mp.sqrt(mp.pi / 2) * mp.mpf(epsilon)
+
+
+@pytest.mark.parametrize("epsilon", [709.0, 744.4, 1000.0, 3000.0])
+def test_the_covering_mu_of_a_large_epsilon_is_finite(epsilon):
+    """Q(μ/2) is at most 1/(1 + e^ε), and hardly less; above 709.8 μ was inf."""
+    mu = covering_mu(epsilon)
+    with mp.workdps(40):
+        odds = mp.erfc(mp.mpf(mu) / (2 * mp.sqrt(2))) / 2 * (1 + mp.exp(epsilon))
+        assert 1 - 1e-7 < odds <= 1

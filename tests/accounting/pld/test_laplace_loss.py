@@ -14,6 +14,7 @@ from dp_accounting.pld import privacy_loss_distribution
 from dptopk.accounting.bounds import compose
 from dptopk.accounting.cost_models.conversions import implications_of
 from dptopk.accounting.interop import to_pld
+from dptopk.accounting.pld.discrete_laplace import mean_loss
 from dptopk.accounting.pld.laplace_loss import Laplace, laplace_log_mgf, laplace_mean_loss
 from dptopk.accounting.pld.loss_components import Grid
 from dptopk.budgets.registered_costs import dominates
@@ -116,3 +117,13 @@ def test_dp_accounting_takes_the_same_law():
     assert ours.get_delta_for_epsilon(0.02) == pytest.approx(
         theirs.get_delta_for_epsilon(0.02), rel=1e-9
     )
+
+
+@pytest.mark.parametrize("epsilon", [1.1e-162, 3e-161, 1.7e-160])
+def test_mean_losses_are_rounded_up_where_squares_are_subnormal(epsilon):
+    """ε - 1 + e^-ε is ε²/2 - ε³/6, and the mean of one step of the lattice ε²/2 - ε⁴/24."""
+    with mp.workdps(700):
+        exact = mp.mpf(epsilon) ** 2 / 2 - mp.mpf(epsilon) ** 3 / 6
+        assert laplace_mean_loss(epsilon) >= exact
+        step = 1 / mp.mpf(1 / epsilon)
+        assert mean_loss(1 / epsilon, 1) >= step**2 / 2 - step**4 / 24

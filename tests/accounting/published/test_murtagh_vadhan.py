@@ -349,3 +349,8 @@ def test_brackets_at_any_epsilon(epsilon: float) -> None:
         lower <= float(optimal_dp_exact_delta(epsilons, at_epsilon=epsilon)) <= upper * (1 + 1e-12)
     )
     assert upper - lower <= 2e-3 * upper + 1e-12
+
+
+def test_advanced_composition_is_not_0_where_it_underflows():
+    """5e-324 sqrt(4 ln(1/δ)) is below half of the smallest float, and not 0."""
+    assert float(advanced_epsilon(5e-324, 2, delta=0.999)) > 0

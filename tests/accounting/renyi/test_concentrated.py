@@ -2,6 +2,7 @@
 
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
@@ -131,3 +132,11 @@ def test_validity():
             compose(charge, delta=1e-6, bound=name, interaction="filter")
     with pytest.raises(IncompatibleCosts):
         compose(Charge({ZCDP(0.1): 4}), delta=1e-6, bound="setwise_cdp")
+
+
+@pytest.mark.parametrize(("rho", "delta"), [(5e-324, 0.999), (1e-300, 1 - 1e-16)])
+def test_the_epsilon_of_zcdp_whose_product_underflows(rho, delta):
+    """ρ ln(1/δ) is below the normal floats, its root is not."""
+    with mp.workdps(400):
+        exact = mp.mpf(rho) + 2 * mp.sqrt(mp.mpf(rho) * -mp.log(mp.mpf(delta)))
+        assert exact <= float(zcdp_epsilon(rho, delta=delta)) <= exact * (1 + 1e-12)
