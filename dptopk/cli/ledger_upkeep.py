@@ -93,9 +93,11 @@ def _catalog_text_with(catalog: Path, old: str, new: Path) -> str:
     Raises:
         InvalidParameter: when the catalog cannot be read, or does not name the old ledger.
     """
+    from dptopk.service.catalog_file import text_of
+
     try:
-        text = catalog.read_text(encoding="utf-8")
-    except (OSError, ValueError) as error:
+        text = text_of(catalog)
+    except InvalidParameter as error:
         raise InvalidParameter(f"--catalog: cannot read {catalog.name!r}") from error
     before_tables, _, _ = text.partition("\n[")
     line = _LEDGER_LINE.search(before_tables)

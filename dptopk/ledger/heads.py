@@ -451,6 +451,9 @@ class HeadTable:
         try:
             # A connection for each statement: none is shared with a child process, or left open.
             with sa.create_engine(self._url, poolclass=sa.NullPool).begin() as connection:
+                if connection.dialect.name == "postgresql":
+                    milliseconds = round(LOCK_SECONDS * 1000)
+                    connection.execute(sa.text(f"SET LOCAL lock_timeout = {milliseconds}"))
                 yield connection
         except (sa.exc.SQLAlchemyError, ImportError, ValueError) as error:
             cause = getattr(error, "orig", None) or error

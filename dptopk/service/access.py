@@ -122,15 +122,16 @@ class Access:
                 positive.
         """
         role = validate.member(ROLES, role=role)
-        token, row = _new_token(analyst_name(analyst), role, days)
-        self._tables.change(row, durable=True)
+        token, columns = _new_token(analyst_name(analyst), role, days)
+        self._tables.change(sa.insert(Tables.tokens).values(columns), durable=True)
         return token
 
     def rotate(self, analyst: str, *, days: float = DAYS) -> str:
         """Create and return a token with the role of the analyst's latest one; all earlier tokens
         of the analyst end in the same transaction.
 
-        Of two calls at the same time neither ends the other one's new token.
+        Of two calls at the same time neither ends the other one's new token. If all tokens of the
+        analyst are revoked meanwhile, none is created.
 
         Args:
             analyst: the name of the analyst.
@@ -144,11 +145,17 @@ class Access:
         tokens = [row for row in self.people() if row["analyst"] == name and not row["ended"]]
         if not tokens:
             raise InvalidParameter(f"analyst: {analyst!r} has no token")
-        token, row = _new_token(name, tokens[-1]["role"], days)
+        token, columns = _new_token(name, tokens[-1]["role"], days)
         table = Tables.tokens
+        has_valid_token = sa.exists().where(table.c.analyst == name, table.c.ended.is_(None))
+        new_row = sa.select(*map(sa.literal, columns.values())).where(has_valid_token)
+        creation = sa.insert(table).from_select(list(columns), new_row)
         is_earlier = table.c.id.in_([row["id"] for row in tokens])
         ending = sa.update(table).where(is_earlier, table.c.ended.is_(None))
-        self._tables.change(row, ending.values(ended=_now()), durable=True)
+        locking = self._tables.lock_statements(table)
+        self._tables.change(*locking, creation, ending.values(ended=_now()), durable=True)
+        if not self._tables.rows(sa.select(table.c.id).where(table.c.id == columns["id"])):
+            raise InvalidParameter(f"analyst: {analyst!r} has no token: they were just revoked")
         return token
 
     def revoke(self, analyst: str) -> int:
@@ -164,7 +171,8 @@ class Access:
         belongs = table.c.analyst == analyst_name(analyst)
         is_valid = table.c.ended.is_(None)
         ending = sa.update(table).where(belongs, is_valid)
-        return self._tables.change(ending.values(ended=_now()), durable=True)
+        locking = self._tables.lock_statements(table)
+        return self._tables.change(*locking, ending.values(ended=_now()), durable=True)
 
     def people(self) -> list[dict[str, Any]]:
         """Return all tokens, oldest first, with the columns id, analyst, role, made, expires and
@@ -364,8 +372,8 @@ class Access:
         return rows
 
 
-def _new_token(analyst: str, role: Role, days: float) -> tuple[str, sa.Insert]:
-    """Return a new token, valid for a number of days, and the statement that stores its hash.
+def _new_token(analyst: str, role: Role, days: float) -> tuple[str, dict[str, str]]:
+    """Return a new token, valid for a number of days, and the columns of its row, with its hash.
 
     Args:
         analyst: the analyst's name as the ledger writes it.
@@ -376,15 +384,16 @@ def _new_token(analyst: str, role: Role, days: float) -> tuple[str, sa.Insert]:
     ident = secrets.token_hex(6)  # 48 bits, in 12 digits as _TOKEN has them
     secret = secrets.token_urlsafe(32)  # 256 bits, in 43 characters
     salt = secrets.token_hex(16)
-    values = {
+    columns = {
         "id": ident,
         "analyst": analyst,
         "role": role,
         "salt": salt,
         "hash": _fast_hash(secret, salt),
+        "made": _now(),
+        "expires": expires,
     }
-    row = sa.insert(Tables.tokens).values(made=_now(), expires=expires, **values)
-    return f"dptopk_{ident}_{secret}", row
+    return f"dptopk_{ident}_{secret}", columns
 
 
 def token_id(token: str) -> str:

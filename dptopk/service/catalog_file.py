@@ -32,6 +32,7 @@ from dptopk.service.catalog import (
 
 LARGEST = 2**53  # the largest whole number that every reader of JSON holds exactly
 LARGEST_EPSILON = 1e9  # the largest ε of a budget; the numbers of a filter overflow far above it
+MOST_BYTES = 2**26  # a longer file is no catalog
 LONGEST_WAIT = 3600.0  # the largest answers_every, in seconds
 
 
@@ -201,17 +202,36 @@ def load(path: str | Path) -> Catalog:
         InvalidParameter: when the file cannot be read, or is not TOML.
     """
     path = Path(path)
+    text = text_of(path)
     try:
-        table = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidParameter(f"catalog: cannot read {path.name!r}: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise InvalidParameter(f"catalog: {path.name!r} is not TOML: {error}") from None
     except (ValueError, RecursionError):  # a number of thousands of digits, or lists in lists
         raise InvalidParameter(
             f"catalog: {path.name!r} is not TOML: a value is too long or too deep"
         ) from None
     return replace(read(table, path.absolute().parent), path=path.absolute())
+
+
+def text_of(path: Path) -> str:
+    """Return the text of a catalog's file.
+
+    Raises:
+        InvalidParameter: when it cannot be read, is a pipe or a device, too long, or not UTF-8.
+    """
+    try:
+        refuse_special(path)
+    except InvalidParameter as error:
+        raise InvalidParameter(f"catalog: {error}") from None
+    try:
+        if path.stat().st_size <= MOST_BYTES:
+            return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidParameter(f"catalog: cannot read {path.name!r}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise InvalidParameter(f"catalog: {path.name!r} is not TOML: {error}") from None
+    raise InvalidParameter(f"catalog: {path.name!r} is longer than 64 MiB")
 
 
 def read(table: dict[str, Toml], base: Path) -> Catalog:

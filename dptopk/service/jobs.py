@@ -137,7 +137,7 @@ class Jobs:
         """
         table = Tables.jobs
         now = self._clock()
-        if now - self._swept > SWEEP_SECONDS:
+        if not 0.0 <= now - self._swept <= SWEEP_SECONDS:  # below 0: the clock was set back
             is_old = table.c.updated < now - KEPT_SECONDS
             self._tables.change(sa.delete(table).where(is_old & _is_in_stages(ENDED)))
             self._swept = now
@@ -181,7 +181,8 @@ class Jobs:
             Cancelled: when the job was called off.
         """
         now = self._clock()
-        is_recent = now - self._written_at.get(ident, -math.inf) < PROGRESS_SECONDS
+        since_written = now - self._written_at.get(ident, -math.inf)
+        is_recent = 0.0 <= since_written < PROGRESS_SECONDS  # below 0: the clock was set back
         if is_recent and done < total:  # the last pass is always written
             return
         self._written_at[ident] = now

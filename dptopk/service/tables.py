@@ -169,6 +169,20 @@ class Tables:
             return 0
         return int(key[0])
 
+    def lock_statements(self, table: sa.Table) -> list[sa.TextClause]:
+        """Return the statements that let one transaction at a time change a table, if they come
+        first in it.
+
+        PostgreSQL needs one: a statement that waits there for another transaction does not see the
+        rows which that has added. SQLite has one writer at a time.
+
+        Args:
+            table: one of our own tables.
+        """
+        if self.engine.dialect.name != "postgresql":
+            return []
+        return [sa.text(f"LOCK TABLE {table.name} IN SHARE ROW EXCLUSIVE MODE")]
+
     def add_statement(self, table: sa.Table, key: str, amount: int) -> sa.TextClause:
         """Return the statement that adds an amount to the number in the row of a key; a missing row
         is made.
@@ -298,7 +312,11 @@ def _engine(url: str, *, durable: bool) -> sa.Engine:
             f"PRAGMA synchronous={synchronous}",
         )
     elif engine.dialect.name == "postgresql":
-        settings = (f"SET synchronous_commit = {'on' if durable else 'off'}",)
+        settings = (
+            # A worker that was stopped may hold a lock for ever.
+            f"SET lock_timeout = {LOCK_TIMEOUT_MS}",
+            f"SET synchronous_commit = {'on' if durable else 'off'}",
+        )
     else:
         raise LedgerError("the access database is a SQLite file or a PostgreSQL database")
 

@@ -36,6 +36,8 @@ from dptopk.service.tables import RELOAD, Tables
 Page = TypeVar("Page")
 LOG = logging.getLogger("dptopk.service")
 PAGES = 256  # the previews and answers that are cached as they are sent
+# A catalog that cannot be read again, or is refused, is read at so many heartbeats: for a minute.
+RELOAD_TRIES = 12
 SWEEP_SECONDS = 3600.0  # old lines of the audit log are deleted so often
 # The seconds after which one thread makes room for another: Python's 5 ms would add up over the
 # threads that plan, and keep short requests waiting.
@@ -107,6 +109,7 @@ class Service:
         self._swept = -math.inf  # when old lines of the audit log were last deleted
         # How often operators had asked for the catalog to be read again when it was last read.
         self._generation = self.tables.value(Tables.settings, RELOAD)
+        self._reload_tries_left = 0  # how often it is still read if reading it fails
         self._serve(self.catalog)
         sys.setswitchinterval(SWITCH)
         threading.Thread(
@@ -147,17 +150,21 @@ class Service:
         return page
 
     def reload_if_asked(self) -> None:
-        """Read the catalog again if an operator has asked for it since the last call.
+        """Read the catalog again if an operator has asked for it since the last call; where that
+        failed, as for a database that did not answer, read it again for RELOAD_TRIES calls.
 
         Raises:
             DptopkError: as ``reload``; the old catalog is served on.
         """
         generation = self.tables.value(Tables.settings, RELOAD)
-        if generation == self._generation:
+        if generation != self._generation:
+            self._generation = generation
+            self._reload_tries_left = RELOAD_TRIES
+        if not self._reload_tries_left:
             return
-        # Set first: a catalog that is refused is not read again at each heartbeat.
-        self._generation = generation
+        self._reload_tries_left -= 1
         self.reload()
+        self._reload_tries_left = 0
 
     def reload(self) -> None:
         """Read the catalog again; a catalog that does not fit the ledger is refused, and the old

@@ -3,17 +3,22 @@ interrupt.
 """
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 from datetime import datetime
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from dptopk import Budget, Charge, Ledger, PureDP, Sensitivity, plan_topk
 from dptopk.cli.commands import app
+from dptopk.errors import InvalidParameter
 from dptopk.ledger import transaction
+from dptopk.ledger.keys import read_key
 
 OPTIONS = ("--k", "2", "--epsilon", "2", "--known-domain", "--labels-per-user", "1", "--seed", "1")
 TABLE = "label,count\na,500\nb,300\n"
@@ -184,6 +189,25 @@ def test_a_key_file_is_its_owner_s(tmp_path, caplog):
     refused = run("ledger", "verify", url, "--key-file", secret)
     assert refused.exit_code == 2
     assert "'chain.key' is empty" in refused.output
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
+def test_a_pipe_as_key_file_is_read_and_not_waited_for(tmp_path):
+    """The command waited for ever, and a device filled the memory."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(InvalidParameter, match="'pipe' is empty"):
+        read_key(pipe)
+    device = tmp_path / "device"
+    device.symlink_to("/dev/zero")
+    with pytest.raises(InvalidParameter, match="'device' is longer than a secret may be"):
+        read_key(device)
+    reading, writing = os.pipe()  # as of a shell's <(...)
+    later = threading.Timer(0.05, lambda: os.write(writing, b"a secret\n") and os.close(writing))
+    later.start()
+    assert read_key(Path(f"/dev/fd/{reading}")) == b"a secret"
+    os.close(reading)
+    later.join()
 
 
 @pytest.mark.slow

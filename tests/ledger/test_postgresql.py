@@ -353,6 +353,22 @@ def test_first_heads_at_one_moment_are_none_refused(url):
         assert sorted(first) == [False] * 5 + [True]
 
 
+def test_a_head_that_somebody_has_locked_is_not_waited_for_without_end(url, monkeypatch):
+    """A process that was stopped in the middle of its commit made every other one wait."""
+    import sqlalchemy as sa
+
+    table = HeadTable(url)
+    first = Head(1, "0" * 64, "id")
+    table.swap(table.read(), first)
+    monkeypatch.setattr("dptopk.ledger.heads.LOCK_SECONDS", 0.2)
+    with sa.create_engine(url, poolclass=sa.NullPool).begin() as holder:
+        holder.execute(sa.text("SELECT * FROM dptopk_head FOR UPDATE"))
+        with pytest.raises(LedgerError, match="lock timeout"):
+            table.swap(first, Head(2, "1" * 64, "id"))
+        assert table.read() == first
+    assert table.swap(first, Head(2, "1" * 64, "id"))
+
+
 def test_a_head_in_the_database_of_the_ledger_by_another_name_is_refused(url):
     """An old copy of the database would bring back both."""
     import sqlalchemy as sa

@@ -9,6 +9,7 @@ import time
 import pytest
 import sqlalchemy as sa
 
+from dptopk.errors import InvalidParameter
 from dptopk.release.release import Release
 from dptopk.service import access, senders
 from dptopk.service.access import Access
@@ -150,6 +151,28 @@ def test_two_rotations_at_once_leave_a_token(server, monkeypatch):
     access.read()
     assert [access.person(token) is not None for token in (mine, others[0])] == [True, True]
     assert access.person(server.tokens["ann"]) is None
+
+
+def revoked_meanwhile(access, monkeypatch) -> None:
+    """Let the tokens of an analyst be revoked after the next look at them."""
+    real = type(access).people
+
+    def people(self):
+        found = real(self)
+        assert self.revoke("ann") == 1
+        return found
+
+    monkeypatch.setattr(type(access), "people", people)
+
+
+def test_no_token_is_created_for_who_is_revoked_meanwhile(server, monkeypatch):
+    """The analyst had a new token after all of theirs had ended."""
+    access = server.access
+    revoked_meanwhile(access, monkeypatch)
+    with pytest.raises(InvalidParameter, match="just revoked"):
+        access.rotate("ann")
+    monkeypatch.undo()
+    assert [row["ended"] is None for row in access.people() if row["analyst"] == "ann"] == [False]
 
 
 @pytest.mark.slow

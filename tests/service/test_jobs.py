@@ -153,6 +153,16 @@ def test_no_order_of_two_workers_says_cancelled_of_what_may_be_charged(two):
             assert (jobs.find(job).stage == "cancelled") == off
 
 
+def test_a_clock_that_was_set_back_hides_no_progress(two, clock):
+    """Nothing was written until the clock had come so far again."""
+    first, _ = two
+    first.start("job", "ann", "words")
+    first.progress("job", 1, 9)
+    clock[0] -= 1000.0
+    first.progress("job", 2, 9)
+    assert first.find("job").done == 2
+
+
 def test_jobs_of_killed_workers_end(two, clock):
     one, other = two
     for job in ("reading", "charging"):

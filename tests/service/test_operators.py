@@ -32,6 +32,7 @@ from dptopk.service.catalog_file import load as load_catalog
 from dptopk.service.check import check
 from dptopk.service.questions import TopK
 from dptopk.service.tables import RELOAD, Tables
+from dptopk.service.worker import RELOAD_TRIES
 
 from .conftest import ASKED, CATALOG, Server, write_words
 
@@ -434,6 +435,45 @@ def test_a_catalog_is_read_again_without_a_restart(server):
             service.reload()
         assert run(path, "--reload").exit_code == 1
         assert service.catalog.datasets["words"].terms.budget.epsilon == 4.0
+
+
+def test_a_reload_that_failed_is_tried_again(server, monkeypatch):
+    """The worker served the old catalog until its operator asked once more."""
+    path, service = server.folder / "catalog.toml", server.service
+    rewritten(path, ('analysts = ["ann"]', 'analysts = ["bob"]'))
+    assert run(path, "--reload").exit_code == 0
+    real, calls = service.reload, []
+
+    def busy() -> None:
+        calls.append(None)
+        if len(calls) < 3:
+            raise LedgerError("database is locked")
+        real()
+
+    monkeypatch.setattr(service, "reload", busy)
+    for _ in range(2):
+        with pytest.raises(LedgerError, match="locked"):
+            service.reload_if_asked()
+    service.reload_if_asked()
+    assert service.catalog.datasets["hidden"].analysts == ("bob",)
+    service.reload_if_asked()
+    assert len(calls) == 3
+
+
+def test_a_catalog_that_stays_refused_is_read_for_a_minute(server, monkeypatch):
+    service = server.service
+    service.tables.change(service.tables.add_statement(Tables.settings, RELOAD, 1))
+    calls = []
+
+    def refused() -> None:
+        calls.append(None)
+        raise InvalidParameter("catalog: a new ledger needs a restart")
+
+    monkeypatch.setattr(service, "reload", refused)
+    for _ in range(RELOAD_TRIES + 3):
+        with contextlib.suppress(InvalidParameter):
+            service.reload_if_asked()
+    assert len(calls) == RELOAD_TRIES
 
 
 def test_the_log_names_the_regular_task_that_failed(server, monkeypatch, caplog):

@@ -5,18 +5,68 @@ installed.
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 
 import pytest
 from ledger.test_postgresql import url  # noqa: F401
-from sqlalchemy import create_engine
+from sqlalchemy import NullPool, create_engine
 
+from dptopk.errors import InvalidParameter, LedgerError
 from dptopk.ledger.ledger import Ledger
+from dptopk.service.access import Access
+from dptopk.service.tables import Tables
 
 from .conftest import ASKED, CATALOG, Server, write_words
 from .test_exactly_once import storm
 
 pytestmark = pytest.mark.slow
+
+
+# the fixture
+def test_a_locked_row_of_the_access_database_is_not_waited_for_without_end(url, monkeypatch):  # noqa: F811
+    monkeypatch.setattr("dptopk.service.tables.LOCK_TIMEOUT_MS", 200)
+    tables = Tables(url)
+    add = tables.add_statement(Tables.settings, "locked", 1)
+    tables.change(add)
+    with create_engine(url, poolclass=NullPool).begin() as holder:
+        holder.exec_driver_sql("SELECT * FROM service_settings FOR UPDATE")
+        with pytest.raises(LedgerError, match="cannot be written now"):
+            tables.change(add)
+    tables.change(add)
+    assert tables.value(Tables.settings, "locked") == 2
+    tables.close()
+
+
+# the fixture
+def test_a_revocation_holds_against_a_rotation_at_the_same_time(url):  # noqa: F811
+    """In every order the analyst has no token, or the one that was created after it."""
+    tables = Tables(url)
+    access = Access(tables)
+    for number in range(12):
+        name = f"zoe{number}"
+        access.create(name)
+        barrier = threading.Barrier(2)
+
+        def rotate(name: str = name, barrier: threading.Barrier = barrier) -> bool:
+            barrier.wait()
+            try:
+                access.rotate(name)
+            except InvalidParameter:
+                return False
+            return True
+
+        def revoke(name: str = name, barrier: threading.Barrier = barrier) -> int:
+            barrier.wait()
+            return access.revoke(name)
+
+        with ThreadPoolExecutor(2) as pool:
+            ended = pool.submit(revoke)
+            pool.submit(rotate).result()
+            assert ended.result() >= 1
+        rows = [row for row in access.people() if row["analyst"] == name]
+        assert all(row["ended"] for row in rows)
+    tables.close()
 
 
 # the fixture

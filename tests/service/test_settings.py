@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from dptopk.cli import app
+from dptopk.cli.ledger_upkeep import _catalog_text_with
 from dptopk.errors import BudgetExceeded, DptopkError, InvalidParameter, LedgerError
 from dptopk.planning import choose
 from dptopk.service.access import Person
@@ -302,6 +303,25 @@ def test_a_pipe_is_not_waited_for(tmp_path, old, new):
     os.mkfifo(tmp_path / "pipe")
     found = [str(one) for one in check(written(tmp_path, CATALOG.replace(old, new)))]
     assert any("neither a file nor a folder" in one for one in found), found
+
+
+def test_a_catalog_is_a_file_and_no_pipe(tmp_path):
+    """The service, its check and the migration waited for somebody who writes into it."""
+    pipe = tmp_path / "catalog.toml"
+    os.mkfifo(pipe)
+    with pytest.raises(InvalidParameter, match=r"'catalog\.toml' is neither a file"):
+        load_catalog(pipe)
+    device = tmp_path / "device"
+    device.symlink_to("/dev/zero")
+    with pytest.raises(InvalidParameter, match="'device' is neither a file nor a folder"):
+        load_catalog(device)
+    with pytest.raises(InvalidParameter, match=r"--catalog: cannot read 'catalog\.toml'"):
+        _catalog_text_with(pipe, "old.db", tmp_path / "new.db")
+    long = tmp_path / "long.toml"
+    with long.open("wb") as file:
+        file.truncate(10**9)
+    with pytest.raises(InvalidParameter, match="longer than 64 MiB"):
+        load_catalog(long)
 
 
 def tree(folder: Path) -> dict[str, tuple[int, int]]:
