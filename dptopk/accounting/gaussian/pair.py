@@ -134,7 +134,8 @@ def _log_delta_close_to_1(a: Floats, b: Floats, argument_error: Floats) -> Float
 
 
 def gaussian_delta(mu: float, *, epsilon: ArrayLike) -> Floats:
-    """Return δ(ε) of μ-Gaussian DP, exact to rounding and rounded up (Balle-Wang 2018, Theorem 8).
+    """Return δ(ε) of μ-Gaussian DP, rounded up, and exact to rounding for μ < 1000: beyond, what is
+    added for rounding grows with μ² (Balle-Wang 2018, Theorem 8).
 
     Args:
         mu: μ > 0, shift over standard deviation; of a composition the root of Σ μ_i².
