@@ -97,7 +97,7 @@ def test_a_column_named_twice_is_refused(tmp_path):
 
 def test_a_count_that_is_text_is_named_by_its_option(tmp_path):
     path = tmp_path / "text.csv"
-    path.write_text("label,count\na,5\nb,NaN\n", encoding="utf-8")
+    path.write_text("label,count\na,5\nb,many\n", encoding="utf-8")
     refused = run("topk", path, *OPTIONS)
     assert refused.exit_code == 2
     assert "--count-col: counts must be whole numbers, got text" in refused.output
