@@ -203,7 +203,9 @@ def setwise_cdp(charge: Charge) -> Curve:
         squares.append((math.nextafter(tau * tau * (1 + 1e-15), math.inf), times))
     mu = sum_times(means)
     square = sum_times(squares)
-    return EpsilonCurve(lambda log_inverse: outward(mu + np.sqrt(2 * square * log_inverse)))
+    # The product of roots is normal where that of the square and the logarithm underflows.
+    root = math.sqrt(2 * square)
+    return EpsilonCurve(lambda log_inverse: outward(mu + root * np.sqrt(log_inverse)))
 
 
 @bound(
@@ -216,4 +218,6 @@ def setwise_cdp(charge: Charge) -> Curve:
 def setwise_zcdp(charge: Charge) -> Curve:
     """Bound ε by ξ + ρ + 2 sqrt(ρ ln(1/δ)) for the summed (ξ, ρ), with the published constants."""
     xi, rho = zcdp_total(charge)
-    return EpsilonCurve(lambda log_inverse: outward(xi + rho + 2 * np.sqrt(rho * log_inverse)))
+    # The product of roots is normal where that of ρ and the logarithm underflows.
+    root = math.sqrt(rho)
+    return EpsilonCurve(lambda log_inverse: outward(xi + rho + 2 * root * np.sqrt(log_inverse)))

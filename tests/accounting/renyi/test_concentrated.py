@@ -34,6 +34,17 @@ def test_setwise_cdp_is_equation_three():
     assert expected <= epsilon_of(charge, "setwise_cdp") <= expected * (1 + 1e-11)
 
 
+@pytest.mark.parametrize("cost", [ZCDP(1e-323), CDP(0.0, 2e-162)])
+def test_a_product_that_underflows_is_no_smaller_bound(cost):
+    """The root of ρ ln(1/δ), of a few units of the smallest float, was 4% too small."""
+    delta = 0.9
+    with mp.workdps(50):
+        rho = mp.mpf(cost.rho) if isinstance(cost, ZCDP) else mp.mpf(cost.tau) ** 2 / 2
+        least = 2 * mp.sqrt(rho * -mp.log(delta))
+    name = "setwise_zcdp" if isinstance(cost, ZCDP) else "setwise_cdp"
+    assert mp.mpf(epsilon_of(Charge({cost: 1}), name, delta)) >= least
+
+
 def test_setwise_zcdp_is_lemma_3_4():
     charge = Charge({PureDP(0.2): 7, BoundedRange(0.3): 11, ZCDP(0.01, xi=0.05): 2})
     rho, xi = 7 * 0.02 + 11 * 0.09 / 8 + 0.02, 0.1
