@@ -120,10 +120,23 @@ def _duckdb_columns(relation: duckdb.DuckDBPyRelation) -> list[Any]:
     Labels that are times are read as Arrow has them, and intervals as text: in Python's values
     DuckDB cuts nanoseconds off, makes 30 days of a month, and of an endless day the last one, so
     that two labels become one.
+
+    Raises:
+        InvalidParameter: for a type that this version of DuckDB cannot hand to Arrow.
     """
     kind = str(relation.types[0])
     if kind.startswith(_INEXACT_TIMES):
-        return _arrow_columns(relation.to_arrow_table())
+        import duckdb
+
+        try:
+            table = relation.to_arrow_table()
+        except duckdb.NotImplementedException:  # decided by the type alone: TIME_NS before 1.5
+            raise InvalidParameter(
+                f"labels: this version of DuckDB gives no values of the type {kind}; cast the "
+                "column to VARCHAR",
+                parameter="labels",
+            ) from None
+        return _arrow_columns(table)
     if kind == "INTERVAL" and len(relation.types) == 2:
         relation = relation.project("#1::VARCHAR AS label, #2 AS count")
     rows = relation.fetchall()

@@ -233,9 +233,22 @@ def test_times_of_a_relation_stay_apart(kind, first, second, labels):
     """
     connection = duckdb.connect()
     rows = f"(VALUES ('{first}'::{kind}, 3), ('{second}'::{kind}, 1)) AS counts(day, n)"
-    found = Histogram(connection.sql(f"FROM {rows}"))
-    assert found.counts.tolist() == [3, 1][:labels]
+    relation = connection.sql(f"FROM {rows}")
+    if kind == "TIME_NS" and _has_no_arrow_values(relation):
+        with pytest.raises(InvalidParameter, match="cast the column to VARCHAR"):
+            Histogram(relation)
+    else:
+        assert Histogram(relation).counts.tolist() == [3, 1][:labels]
     connection.close()
+
+
+def _has_no_arrow_values(relation: duckdb.DuckDBPyRelation) -> bool:
+    """Whether this version of DuckDB cannot hand the relation's types to Arrow."""
+    try:
+        relation.to_arrow_table()
+    except duckdb.NotImplementedException:
+        return True
+    return False
 
 
 @pytest.mark.parametrize("count", [2**62, 2**63, 2**64, float(2**70)])
