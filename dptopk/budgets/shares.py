@@ -29,8 +29,8 @@ LARGEST_DELTA = 1 - 2**-53  # the largest float below 1: ``compose`` takes no δ
 
 
 def _least_delta(group: Charge) -> float:
-    """Return the least δ at which a share's group has a finite ε, rounded up: its own δ and the
-    masses of failure of its costs.
+    """Return the part of δ that a share's group takes at any ε, rounded up: its own δ and the
+    masses of failure of its costs. Below it, its ε is infinite.
     """
     _, failure = split_failure(group)
     return sum_up([failure, group.delta])

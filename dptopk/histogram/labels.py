@@ -101,8 +101,8 @@ def as_labels(labels: Any) -> np.ndarray[Any, Any]:
 
 
 def _integer_labels(labels: object) -> np.ndarray[Any, Any] | None:
-    """Return labels that are an array or series of 64-bit integers as int64, shape (n,); None for
-    anything else.
+    """Return labels that are an array or series of integers of any width, all within 64 bits, as
+    int64, shape (n,); None for anything else, a masked array too: its missing labels would be some.
 
     Raises:
         InvalidParameter: when a label is repeated.
@@ -110,7 +110,7 @@ def _integer_labels(labels: object) -> np.ndarray[Any, Any] | None:
     dtype = getattr(labels, "dtype", None)
     if not isinstance(dtype, np.dtype) or dtype.kind not in {"i", "u"}:
         return None
-    if getattr(labels, "ndim", 0) != 1:
+    if getattr(labels, "ndim", 0) != 1 or isinstance(labels, np.ma.MaskedArray):
         return None
     array = np.array(labels)
     if dtype.kind == "u" and array.size and int(array.max()) not in INT64:

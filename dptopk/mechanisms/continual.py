@@ -183,7 +183,7 @@ class ContinualTopK:
 
     def _failure_of_private_labels(self, sensitivity: Sensitivity, user: Participation) -> float:
         """Return an upper bound on the probability that a label that one user alone has is ever
-        shown.
+        shown; 0 for public labels.
 
         It is ``delta`` for users of the mechanism's own ``participation``, for whom the thresholds
         were made; for another ``user`` it is computed from these thresholds.
@@ -214,8 +214,9 @@ class ContinualTopK:
         # A bound of 1 promises nothing, and with a margin below 0 it is not proven.
         if delta >= 1 or margin.min() < 0:
             raise InvalidParameter(
-                f"days_per_user={user.most} is too large for thresholds that are made for "
-                f"{self.participation.most}: plan the mechanism with this days_per_user"
+                f"a user with days_per_user={user.most} and days_apart={user.apart} adds too much "
+                f"for thresholds that are made for days_per_user={self.participation.most} and "
+                f"days_apart={self.participation.apart}: plan the mechanism with these numbers"
             )
         return delta
 

@@ -135,7 +135,9 @@ class Way:
 
     @property
     def words(self) -> str:
-        """Return the way in words."""
+        """Return the way in words, as the ``design`` of a plan: what finds labels, what selects
+        among them, and what is counted.
+        """
         if self.counting is None:
             after_selection = ""
         elif self.counting == "capped":

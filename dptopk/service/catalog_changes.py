@@ -325,14 +325,15 @@ class _Sources:
         """Return the recorded source of a data set; of a new one, the source in the catalog.
 
         A database of an older version records all sources that a data set ever had, but not which
-        is the present one: the catalog's source is taken if it is recorded, else the last one.
+        is the present one: the catalog's source is taken if it is recorded, else the last one by
+        name.
         """
         if spec.name in self.current:
             return self.current[spec.name]
         recorded = [source for source, dataset in self.owners.items() if dataset == spec.name]
         if not recorded or spec.identity in recorded:
             return spec.identity
-        return recorded[-1]
+        return max(recorded)
 
 
 def _short_identity(identity: str | None) -> str:
@@ -341,11 +342,17 @@ def _short_identity(identity: str | None) -> str:
 
 
 def _source_name(source: str) -> str:
-    """Return the name of a source for messages, which leaves out the host and password of a URL."""
+    """Return the name of a source for messages: that of a file, or of a URL its scheme and the last
+    part of its path, without host, password and query.
+    """
     if "://" not in source:
         return repr(Path(source).name)
-    scheme, _, _ = source.partition("://")
-    _, _, database = source.rpartition("/")
+    scheme, _, rest = source.partition("://")
+    address, _, _ = rest.partition("?")
+    _, _, path = address.partition("/")
+    _, _, database = path.rpartition("/")
+    if "@" in database:  # the end of a password that has a slash
+        database = ""
     return repr(f"{scheme} database {database}")
 
 

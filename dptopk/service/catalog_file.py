@@ -396,7 +396,8 @@ def budget_in(table: Toml, where: str) -> CatalogBudget:
 
     Args:
         table: a table with one of ``epsilon``, ``rho``, ``registered`` (costs as text) and
-            ``shares``, and ``delta``; with the first two perhaps ``failure_delta``.
+            ``shares``, and perhaps ``delta`` (else 0); with the first two perhaps
+            ``failure_delta``.
         where: its place in the catalog, for messages.
 
     Raises:
@@ -405,7 +406,8 @@ def budget_in(table: Toml, where: str) -> CatalogBudget:
     kinds = {"epsilon", "rho", "registered", "shares"}
     if not isinstance(table, dict) or len(kinds & table.keys()) != 1:
         raise InvalidParameter(
-            f"{where}: give exactly one of epsilon, rho, registered and shares, with delta"
+            f"{where}: give exactly one of epsilon, rho, registered and shares, and delta "
+            "where it is above 0"
         )
     is_filter = "epsilon" in table or "rho" in table
     known = kinds | {"delta"}

@@ -50,6 +50,17 @@ def test_files_of_a_folder_that_differ_in_type_are_refused(tmp_path):
     pq.write_table(pa.table({"u": [3.7, 4.2], "i": ["7.9", "02"]}), tmp_path / "b.parquet")
     with pytest.raises(InvalidParameter, match="different types"):
         counts(tmp_path)
+    # Engines take I for i: a text that is no integer refused the rows of all.
+    pq.write_table(pa.table({"u": [3, 4], "I": ["x", "02"]}), tmp_path / "b.parquet")
+    with pytest.raises(InvalidParameter, match="different types"):
+        counts(tmp_path)
+
+
+def test_columns_that_nobody_needs_may_differ_in_case_alone(tmp_path):
+    table = {"u": [3, 4], "i": [7, 2], "x": [1, 2], "X": ["a", "b"]}
+    for name in ("a", "b"):
+        pq.write_table(pa.table(table), tmp_path / f"{name}.parquet")
+    assert counts(tmp_path) == {7: 1, 2: 1}
 
 
 def test_row_numbers_of_the_engine_are_no_condition():

@@ -348,3 +348,11 @@ def test_a_part_that_is_there_twice_is_looked_at_once():
     for _ in range(10):
         label = (label, label)
     assert Histogram({label: 1}).counts.tolist() == [1]
+
+
+def test_missing_labels_of_a_masked_array_are_refused():
+    """Their values under the mask were labels."""
+    labels = np.ma.array([1, 2, 3], mask=[False, True, False])
+    with pytest.raises(InvalidParameter, match="missing"):
+        Histogram(labels, [5, 6, 7])
+    assert Histogram(np.ma.array([1, 2, 3]), [5, 6, 7]).labels.tolist() == [1, 2, 3]

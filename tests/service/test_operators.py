@@ -24,6 +24,7 @@ from dptopk.service.app import create_app
 from dptopk.service.catalog import CatalogBudget, SegmentReading
 from dptopk.service.catalog_changes import (
     _plain_terms_of_catalog,
+    _source_name,
     apply,
     claim_version,
     open_ledger,
@@ -694,3 +695,17 @@ def test_the_shipped_table_is_the_same_from_every_folder(catalog, monkeypatch, t
 def test_a_budget_without_terms_is_not_compared_with_the_ledger():
     with pytest.raises(InvalidParameter, match="budget"):
         _plain_terms_of_catalog(CatalogBudget())
+
+
+@pytest.mark.parametrize(
+    ("source", "name"),
+    [
+        ("postgresql://ann:secret@host/db", "'postgresql database db'"),
+        ("postgresql://ann:secret@host", "'postgresql database '"),
+        ("postgresql://host//a/db?password=secret/x", "'postgresql database db'"),
+        ("postgresql://ann:sec/ret@host", "'postgresql database '"),
+        ("/data/words.parquet", "'words.parquet'"),
+    ],
+)
+def test_the_name_of_a_source_shows_no_password(source, name):
+    assert _source_name(source) == name

@@ -387,22 +387,26 @@ def common_columns(paths: Sequence[str], columns: Sequence[str] | None) -> list[
 
     Args:
         paths: the files.
-        columns: the columns that are needed; None: all.
+        columns: the columns that are needed, of which a file may have one alone; None: all.
 
     Raises:
-        InvalidParameter: when two files give a column, or a field of it, different types, when a
-            file has two columns of the name of a needed one, in whatever case: engines take either
-            of them, or when a column has a name that DuckDB needs. A field is known by its whole
-            path: columns of lists or of records share the names of theirs.
+        InvalidParameter: when two files give a column, or a field of it, different types (a field
+            is known by its whole path: columns of lists or of records share the names of theirs);
+            when a file has two columns of the name of a needed one, in whatever case: engines take
+            either of them; when a column has a name that DuckDB needs.
     """
     types = dict[str, tuple[str, str]]()
     names = list[str]()
     for place, path in enumerate(paths):
         present, type_of_field = _parquet_columns(path)
-        for column, kind in type_of_field.items():
-            if types.setdefault(column, kind) != kind:
-                raise InvalidParameter(DIFFERING)
         _refuse_alike(path, present, columns)
+        # Engines take names that differ in case alone for one column. Of two such fields in one
+        # file, whose columns nobody needs, each keeps its own type.
+        alike = Counter(field.casefold() for field in type_of_field)
+        for name, kind in type_of_field.items():
+            key = name.casefold() if alike[name.casefold()] == 1 else name
+            if types.setdefault(key, kind) != kind:
+                raise InvalidParameter(DIFFERING)
         present_names = {name.casefold() for name in present}
         if _ROW_NUMBER in present_names:
             raise InvalidParameter(
