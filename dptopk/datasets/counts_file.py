@@ -26,7 +26,7 @@ from dptopk.datasets.text_files import (
     text_format,
 )
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.counts import LARGEST_COUNT, cut_counts, whole_counts
+from dptopk.histogram.counts import LARGEST_COUNT, counts_of_table, whole_counts
 from dptopk.histogram.labels import identity, is_missing
 
 if TYPE_CHECKING:
@@ -86,11 +86,14 @@ def _csv_table(file: _File) -> pd.DataFrame:
     text = _csv_of_columns(file, file_format)
     # Labels are text as written ("null", "NA" and "007" are labels).
     frame = _read_csv(text, file, dict.fromkeys([file.label, *file.where], str))
-    if frame[file.count].dtype.kind == "f":
-        # One count that is written as 3.0 made floats of all, which are not exact beyond 2^53.
+    if frame[file.count].dtype.kind not in "iu":
+        # One count that is written as 3.0 made floats of all, which are not exact beyond 2^53, and
+        # one that is missing or of more than 64 bits perhaps texts.
         text.seek(0)
         cells = _read_csv(text, file, {file.count: str})[file.count]
-        frame[file.count] = pd.Series([_number(cell, file.decimal) for cell in cells], dtype=object)
+        numbers = [_number(cell, file.decimal) for cell in cells]
+        if _NO_NUMBER not in numbers:
+            frame[file.count] = pd.Series(numbers, dtype=object)
     return frame
 
 
@@ -110,16 +113,28 @@ def _read_csv(text: io.StringIO, file: _File, types: Mapping[str, type]) -> pd.D
     )
 
 
-def _number(text: object, decimal: str) -> int | float | None:
-    """Return a count that pandas reads as a number, of which ``decimal`` is the decimal mark; None
-    if it is missing.
+_NO_NUMBER = "no number"  # what ``_number`` returns for such a cell
+
+
+def _number(text: object, decimal: str) -> int | float | str | None:
+    """Return the number in a cell of counts; None if it is missing, ``_NO_NUMBER`` if it is none.
+
+    Args:
+        text: the cell; what is no text is missing.
+        decimal: the decimal mark.
     """
     if not isinstance(text, str):
         return None
+    if not text.isascii() or "_" in text:  # of which Python would make a number too
+        return _NO_NUMBER
     try:
         return int(text)
     except ValueError:
+        pass
+    try:
         return float(text.replace(decimal, "."))
+    except ValueError:
+        return _NO_NUMBER
 
 
 def _text_format(file: _File) -> TextFormat:
@@ -139,19 +154,17 @@ def _text_format(file: _File) -> TextFormat:
 def _csv_of_columns(file: _File, file_format: TextFormat) -> io.StringIO:
     """Return the columns that are read, as CSV with commas.
 
-    Lines without a label or a count are left out, such as the ";;" that spreadsheets write below a
-    table, and rows that are too short.
+    Lines without a label are left out, such as the ";;" that spreadsheets write below a table.
     """
     present = [name for name in file.columns if name in file_format.names]
     label = file_format.names.index(file.label)
-    count = file_format.names.index(file.count)
     # There are two columns at least, so that a getter returns a tuple.
     cells_of = itemgetter(*(file_format.names.index(name) for name in present))
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(present)
     for row in rows(file.path, file_format):
-        if row[label] and row[count]:
+        if row[label]:
             writer.writerow(cells_of(row))
     text.seek(0)
     return text
@@ -318,8 +331,8 @@ def read_counts(
 
     The ending tells the format: .csv, .tsv, .txt (text with separators), .parquet, .jsonl, .ndjson,
     .json. The counts of all rows of a label are added up, so that the caps on one user hold for
-    these sums. Rows without a label or without a count (NULL, NaN, in text files also NA) are left
-    out. Both may depend on one user, and are no error.
+    these sums. Rows without a label are left out, and a missing count (NULL, NaN, in text files
+    also NA or an empty cell) is 0. Both may depend on one user, and are no error.
 
     Args:
         path: the file; text formats may be compressed (.csv.gz).
@@ -369,9 +382,8 @@ def read_counts(
     _refuse_missing_columns(frame, file)
     for column, value in file.where.items():
         frame = frame[frame[column].map(str) == value]
-    frame = frame[frame[count].notna()]
     try:
-        counts = whole_counts(cut_counts(frame[count]))
+        counts = whole_counts(counts_of_table(frame[count]))
     except InvalidParameter as error:
         raise InvalidParameter(str(error), parameter="count") from None
     return _summed_by_label(frame[label], counts)

@@ -7,7 +7,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from itertools import compress
-from operator import and_
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -167,27 +166,18 @@ def pairs_of(data: object) -> Pairs:
     """Return the labels and the counts of a dict, a list of pairs, ``value_counts()``, or a table
     of two columns, labels first; both have the shape (n,) and are not yet checked.
 
-    Rows without a label or a count are left out: that one is there may depend on one user.
+    Rows without a label are left out: that one is there may depend on one user.
 
     Raises:
         InvalidParameter: for anything else; the message says what to give instead.
     """
     labels, counts = _all_pairs_of(data)
-    are_plain = set(map(type, labels)) <= {str, int}
-    kind = getattr(counts, "dtype", None)
-    if isinstance(kind, np.dtype):
-        are_counted = kind.kind in "iu"
-    else:
-        are_counted = set(map(type, counts)) <= {int}
-    if are_plain and are_counted:
+    if set(map(type, labels)) <= {str, int}:
         return labels, counts
-    is_whole = [not is_missing(label) for label in labels]
-    if not are_counted:
-        is_counted = [not is_missing(count) for count in counts]
-        is_whole = [*map(and_, is_whole, is_counted)]
-    if all(is_whole):
+    has_label = [not is_missing(label) for label in labels]
+    if all(has_label):
         return labels, counts
-    return list(compress(labels, is_whole)), list(compress(counts, is_whole))
+    return list(compress(labels, has_label)), list(compress(counts, has_label))
 
 
 def _all_pairs_of(data: Any) -> Pairs:
@@ -286,8 +276,14 @@ def _exact_array(counts: ArrayLike) -> NDArray[Any]:
     Args:
         counts: an array, which is taken as it is, or a list or tuple; NumPy would make floats of
             all numbers of a list that holds one float, so such a list becomes an array of objects.
+
+    Raises:
+        InvalidParameter: for lists of different lengths in a list.
     """
-    array = np.asarray(counts)
+    try:
+        array = np.asarray(counts)
+    except ValueError:
+        raise InvalidParameter("counts must be whole numbers, got lists") from None
     may_be_rounded = array.dtype.kind == "f" and isinstance(counts, list | tuple)
     if may_be_rounded:
         return np.asarray(counts, dtype=object)
@@ -330,17 +326,23 @@ def whole_counts(counts: ArrayLike) -> NDArray[np.int64]:
     return array.astype(np.int64)
 
 
-def cut_counts(counts: ArrayLike) -> NDArray[Any]:
-    """Return counts of a table as an array in which those of 2^62 and more, as which the last user
-    of a label may make them, are 2^62 - 1; infinities, and what is no number, are unchanged.
+def counts_of_table(counts: ArrayLike) -> NDArray[Any]:
+    """Return counts of a table as an array in which a missing count is 0 and one of 2^62 or more is
+    2^62 - 1; infinities, and what is no number, are unchanged.
+
+    Both may depend on one user: of a list of labels that is joined with counts, a label that nobody
+    has comes without one. Its row stays, since the rows may be a public domain.
     """
     array = _exact_array(counts)
     largest = LARGEST_COUNT - 1
     if array.dtype.kind in "iu":
         return np.minimum(array, min(largest, int(np.iinfo(array.dtype).max)))
     if array.dtype.kind == "f":
+        array = np.where(np.isnan(array), 0.0, array)
         is_large = (array >= LARGEST_COUNT) & np.isfinite(array)
     elif array.dtype == object and array.ndim == 1:
+        is_absent = np.fromiter(map(_is_missing_count, array), bool, len(array))
+        array = np.where(is_absent, 0, array)
         is_large = np.fromiter(map(_is_large, array), bool, len(array))
     else:
         return array
@@ -349,6 +351,11 @@ def cut_counts(counts: ArrayLike) -> NDArray[Any]:
     numbers = array.astype(object)
     numbers[is_large] = largest
     return numbers
+
+
+def _is_missing_count(value: Any) -> bool:
+    """Return whether a cell holds no count; a list or an array in it is none that is missing."""
+    return not isinstance(value, list | tuple | np.ndarray) and is_missing(value)
 
 
 def _is_large(value: Any) -> bool:

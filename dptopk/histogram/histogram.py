@@ -16,7 +16,7 @@ import numpy as np
 from dptopk._internal import validate
 from dptopk._internal.choices import DOMAINS, NEIGHBOURS, Domain, Neighbours
 from dptopk.errors import InvalidParameter
-from dptopk.histogram.counts import cut_counts, pairs_of, readable_series, whole_counts
+from dptopk.histogram.counts import counts_of_table, pairs_of, readable_series, whole_counts
 from dptopk.histogram.labels import (
     INT64,
     Label,
@@ -158,7 +158,7 @@ class Histogram:
             a Counter, a list of (label, count) pairs, ``value_counts()`` of pandas, polars or
             Arrow, or a table of two columns, labels first and integer counts second: a pandas,
             polars or Arrow table, a DuckDB relation, an Ibis table; of these, rows without a label
-            or a count are left out, and counts of 2^62 and more become 2^62 - 1.
+            are left out, a missing count is 0, and counts of 2^62 and more become 2^62 - 1.
         counts: non-negative integers below 2^62, shape (n,); floats are taken when they are whole
             numbers.
         sensitivity: how far one user can move the counts.
@@ -232,8 +232,8 @@ class Histogram:
         if not isinstance(complete, bool | np.bool_):
             raise InvalidParameter(f"complete must be True or False, got {complete!r}")
         if counts is None:
-            labels, counts_of_table = pairs_of(labels)
-            numbers = whole_counts(cut_counts(counts_of_table))
+            labels, cells = pairs_of(labels)
+            numbers = whole_counts(counts_of_table(cells))
         else:
             numbers = whole_counts(counts)
         rows = labels if isinstance(labels, StoredLabels | None) else as_labels(labels)
@@ -284,7 +284,8 @@ class Histogram:
 
         A column has one type. If pandas chose it by looking at the data (1 and 2 become 1.0 and 2.0
         if there is a 2.5), labels were changed before they came here: read label columns as text,
-        or with a type of your choice. Rows without a label or without a count are left out.
+        or with a type of your choice. Rows without a label are left out, and a missing
+        count is 0.
 
         Args:
             df: the data frame.
@@ -303,12 +304,11 @@ class Histogram:
         if labels.ndim != 1 or counts.ndim != 1:  # two columns have the name: a table is refused
             return cls(labels, counts, **options)
         labels = readable_series(labels)
-        # That a label or a count is missing, or a count too large, may depend on one user.
-        is_whole = labels.notna() & counts.notna()
-        if not is_whole.all():
-            labels = labels[is_whole]
-            counts = counts[is_whole]
-        return cls(labels, whole_counts(cut_counts(counts)), **options)
+        has_label = labels.notna()  # that a label is missing may depend on one user
+        if not has_label.all():
+            labels = labels[has_label]
+            counts = counts[has_label]
+        return cls(labels, whole_counts(counts_of_table(counts)), **options)
 
     def with_sensitivity(self, sensitivity: Sensitivity) -> Histogram:
         """Return the same rows under a sensitivity that allows one user larger changes.

@@ -132,9 +132,9 @@ def test_labels_file(tmp_path):
 
 @pytest.mark.parametrize("count", ["", "NA", "NULL", "nan"])
 @pytest.mark.parametrize("ending", [".csv", ".parquet", ".jsonl"])
-def test_a_label_without_a_count_is_left_out(tmp_path, ending, count):
+def test_a_missing_count_is_zero(tmp_path, ending, count):
     """Of a list of labels that is joined with counts, one that nobody has comes without one: its
-    first user decided that the file was read.
+    first user decided that the file was read, or that a public label was one.
     """
     path = tmp_path / f"counts{ending}"
     if ending == ".csv":
@@ -143,10 +143,23 @@ def test_a_label_without_a_count_is_left_out(tmp_path, ending, count):
         counts = pd.array([2**53 + 1, None, 2], dtype="Int64")
         write(path, pd.DataFrame({"word": ["the", "and", "a"], "n": counts}))
     found = read_counts(path, label="word", count="n")
-    assert found["label"].tolist() == ["the", "a"]
-    assert found["count"].tolist() == [2**53 + 1, 2]
-    frame = pd.DataFrame({"word": ["the", "and"], "n": [2.0, float("nan")]})
-    assert Histogram.from_pandas(frame, label="word", count="n").counts.tolist() == [2]
+    assert found["label"].tolist() == ["the", "and", "a"]
+    assert found["count"].tolist() == [2**53 + 1, 0, 2]
+    for dtype in ("float64", "Float64", "double[pyarrow]"):
+        counts = pd.array([2.0, float("nan")], dtype=dtype)
+        frame = pd.DataFrame({"word": ["the", "and"], "n": counts})
+        assert Histogram.from_pandas(frame, label="word", count="n").counts.tolist() == [2, 0]
+
+
+def test_a_count_of_64_bits_beside_a_missing_one_is_a_number(tmp_path):
+    path = tmp_path / "counts.csv"
+    path.write_text(f"word,n\na,{2**63 - 1}\nb,NA\nc,{2**63}\nd,5\n", encoding="utf-8")
+    found = read_counts(path, label="word", count="n")
+    assert found["count"].tolist() == [2**62 - 1, 0, 2**62 - 1, 5]
+    for text in ("1_000", "\u0663", "many", "1,000"):
+        path.write_text(f'word,n\na,5\nb,"{text}"\n', encoding="utf-8")
+        with pytest.raises(InvalidParameter, match="count"):
+            read_counts(path, label="word", count="n")
 
 
 @pytest.mark.parametrize("written", ["2.0", "2,0", "2e0"])

@@ -147,10 +147,19 @@ WITHOUT_A_COUNT = {
 
 
 @pytest.mark.parametrize("name", WITHOUT_A_COUNT)
-def test_a_row_without_a_count_is_left_out(name):
-    """Of labels that were joined with counts, the first user of one decided about all."""
-    found = Histogram(WITHOUT_A_COUNT[name]())
-    assert dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True)) == {"the": 3}
+def test_a_missing_count_is_zero(name):
+    """Of labels that were joined with counts, the first user of one decided about all; and where
+    the labels are public, the row of a label that nobody has is one of them.
+    """
+    for domain in ("private", "public"):
+        found = Histogram(WITHOUT_A_COUNT[name](), domain=domain)
+        counts = dict(zip(found.labels.tolist(), found.counts.tolist(), strict=True))
+        assert counts == {"the": 3, "and": 0}
+
+
+def test_lists_of_counts_are_no_missing_ones():
+    with pytest.raises(InvalidParameter, match="whole numbers"):
+        Histogram({"a": np.array([1, 2]), "b": 3})
 
 
 def test_a_row_of_named_columns_without_a_label_is_left_out():
