@@ -57,7 +57,7 @@ class SegmentsSheet(AnswerSheet):
         """
         names_by_sentence: dict[str, list[str]] = {}
         for name, sheet in self.sheets.items():
-            for sentence in (*sheet.notes, *technical_notes(sheet.release)):
+            for sentence in dict.fromkeys([*sheet.notes, *technical_notes(sheet.release)]):
                 names_by_sentence.setdefault(sentence, []).append(name)
         lines = [_guarantee(self.plans, self.bound)]
         for sentence, names in names_by_sentence.items():

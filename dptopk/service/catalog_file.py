@@ -231,6 +231,8 @@ def text_of(path: Path) -> str:
         raise InvalidParameter(f"catalog: cannot read {path.name!r}: {error.strerror}") from None
     except UnicodeDecodeError as error:
         raise InvalidParameter(f"catalog: {path.name!r} is not TOML: {error}") from None
+    except ValueError:  # a path with a NUL
+        raise InvalidParameter(f"catalog: {path.name!r} is no path of a file") from None
     raise InvalidParameter(f"catalog: {path.name!r} is longer than 64 MiB")
 
 

@@ -184,6 +184,10 @@ def test_a_folder_that_cannot_be_read_is_refused(tmp_path, monkeypatch):
     with pytest.raises(InvalidParameter, match="cannot be read: Permission denied") as refused:
         counts(tmp_path)
     assert "closed" not in str(refused.value)
+    (tmp_path / "closed").rename(tmp_path / "_closed")  # no part of the table
+    assert counts(tmp_path) == {"x": 1}
+    with pytest.raises(InvalidParameter, match="there is no file"):
+        counts(tmp_path / "nowhere" / "**" / "*.parquet")
 
 
 def test_an_escaped_pattern_is_a_file(tmp_path):

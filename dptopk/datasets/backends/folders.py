@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from functools import partial
 from glob import glob, has_magic
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
@@ -170,7 +171,8 @@ def _refuse_loops(start: Path) -> None:
     Raises:
         InvalidParameter: without the name of the link or folder.
     """
-    for folder, names, _ in os.walk(start, followlinks=True, onerror=_refuse_unread_folder):
+    refuse_unread = partial(_refuse_unread_folder, start)
+    for folder, names, _ in os.walk(start, followlinks=True, onerror=refuse_unread):
         # ``os.walk`` goes on in the folders left in its list. A glob leaves out the others too.
         names[:] = [name for name in names if not name.startswith(".")]
         parent = Path(folder)
@@ -181,12 +183,20 @@ def _refuse_loops(start: Path) -> None:
                 )
 
 
-def _refuse_unread_folder(error: OSError) -> None:
-    """Refuse a table with a folder that cannot be read.
+def _refuse_unread_folder(start: Path, error: OSError) -> None:
+    """Refuse a table with a folder that cannot be read, but for a hidden one, whose files are no
+    part of it. Where nothing is at ``start``, the caller says that there is no file.
+
+    Args:
+        start: the folder in which the table's files are searched for.
+        error: why a folder was not read, with its path.
 
     Raises:
         InvalidParameter: with the error's own words, without the name of the folder.
     """
+    below_start = Path(error.filename).relative_to(start).parts
+    if any(map(is_hidden, below_start)) or not start.is_dir():
+        return
     raise InvalidParameter(
         f"table: a folder below it cannot be read: {error.strerror or 'unreadable folder'}"
     ) from None
