@@ -154,17 +154,20 @@ def _text_format(file: _File) -> TextFormat:
 def _csv_of_columns(file: _File, file_format: TextFormat) -> io.StringIO:
     """Return the columns that are read, as CSV with commas.
 
-    Lines without a label are left out, such as the ";;" that spreadsheets write below a table.
+    Lines without a label are left out, such as the ";;" that spreadsheets write below a table, and
+    the mark that ends a file of DOS.
     """
     present = [name for name in file.columns if name in file_format.names]
     label = file_format.names.index(file.label)
+    count = file_format.names.index(file.count)
     # There are two columns at least, so that a getter returns a tuple.
     cells_of = itemgetter(*(file_format.names.index(name) for name in present))
     text = io.StringIO(newline="")
     writer = csv.writer(text, quoting=csv.QUOTE_ALL, lineterminator="\n")
     writer.writerow(present)
     for row in rows(file.path, file_format):
-        if row[label]:
+        is_end_mark = row[label] == "\x1a" and not row[count]
+        if row[label] and not is_end_mark:
             writer.writerow(cells_of(row))
     text.seek(0)
     return text

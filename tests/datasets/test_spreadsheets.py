@@ -222,14 +222,18 @@ def test_unicode_text_of_excel_ends_in_txt(tmp_path):
         read_counts(tmp_path / "export.xlsx", label="word", count="n")
 
 
-def test_a_row_without_a_count_is_left_out(tmp_path):
-    """Rows that are too short, cells that are empty, and the mark that ends a file of DOS."""
+def test_a_row_without_a_count_counts_zero(tmp_path):
+    """Rows that are too short, and cells that are empty; the mark that ends a file of DOS is no
+    label.
+    """
     path = tmp_path / "counts.csv"
     path.write_text("word;n\na;3\nb\nc;\n;4\nd;5;x\n;\n\x1a")
     found = read_counts(path, label="word", count="n")
-    assert dict(zip(found["label"], found["count"], strict=True)) == {"a": 3, "d": 5}
+    assert dict(zip(found["label"], found["count"], strict=True)) == {
+        "a": 3, "b": 0, "c": 0, "d": 5,
+    }  # fmt: skip
     path.write_text("word;n\nb\n")
-    assert len(read_counts(path, label="word", count="n")) == 0
+    assert read_counts(path, label="word", count="n")["count"].tolist() == [0]
 
 
 def test_decimal_commas_are_declared(tmp_path):
